@@ -1,0 +1,2 @@
+//! chaos
+fn main() {}

@@ -1,0 +1,365 @@
+//! One independent lock server, as a few questions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::protocol::{Claim, Moment, Token};
+
+pub(crate) mod redis;
+
+/// One independent lock server. It votes.
+///
+/// Nothing above this trait knows Redis. A node answers each [`Question`] once, through its
+/// [`Reply`]; an error means *unknown*, never *no*.
+///
+/// Implementations keep two promises. Questions are carried out in the order in which they were
+/// asked, as long as the node was not restarted: a release that was asked after an acquisition
+/// never overtakes it. And [`ask`](Node::ask) does not block: what takes time happens elsewhere.
+///
+/// # Examples
+///
+/// A node of one's own is one method and a name:
+///
+/// ```
+/// use quorlock::{Node, NodeError, Question, Reply};
+///
+/// #[derive(Debug)]
+/// struct Unplugged;
+///
+/// impl Node for Unplugged {
+///     fn name(&self) -> &str {
+///         "unplugged"
+///     }
+///
+///     fn ask(&self, _question: Question, reply: Reply) {
+///         reply.send(Err(NodeError::Unreachable { reason: "it is not plugged in".into() }));
+///     }
+/// }
+/// ```
+pub trait Node: fmt::Debug + Send + Sync + 'static {
+    /// What people call it: an address without its password.
+    fn name(&self) -> &str;
+
+    /// Asks one question. Must not block.
+    fn ask(&self, question: Question, reply: Reply);
+
+    /// Ends when the first contact with the server has been made or has failed. Until then
+    /// questions may have to wait for the connection. Ready at once unless overridden.
+    fn ready(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What a node is asked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Question {
+    /// Store the claim's token under its key for `ttl`, if the key is free:
+    /// `SET key token NX PX ttl`. Granted too if the token stands there already.
+    Acquire {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
+    /// if the key is gone. Never shortens the key's life (rule I-6).
+    Renew {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// Delete the key, if it holds the claim's token.
+    Release {
+        /// Key and token.
+        claim: Arc<Claim>,
+    },
+    /// As `Release`, and for the time of `linger` refuse requests of this claim that come late:
+    /// for a node that may not yet have carried out an earlier question.
+    Cancel {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long late requests are refused.
+        linger: Duration,
+    },
+    /// Tell who holds the key. Changes nothing.
+    Inspect {
+        /// The key.
+        key: Arc<str>,
+    },
+}
+
+impl Question {
+    /// Whether the question may create the key, and so must not be sent once the attempt is given
+    /// up.
+    #[must_use]
+    pub fn may_create(&self) -> bool {
+        matches!(self, Question::Acquire { .. } | Question::Renew { .. })
+    }
+}
+
+/// What a node says to a question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Vote {
+    /// Done as asked: the key holds the token now, or, after a release, did until now.
+    Granted,
+    /// The key was gone, and a renewal has stored the token again. The node does not count for
+    /// this renewal: somebody else may have held it in between.
+    Restored,
+    /// Not done: the key holds something else.
+    Held(Holding),
+    /// Not done, or nothing to do: the key is free.
+    Free,
+}
+
+/// What stands under the key of a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Holding {
+    /// The token of whoever holds it.
+    pub token: Token,
+    /// When the node will forget it.
+    pub expiry: Expiry,
+}
+
+impl Holding {
+    /// Somebody's `token` with its `expiry`.
+    #[must_use]
+    pub fn new(token: Token, expiry: Expiry) -> Holding {
+        Holding { token, expiry }
+    }
+}
+
+/// When a key ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a key has an expiry or has none")]
+pub enum Expiry {
+    /// So much time after the node answered.
+    In(Duration),
+    /// Never: this is no lock. Somebody keeps data under that name.
+    Never,
+}
+
+/// A vote, with the witness of the process that gave it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// What it said.
+    pub vote: Vote,
+    /// Which process said it.
+    pub instance: Arc<Instance>,
+}
+
+impl Answer {
+    /// `vote`, as given by `instance`.
+    #[must_use]
+    pub fn new(vote: Vote, instance: Arc<Instance>) -> Answer {
+        Answer { vote, instance }
+    }
+}
+
+/// A server process: the same address may be served by another one after a restart, and two
+/// addresses by the same one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Instance {
+    /// What it calls itself, new at each start: Redis' `run_id`.
+    pub id: Box<str>,
+    /// When this was learnt, on the client's clock.
+    pub seen: Moment,
+    /// Its least age at that moment.
+    pub age: Duration,
+}
+
+impl Instance {
+    /// A process called `id` that was at least of this `age` when it was `seen`.
+    #[must_use]
+    pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
+        Instance { id: id.into(), seen, age }
+    }
+
+    /// Its least age at `now`.
+    #[must_use]
+    pub fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.since(self.seen)
+    }
+}
+
+/// Why a node gave no vote.
+///
+/// An error means that nobody knows what the node has done, unless
+/// [`may_have_acted`](NodeError::may_have_acted) says that nothing was sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// There is no connection, and the question was not sent.
+    #[error("unreachable: {reason}")]
+    Unreachable {
+        /// Why there is none.
+        reason: Arc<str>,
+    },
+    /// The question was sent and has not been answered.
+    #[error("no answer within {}", humantime::format_duration(*.waited))]
+    Unanswered {
+        /// The time limit that has passed.
+        waited: Duration,
+    },
+    /// The connection ended before the answer came.
+    #[error("the connection ended before it answered: {reason}")]
+    Disconnected {
+        /// What ended it.
+        reason: Arc<str>,
+    },
+    /// So many earlier questions wait for this node that this one was not sent.
+    #[error("{waiting} earlier requests are unanswered, so this one was not sent")]
+    Overloaded {
+        /// How many.
+        waiting: usize,
+    },
+    /// The question became pointless before it was sent.
+    #[error("not asked: the attempt was over before the connection was ready")]
+    NotAsked,
+    /// The server may not vote, whatever it would say.
+    #[error("{reason}")]
+    Unfit {
+        /// What is wrong with it, and what would be right.
+        reason: Arc<str>,
+    },
+    /// The server answered with an error.
+    #[error("{message}")]
+    Failed {
+        /// The server's own words, and what they mean here.
+        message: Arc<str>,
+        /// Whether trying again can help without anybody mending something.
+        lasting: Lasting,
+    },
+}
+
+/// Whether an error ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: it ends by itself or it does not")]
+pub enum Lasting {
+    /// It may pass: the server is loading, busy or out of memory.
+    Passing,
+    /// Somebody has to mend it: missing rights, a wrong password, a key of the wrong type.
+    UntilMended,
+}
+
+impl NodeError {
+    /// Whether the node may have carried out the question, now or later.
+    #[must_use]
+    pub fn may_have_acted(&self) -> bool {
+        match self {
+            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } => true,
+            NodeError::Unreachable { .. }
+            | NodeError::Overloaded { .. }
+            | NodeError::NotAsked
+            | NodeError::Unfit { .. }
+            | NodeError::Failed { .. } => false,
+        }
+    }
+
+    /// Whether somebody has to mend something before this node can grant.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        match self {
+            NodeError::Unfit { .. } | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
+            NodeError::Failed { lasting: Lasting::Passing, .. }
+            | NodeError::Unanswered { .. }
+            | NodeError::Disconnected { .. }
+            | NodeError::Unreachable { .. }
+            | NodeError::Overloaded { .. }
+            | NodeError::NotAsked => false,
+        }
+    }
+}
+
+/// Where a node's answer goes.
+///
+/// Dropped without an answer, it reports that the node gave none.
+#[derive(Debug)]
+pub struct Reply {
+    to: Option<Arc<dyn Collect>>,
+    index: usize,
+}
+
+/// Collects the answers to one question put to several nodes.
+pub(crate) trait Collect: fmt::Debug + Send + Sync {
+    /// The node at `index` has answered.
+    fn answer(&self, index: usize, answer: Result<Answer, NodeError>);
+
+    /// Whether a question that may create a key is still worth sending.
+    fn wanted(&self) -> bool;
+}
+
+impl Reply {
+    pub(crate) fn new(to: Arc<dyn Collect>, index: usize) -> Reply {
+        Reply { to: Some(to), index }
+    }
+
+    /// Gives the answer.
+    pub fn send(mut self, answer: Result<Answer, NodeError>) {
+        if let Some(to) = self.to.take() {
+            to.answer(self.index, answer);
+        }
+    }
+
+    /// Whether the question is still worth sending. A node that had to keep a question back, for
+    /// want of a connection, asks here before it sends one that [`may_create`](Question::may_create)
+    /// a key, and answers [`NodeError::NotAsked`] instead when nobody wants it any more.
+    #[must_use]
+    pub fn wanted(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.wanted())
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            to.answer(self.index, Err(NodeError::Disconnected { reason: "the node dropped it".into() }));
+        }
+    }
+}
+
+/// Asks one node one question and waits for the answer, for as long as it takes.
+///
+/// For tests of nodes and for tools. Locks ask all nodes at once and do not wait for the slowest.
+///
+/// # Errors
+///
+/// What the node says.
+///
+/// # Cancel safety
+///
+/// Dropping the future does not take the question back: the node may still carry it out.
+pub async fn ask(node: &dyn Node, question: Question) -> Result<Answer, NodeError> {
+    let (sender, receiver) = oneshot::channel();
+    let single = Arc::new(Single { sender: std::sync::Mutex::new(Some(sender)) });
+    node.ask(question, Reply::new(single, 0));
+    receiver.await.unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped it".into() }))
+}
+
+#[derive(Debug)]
+struct Single {
+    sender: std::sync::Mutex<Option<oneshot::Sender<Result<Answer, NodeError>>>>,
+}
+
+impl Collect for Single {
+    fn answer(&self, _index: usize, answer: Result<Answer, NodeError>) {
+        let sender = self.sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            // Nobody waits any more: the asker has gone.
+            drop(sender.send(answer));
+        }
+    }
+
+    fn wanted(&self) -> bool {
+        true
+    }
+}

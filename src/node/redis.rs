@@ -1,0 +1,3 @@
+//! A node that is a Redis or Valkey server.
+
+pub mod scripts;

@@ -1,0 +1,25 @@
+//! The rules of the lock, as pure code: no async, no IO, no clock. `now` is an argument.
+//!
+//! Everything that decides whether a lease may be trusted is here, and is what a model checker or
+//! a simulation runs. The rest of the crate asks nodes, waits, and tells callers. The numbers of
+//! the rules (I-1 to I-20) are listed with their tests in `docs/rules.md`.
+//!
+//! This module is public for checkers and for the curious. Programs need none of it.
+
+mod moment;
+mod names;
+mod quorum;
+mod restart;
+mod schedule;
+mod tally;
+mod term;
+mod validity;
+
+pub use moment::Moment;
+pub use names::{Claim, Resource, ResourceError, Token};
+pub use quorum::Quorum;
+pub use restart::{Quarantine, age};
+pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
+pub use tally::{Tally, Verdict};
+pub use term::Term;
+pub use validity::Drift;

@@ -1,0 +1,216 @@
+use std::fmt;
+use std::sync::Arc;
+
+/// What is protected. Its name, with the deployment's prefix before it, is the key at the nodes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    name: Arc<str>,
+}
+
+impl Resource {
+    /// The longest name accepted, in bytes. The name is stored at every node, sent with every
+    /// request and shown in every message.
+    pub const MAX_LEN: usize = 1024;
+
+    /// Checks a name: not empty and not longer than [`Resource::MAX_LEN`]; any character is fine.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the name.
+    pub fn parse(name: &str) -> Result<Resource, ResourceError> {
+        if name.is_empty() {
+            Err(ResourceError::Empty)
+        } else if name.len() > Resource::MAX_LEN {
+            Err(ResourceError::TooLong { length: name.len() })
+        } else {
+            Ok(Resource { name: name.into() })
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.name, f)
+    }
+}
+
+/// Why a resource name is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResourceError {
+    /// There is no name.
+    #[error("a resource name is empty; name what the lock protects, such as `orders/42`")]
+    Empty,
+    /// The name is too long.
+    #[error(
+        "a resource name has {length} bytes, more than the {} allowed; use a hash of it",
+        Resource::MAX_LEN
+    )]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+}
+
+/// The value that says at a node who holds the lock: 128 random bits, new for every attempt
+/// (rule I-4), and then the holder's context for people to read.
+///
+/// It proves ownership to the nodes: whoever knows it can release the lock. So `Display` and
+/// `Debug` show its context and only the first digits of the random part. Tokens of other
+/// programs are any bytes at all.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token {
+    bytes: Arc<[u8]>,
+}
+
+/// Hexadecimal digits of the random part.
+const RANDOM_DIGITS: usize = 32;
+/// As many of them as identify an attempt in a log and release nothing.
+const SHOWN_DIGITS: usize = 8;
+
+impl Token {
+    /// A token of ours.
+    #[must_use]
+    pub fn new(random: u128, context: &str) -> Token {
+        Token { bytes: format!("{random:032x} {context}").into_bytes().into() }
+    }
+
+    /// A token found at a node, of whoever.
+    #[must_use]
+    pub fn found(bytes: &[u8]) -> Token {
+        Token { bytes: bytes.into() }
+    }
+
+    /// The bytes as the nodes have them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The holder's context, if the token is one of ours: `host:pid` and a label.
+    #[must_use]
+    pub fn context(&self) -> Option<String> {
+        let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
+        let context = rest.strip_prefix(b" ")?;
+        random.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(context).into_owned())
+    }
+
+    /// The first digits of the random part: enough to tell two attempts apart.
+    #[must_use]
+    pub fn short(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect()
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context() {
+            Some(context) => f.write_str(&printable(&context)),
+            None => write!(f, "another program ({}…)", printable(&self.short())),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}… {self})", self.short())
+    }
+}
+
+/// A token is somebody else's bytes: it must not move the cursor of the terminal that shows it,
+/// nor fill it.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+/// What one attempt asks for: this token under this key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    key: Arc<str>,
+    token: Token,
+}
+
+impl Claim {
+    /// `token` is to stand under `key`.
+    #[must_use]
+    pub fn new(key: Arc<str>, token: Token) -> Claim {
+        Claim { key, token }
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The token.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// The key whose presence says that this attempt was cancelled, and that a request of it that
+    /// arrives late must do nothing (theory 4.5).
+    #[must_use]
+    pub fn tombstone(&self) -> String {
+        let random = self.token.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.token.bytes);
+        sibling("tomb", &self.key, &String::from_utf8_lossy(random))
+    }
+}
+
+/// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
+/// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
+/// tag has no sibling of that form, and gets one without the guarantee.
+fn sibling(kind: &str, key: &str, suffix: &str) -> String {
+    if hash_tag(key).is_some() || key.contains('}') {
+        format!("quorlock:{kind}:{key}:{suffix}")
+    } else {
+        format!("quorlock:{kind}:{{{key}}}:{suffix}")
+    }
+}
+
+/// The part of a key that decides its slot, by the rule of the Redis Cluster specification.
+fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_shows_its_context_and_hides_its_random_part() {
+        let token = Token::new(0xfeed_beef_feed_beef_feed_beef_feed_beef, "db-7:4121 nightly");
+        assert_eq!(token.to_string(), "db-7:4121 nightly");
+        assert!(!format!("{token:?}").contains("feedbeeffeedbeeffe"), "the whole token releases the lock");
+    }
+
+    #[test]
+    fn a_foreign_token_is_any_bytes_and_shows_no_control_characters() {
+        let token = Token::found(b"\x1b[2J\xff\xfe\x00evil");
+        assert_eq!(token.context(), None);
+        assert!(!token.to_string().chars().any(char::is_control), "it could move the cursor");
+    }
+
+    #[test]
+    fn siblings_share_the_hash_tag_of_their_key() {
+        for (key, tag) in [("orders/42", "orders/42"), ("{user1}.cart", "user1"), ("a{b}c{d}", "b")] {
+            let tomb = Claim::new(key.into(), Token::new(7, "")).tombstone();
+            assert_eq!(hash_tag(&tomb), Some(tag), "{key} and {tomb} must share a slot");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use super::{Drift, Moment};
+
+/// For how long a node must have been up before its vote counts.
+///
+/// A node that restarted without its keys would grant a lock that somebody still holds. The
+/// Redis documentation asks for a delayed restart: keep the node down for the longest TTL. Nobody
+/// does that by hand, so every client does it here: it reads the age of the server process on the
+/// very connection that carries its votes (rules I-12 and I-14), and does not count votes of a
+/// process that is too young.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Quarantine {
+    length: Duration,
+}
+
+impl Quarantine {
+    /// Long enough that every key which the node may have forgotten has run out, given that no
+    /// client of the deployment asks for more than `max_ttl` (rule I-13).
+    #[must_use]
+    pub fn new(max_ttl: Duration, drift: Drift) -> Quarantine {
+        Quarantine { length: drift.stretch(max_ttl) }
+    }
+
+    /// No quarantine: for servers that the caller started itself, or that cannot forget.
+    #[must_use]
+    pub fn none() -> Quarantine {
+        Quarantine { length: Duration::ZERO }
+    }
+
+    /// How long it lasts.
+    #[must_use]
+    pub fn length(self) -> Duration {
+        self.length
+    }
+
+    /// How much longer a process of this age has to wait; zero when its vote counts.
+    #[must_use]
+    pub fn left(self, age: Duration) -> Duration {
+        self.length.saturating_sub(age)
+    }
+}
+
+/// The least age of a server process, from what is known of it at `now`.
+///
+/// `uptime` is what it says of itself: whole seconds of a wall clock, up to a second too long, so
+/// one second is taken off. `last_seen` is when another process last answered at this address:
+/// the new one started after that, whatever its wall clock says, so a clock that was put forward
+/// cannot make it look old.
+#[must_use]
+pub fn age(uptime: Duration, last_seen: Option<Moment>, now: Moment) -> Duration {
+    let by_uptime = uptime.saturating_sub(Duration::from_secs(1));
+    match last_seen {
+        Some(seen) => by_uptime.min(now.since(seen)),
+        None => by_uptime,
+    }
+}

@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+/// How long one node may take to answer before the round goes on without it.
+///
+/// Small against the TTL, so that a node that hangs costs a fraction of the validity: never above
+/// a tenth of it. Not smaller than a few round trips, or a far node would never be heard:
+/// `measured` is the smoothed round trip to it, and four of them leave room for variation, as in
+/// TCP's retransmission timer (RFC 6298).
+#[must_use]
+pub fn node_limit(base: Duration, measured: Duration, ttl: Duration) -> Duration {
+    base.max(measured * 4).min(ttl / 10)
+}
+
+/// The smoothed round trip after one more sample: an eighth of the way to it, as RFC 6298 has it.
+#[must_use]
+pub fn smoothed(old: Duration, sample: Duration) -> Duration {
+    if old.is_zero() { sample } else { (old * 7 + sample) / 8 }
+}
+
+/// The usual time between two renewals: a third of the TTL, so that two may fail before the lease
+/// is lost.
+#[must_use]
+pub fn renewal_every(ttl: Duration) -> Duration {
+    ttl / 3
+}
+
+/// Waiting times for repeated attempts: full jitter under a ceiling that doubles.
+///
+/// Full jitter (any time from zero to the ceiling) spreads competitors best; the ceiling is
+/// bounded, because a lock or a node that came back should not stay unnoticed for long.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    ceiling: Duration,
+    highest: Duration,
+}
+
+impl Backoff {
+    /// The first wait is at most `first`, and none is longer than `highest`.
+    #[must_use]
+    pub fn new(first: Duration, highest: Duration) -> Backoff {
+        Backoff { ceiling: first.min(highest), highest }
+    }
+
+    /// The next wait. `random` is uniform over all of `u64`.
+    pub fn next(&mut self, random: u64) -> Duration {
+        let wait = fraction(self.ceiling, random);
+        self.ceiling = (self.ceiling * 2).min(self.highest);
+        wait
+    }
+}
+
+/// A part of `whole` between nothing and all of it, chosen by a uniform `random`.
+#[must_use]
+pub fn fraction(whole: Duration, random: u64) -> Duration {
+    let nanos = whole.as_nanos() * u128::from(random) / u128::from(u64::MAX);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
