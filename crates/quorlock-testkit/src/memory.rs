@@ -1,0 +1,413 @@
+//! A lock server in memory, and its faults.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::{Moment, Token};
+use quorlock::{Clock, Expiry, Node, NodeError, Question, Reply, SystemClock};
+use tokio::sync::Notify;
+
+use crate::store::Value;
+
+mod line;
+mod server;
+
+use line::{Line, Link};
+use server::Server;
+
+/// A lock server in memory: a [`Node`] that answers at once, until it is told not to.
+///
+/// It is a handle: clones are the same node. Faults are switched through `&self` while others ask.
+/// Questions are carried out in the order in which they were asked, by the same rules as those of
+/// the scripts that real servers run; one contract suite checks both.
+///
+/// What a fault means is taken from real servers. A question that was *sent*, even to a server that
+/// hangs, is carried out when the server gets to it, though nobody waits any more.
+///
+/// Delays need a tokio runtime: a task keeps the time while an answer is due. Everything else
+/// happens within the calls.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use std::sync::Arc;
+/// # use quorlock::{ask, Question, Vote, protocol::{Claim, Token}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), quorlock::NodeError> {
+/// let node = quorlock_testkit::MemoryNode::new("eu-1");
+/// let claim = Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:4121")));
+///
+/// let answer = ask(&node, Question::Acquire { claim, ttl: Duration::from_secs(30) }).await?;
+/// assert_eq!(answer.vote, Vote::Granted);
+///
+/// node.disconnect();
+/// let unreachable = ask(&node, Question::Inspect { key: "orders/42".into() }).await;
+/// assert!(unreachable.is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryNode {
+    shared: Arc<Shared>,
+}
+
+/// `count` nodes called `node-1`, `node-2` and so on, on the system's clock.
+#[must_use]
+pub fn memory_nodes(count: usize) -> Vec<MemoryNode> {
+    memory_nodes_on(&(Arc::new(SystemClock::default()) as Arc<dyn Clock>), count)
+}
+
+/// As [`memory_nodes`], on `clock`: for paused time and for simulations.
+#[must_use]
+pub fn memory_nodes_on(clock: &Arc<dyn Clock>, count: usize) -> Vec<MemoryNode> {
+    (1..=count).map(|number| MemoryNode::on(format!("node-{number}"), Arc::clone(clock))).collect()
+}
+
+/// Making one.
+impl MemoryNode {
+    /// An empty node on the system's clock. It claims to have been up for a day, so that no
+    /// quarantine holds it back.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> MemoryNode {
+        MemoryNode::on(name, Arc::new(SystemClock::default()))
+    }
+
+    /// As [`MemoryNode::new`], on `clock`.
+    #[must_use]
+    pub fn on(name: impl Into<String>, clock: Arc<dyn Clock>) -> MemoryNode {
+        MemoryNode::with_own_clock(name, Arc::clone(&clock), clock)
+    }
+
+    /// As [`MemoryNode::on`], for a server whose own clock is not that of its clients: keys expire
+    /// by `own`, for which [`SkewedClock`](crate::SkewedClock) is made; delays and the server's
+    /// age go by `clock`.
+    #[must_use]
+    pub fn with_own_clock(name: impl Into<String>, clock: Arc<dyn Clock>, own: Arc<dyn Clock>) -> MemoryNode {
+        let name = name.into();
+        let server = Server::new(&name, own, clock.now());
+        let state = Mutex::new(State { server, line: Line::default(), timekeeper: false });
+        MemoryNode {
+            shared: Arc::new(Shared { name, clock, state, due: Notify::new(), contact: Notify::new() }),
+        }
+    }
+}
+
+/// Faults of the network.
+impl MemoryNode {
+    /// From now on a question takes `request` to arrive, and its answer `reply` to come back.
+    pub fn delay(&self, request: Duration, reply: Duration) {
+        self.change(|state| state.line.delay(request, reply));
+    }
+
+    /// Requests do not arrive. As with TCP, they are sent again once this ends, so they arrive
+    /// late; [`disconnect`](MemoryNode::disconnect) loses them for good.
+    pub fn lose_requests(&self, lost: bool) {
+        self.change(|state| state.line.lose_requests(lost));
+    }
+
+    /// Requests arrive and are carried out, but their answers do not come back before this ends, or
+    /// never if the connection ends first.
+    pub fn lose_replies(&self, lost: bool) {
+        self.change(|state| state.line.lose_replies(lost));
+    }
+
+    /// Resets the connection and makes no new one. Whoever waits is told
+    /// [`NodeError::Disconnected`]; whoever asks later, [`NodeError::Unreachable`] at once. What
+    /// becomes of the questions that the server had not read yet, [`MemoryNode::in_socket`] says.
+    pub fn disconnect(&self) {
+        self.change(|state| state.line.disconnect());
+        self.shared.contact.notify_waiters();
+    }
+
+    /// There is no connection, and one is being made: questions wait, unsent, for
+    /// [`connect`](MemoryNode::connect) or [`disconnect`](MemoryNode::disconnect), and so does
+    /// [`Node::ready`].
+    pub fn connecting(&self) {
+        self.change(|state| state.line.connecting());
+    }
+
+    /// Ends [`disconnect`](MemoryNode::disconnect) and [`connecting`](MemoryNode::connecting). A
+    /// waiting question that could create a key and that nobody wants any more is not sent.
+    pub fn connect(&self) {
+        self.change(|state| {
+            let now = self.shared.clock.now();
+            let unsent = state.line.connect();
+            for (question, reply) in unsent {
+                state.send(now, question, reply);
+            }
+        });
+        self.shared.contact.notify_waiters();
+    }
+
+    /// What becomes of questions that are under way to the server, or that a hung server has not
+    /// read, when the connection ends. [`InSocket::CarriedOut`] unless set.
+    pub fn in_socket(&self, fate: InSocket) {
+        self.change(|state| state.line.in_socket(fate));
+    }
+}
+
+/// Faults of the server.
+impl MemoryNode {
+    /// Stops the server as SIGSTOP does: connections stay, questions queue up in order.
+    pub fn hang(&self) {
+        self.change(|state| state.line.hang(true));
+    }
+
+    /// Ends [`hang`](MemoryNode::hang), [`lose_requests`](MemoryNode::lose_requests) and
+    /// [`lose_replies`](MemoryNode::lose_replies): everything that was kept happens now, in order.
+    pub fn resume(&self) {
+        self.change(|state| {
+            state.line.hang(false);
+            state.line.lose_requests(false);
+            state.line.lose_replies(false);
+        });
+    }
+
+    /// The server answers everything with this error and does nothing, until
+    /// [`mend`](MemoryNode::mend). An error that begins as Redis' errors about rights, passwords
+    /// and types do lasts until somebody mends it; any other passes.
+    pub fn fail(&self, message: &str) {
+        self.change(|state| state.server.fail(Some(message)));
+    }
+
+    /// Ends [`fail`](MemoryNode::fail).
+    pub fn mend(&self) {
+        self.change(|state| state.server.fail(None));
+    }
+
+    /// The process ends and another starts at once, without the keys: a new instance of age zero.
+    /// What it had not read or not answered is gone with it, and those who wait are told.
+    pub fn restart_empty(&self) {
+        self.change(|state| {
+            state.server.forget();
+            state.restart(self.shared.clock.now());
+        });
+    }
+
+    /// As [`restart_empty`](MemoryNode::restart_empty), with the keys: the server wrote them down.
+    pub fn restart_with_data(&self) {
+        self.change(|state| state.restart(self.shared.clock.now()));
+    }
+
+    /// The server claims to have been up for `age`.
+    pub fn age(&self, age: Duration) {
+        self.change(|state| state.server.age(self.shared.clock.now(), age));
+    }
+
+    /// The server calls its process `id`: two nodes of one id are two addresses of one process.
+    pub fn instance_id(&self, id: &str) {
+        self.change(|state| state.server.instance_id(id));
+    }
+}
+
+/// Looking inside. None of this counts as a question, and no fault hinders it.
+impl MemoryNode {
+    /// All keys, tombstones too, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.state().server.keys()
+    }
+
+    /// The token under `key`.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<Token> {
+        self.shared.state().server.holder(key)
+    }
+
+    /// When `key` ends, or `None` without such a key.
+    #[must_use]
+    pub fn expiry(&self, key: &str) -> Option<Expiry> {
+        self.shared.state().server.expiry(key)
+    }
+
+    /// Puts somebody else's data under `key`.
+    pub fn set_data(&self, key: &str, value: impl Into<Value>, expiry: Expiry) {
+        self.shared.state().server.set_data(key, value.into(), expiry);
+    }
+
+    /// Deletes all keys, as FLUSHALL does: the process stays the same.
+    pub fn flush(&self) {
+        self.shared.state().server.forget();
+    }
+
+    /// How many questions of each kind were sent to it.
+    #[must_use]
+    pub fn questions(&self) -> Questions {
+        self.shared.state().line.questions()
+    }
+}
+
+/// How many questions of each kind were sent to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Questions {
+    /// [`Question::Acquire`].
+    pub acquire: usize,
+    /// [`Question::Renew`].
+    pub renew: usize,
+    /// [`Question::Release`].
+    pub release: usize,
+    /// [`Question::Cancel`].
+    pub cancel: usize,
+    /// [`Question::Inspect`].
+    pub inspect: usize,
+}
+
+impl Questions {
+    /// All of them.
+    #[must_use]
+    pub fn total(self) -> usize {
+        self.acquire + self.renew + self.release + self.cancel + self.inspect
+    }
+}
+
+/// What becomes of questions that a server has not read when their connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_enums, reason = "complete: they are read or they are not")]
+pub enum InSocket {
+    /// The server reads them later, after what it was asked on a newer connection: the worst case
+    /// of what real servers do after SIGCONT.
+    #[default]
+    CarriedOut,
+    /// They are gone.
+    Lost,
+}
+
+impl Node for MemoryNode {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.change(|state| match state.line.link() {
+            Link::Up => state.send(self.shared.clock.now(), question, reply),
+            Link::Coming => state.line.keep_unsent(question, reply),
+            Link::Down => {
+                let reason = "the node is disconnected".into();
+                state.line.refuse(reply, NodeError::Unreachable { reason });
+            }
+        });
+    }
+
+    fn ready(&self) -> BoxFuture<'static, ()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            loop {
+                let contact = shared.contact.notified();
+                if shared.state().line.link() != Link::Coming {
+                    return;
+                }
+                contact.await;
+            }
+        })
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNode").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl MemoryNode {
+    /// Changes something, and lets happen what follows from it.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state());
+        self.shared.advance();
+        match self.shared.keep_time() {
+            KeepTime::NotNeeded => {}
+            KeepTime::Running => self.shared.due.notify_one(),
+            KeepTime::Start => drop(tokio::spawn(keep_time(Arc::clone(&self.shared)))),
+        }
+    }
+}
+
+struct Shared {
+    name: String,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Wakes the worker: something is due earlier than it knows.
+    due: Notify,
+    /// Wakes those who wait for the first contact.
+    contact: Notify,
+}
+
+struct State {
+    server: Server,
+    line: Line,
+    /// Whether a task keeps the time.
+    timekeeper: bool,
+}
+
+impl State {
+    fn send(&mut self, now: Moment, question: Question, reply: Reply) {
+        if question.may_create() && !reply.wanted() {
+            self.line.refuse(reply, NodeError::NotAsked);
+        } else {
+            self.line.send(now, question, reply);
+        }
+    }
+
+    fn restart(&mut self, now: Moment) {
+        self.line.reset();
+        self.server.restart(now);
+    }
+}
+
+/// The task that waits for what is due.
+enum KeepTime {
+    NotNeeded,
+    Running,
+    Start,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does everything that is due. Answers are given outside the lock, because whoever gets one
+    /// may ask again at once.
+    fn advance(&self) {
+        let answers = {
+            let State { server, line, .. } = &mut *self.state();
+            line.advance(self.clock.now(), |question| server.carry_out(question))
+        };
+        for (reply, answer) in answers {
+            reply.send(answer);
+        }
+    }
+
+    fn keep_time(&self) -> KeepTime {
+        let mut state = self.state();
+        if state.line.next_due().is_none() {
+            KeepTime::NotNeeded
+        } else if std::mem::replace(&mut state.timekeeper, true) {
+            KeepTime::Running
+        } else {
+            KeepTime::Start
+        }
+    }
+
+    /// When something is due next. If nothing is, the timekeeper ends with this call.
+    fn next_due(&self) -> Option<Moment> {
+        let mut state = self.state();
+        let due = state.line.next_due();
+        state.timekeeper = due.is_some();
+        due
+    }
+}
+
+async fn keep_time(shared: Arc<Shared>) {
+    while let Some(due) = shared.next_due() {
+        tokio::select! {
+            biased;
+            () = shared.due.notified() => {}
+            () = shared.clock.sleep_until(due) => {}
+        }
+        shared.advance();
+    }
+}

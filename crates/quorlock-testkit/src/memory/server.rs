@@ -1,0 +1,127 @@
+//! The server process of a memory node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quorlock::protocol::{Moment, Token};
+use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
+
+use crate::store::{SetLife, SetOptions, Store, Value, WrongType};
+
+pub(super) struct Server {
+    name: String,
+    clock: Arc<dyn Clock>,
+    store: Store,
+    instance: Arc<Instance>,
+    failure: Option<NodeError>,
+}
+
+/// Longer than any quarantine.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Server {
+    pub(super) fn new(name: &str, clock: Arc<dyn Clock>, now: Moment) -> Server {
+        let instance = Arc::new(Instance::new(fresh_id(name), now, DAY));
+        Server { name: name.to_owned(), clock, store: Store::default(), instance, failure: None }
+    }
+
+    pub(super) fn carry_out(&mut self, question: &Question) -> Result<Answer, NodeError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let now = self.clock.now();
+        let store = &mut self.store;
+        let vote = match question {
+            Question::Acquire { claim, ttl } => {
+                let tombstone = claim.tombstone();
+                store.acquire(
+                    now,
+                    claim.key().as_bytes(),
+                    tombstone.as_bytes(),
+                    claim.token().as_bytes(),
+                    *ttl,
+                )
+            }
+            Question::Renew { claim, ttl } => {
+                let tombstone = claim.tombstone();
+                store.renew(now, claim.key().as_bytes(), tombstone.as_bytes(), claim.token().as_bytes(), *ttl)
+            }
+            Question::Release { claim } => {
+                store.release(now, claim.key().as_bytes(), claim.token().as_bytes())
+            }
+            Question::Cancel { claim, linger } => {
+                let tombstone = claim.tombstone();
+                store.cancel(
+                    now,
+                    claim.key().as_bytes(),
+                    tombstone.as_bytes(),
+                    claim.token().as_bytes(),
+                    *linger,
+                )
+            }
+            Question::Inspect { key } => store.inspect(now, key.as_bytes()),
+            other => {
+                let message = format!("ERR a memory node does not know the question {other:?}");
+                return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
+            }
+        };
+        vote.map(|vote| Answer::new(vote, Arc::clone(&self.instance))).map_err(|WrongType { .. }| {
+            NodeError::Failed { message: WrongType.to_string().into(), lasting: Lasting::UntilMended }
+        })
+    }
+
+    pub(super) fn fail(&mut self, message: Option<&str>) {
+        self.failure = message.map(|message| {
+            let lasts =
+                ["WRONGTYPE", "WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| message.starts_with(code));
+            let lasting = if lasts { Lasting::UntilMended } else { Lasting::Passing };
+            NodeError::Failed { message: message.into(), lasting }
+        });
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.store.flush();
+    }
+
+    pub(super) fn restart(&mut self, now: Moment) {
+        self.instance = Arc::new(Instance::new(fresh_id(&self.name), now, Duration::ZERO));
+        self.failure = None;
+    }
+
+    pub(super) fn age(&mut self, now: Moment, age: Duration) {
+        self.instance = Arc::new(Instance::new(self.instance.id.clone(), now, age));
+    }
+
+    pub(super) fn instance_id(&mut self, id: &str) {
+        self.instance = Arc::new(Instance::new(id, self.instance.seen, self.instance.age));
+    }
+
+    pub(super) fn keys(&mut self) -> Vec<String> {
+        let keys = self.store.keys(self.clock.now());
+        keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
+    pub(super) fn holder(&mut self, key: &str) -> Option<Token> {
+        self.store.get(self.clock.now(), key.as_bytes()).ok().flatten().map(Token::found)
+    }
+
+    pub(super) fn expiry(&mut self, key: &str) -> Option<Expiry> {
+        self.store.pttl(self.clock.now(), key.as_bytes())
+    }
+
+    pub(super) fn set_data(&mut self, key: &str, value: Value, expiry: Expiry) {
+        let life = match expiry {
+            Expiry::In(life) => SetLife::For(life),
+            Expiry::Never => SetLife::Forever,
+        };
+        let options = SetOptions { life, ..SetOptions::default() };
+        self.store.set(self.clock.now(), key.as_bytes(), value, options);
+    }
+}
+
+/// Never the same twice in one process, and the same in every run of a simulation.
+fn fresh_id(name: &str) -> String {
+    static STARTED: AtomicU64 = AtomicU64::new(1);
+    format!("{name}#{}", STARTED.fetch_add(1, Ordering::Relaxed))
+}

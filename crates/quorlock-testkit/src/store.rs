@@ -1,0 +1,300 @@
+//! What one lock server remembers, without a network and without a clock.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use quorlock::protocol::{Moment, Token};
+use quorlock::{Expiry, Holding, Vote};
+
+/// The keys of one lock server.
+///
+/// Pure: `now` is an argument, read on the server's own clock. Time counts in whole milliseconds
+/// and a key is gone when its last millisecond has passed, as in Redis. Each method does the work
+/// of one command or one script in a single step, and answers as Redis answers.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    // Ordered, so that a simulation sees the keys in the same order in every run.
+    keys: BTreeMap<Vec<u8>, Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    value: Value,
+    ends: Option<Millis>,
+}
+
+/// What stands under a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a lock meets a string, or something that is none")]
+pub enum Value {
+    /// A string, which is what locks are.
+    Text(Vec<u8>),
+    /// A list, for every type that is no string: commands for strings refuse it.
+    List(Vec<Vec<u8>>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.as_bytes().to_vec())
+    }
+}
+
+/// The key does not hold a string.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct WrongType;
+
+impl fmt::Display for WrongType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+    }
+}
+
+impl std::error::Error for WrongType {}
+
+/// The five questions, with the meaning of the scripts in `quorlock::scripts`.
+impl Store {
+    /// `acquire.lua`: stores the token if the key is free and no tombstone stands.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn acquire(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        tombstone: &[u8],
+        token: &[u8],
+        ttl: Duration,
+    ) -> Result<Vote, WrongType> {
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free);
+        }
+        if !self.exists(now, key) {
+            self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
+            return Ok(Vote::Granted);
+        }
+        match self.get(now, key)? {
+            Some(holder) if holder == token => Ok(Vote::Granted),
+            Some(_) | None => self.inspect(now, key),
+        }
+    }
+
+    /// `renew.lua`: prolongs the key if it is ours, never shortens it, and stores it anew if it is
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn renew(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        tombstone: &[u8],
+        token: &[u8],
+        ttl: Duration,
+    ) -> Result<Vote, WrongType> {
+        let ends = millis(now).saturating_add(span(ttl));
+        let ours = self.get(now, key)?.map(|holder| holder == token);
+        match ours {
+            Some(true) => {
+                if let Some(entry) = self.live(now, key) {
+                    // `PTTL` says -1 of a key without expiry, which is less than any TTL: the
+                    // script gives such a key an end.
+                    entry.ends = Some(entry.ends.map_or(ends, |old| old.max(ends)));
+                }
+                Ok(Vote::Granted)
+            }
+            Some(false) => self.inspect(now, key),
+            None if self.exists(now, tombstone) => Ok(Vote::Free),
+            None => {
+                self.put(key, Value::Text(token.to_vec()), Some(ends));
+                Ok(Vote::Restored)
+            }
+        }
+    }
+
+    /// `release.lua`: deletes the key if it is ours.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn release(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
+        if self.get(now, key)? == Some(token) {
+            self.del(now, key);
+            Ok(Vote::Granted)
+        } else {
+            Ok(Vote::Free)
+        }
+    }
+
+    /// `cancel.lua`: deletes the key if it is ours, and leaves a tombstone.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there; then no tombstone is left
+    /// either, because the script stops.
+    pub fn cancel(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        tombstone: &[u8],
+        token: &[u8],
+        linger: Duration,
+    ) -> Result<Vote, WrongType> {
+        let vote = self.release(now, key, token)?;
+        self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
+        Ok(vote)
+    }
+
+    /// `inspect.lua`: tells who holds the key.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn inspect(&mut self, now: Moment, key: &[u8]) -> Result<Vote, WrongType> {
+        let Some(holder) = self.get(now, key)?.map(Token::found) else { return Ok(Vote::Free) };
+        Ok(self.pttl(now, key).map_or(Vote::Free, |expiry| Vote::Held(Holding::new(holder, expiry))))
+    }
+}
+
+/// The options of `SET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "complete: the options that a lock client may use")]
+pub struct SetOptions {
+    /// `NX`, `XX` or neither.
+    pub when: SetWhen,
+    /// `PX`, `EX`, `KEEPTTL` or none of them.
+    pub life: SetLife,
+}
+
+/// When `SET` acts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_enums, reason = "complete: as the command")]
+pub enum SetWhen {
+    /// Whatever stands there.
+    #[default]
+    Always,
+    /// `NX`: if nothing does.
+    Missing,
+    /// `XX`: if something does.
+    Present,
+}
+
+/// How long a key lives after `SET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_enums, reason = "complete: as the command")]
+pub enum SetLife {
+    /// Until it is deleted.
+    #[default]
+    Forever,
+    /// `PX` or `EX`: so long.
+    For(Duration),
+    /// `KEEPTTL`: as long as before.
+    Kept,
+}
+
+/// Plain commands.
+impl Store {
+    /// `GET`.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn get(&mut self, now: Moment, key: &[u8]) -> Result<Option<&[u8]>, WrongType> {
+        match self.live(now, key) {
+            Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
+            Some(Entry { value: Value::List(_), .. }) => Err(WrongType),
+            None => Ok(None),
+        }
+    }
+
+    /// `SET`. Tells whether it was done.
+    pub fn set(&mut self, now: Moment, key: &[u8], value: Value, options: SetOptions) -> bool {
+        let before = self.live(now, key).map(|entry| entry.ends);
+        let go = match options.when {
+            SetWhen::Always => true,
+            SetWhen::Missing => before.is_none(),
+            SetWhen::Present => before.is_some(),
+        };
+        if go {
+            let ends = match options.life {
+                SetLife::Forever => None,
+                SetLife::For(life) => Some(millis(now).saturating_add(span(life))),
+                SetLife::Kept => before.flatten(),
+            };
+            self.put(key, value, ends);
+        }
+        go
+    }
+
+    /// `DEL` of one key. Tells whether it was there.
+    pub fn del(&mut self, now: Moment, key: &[u8]) -> bool {
+        let there = self.exists(now, key);
+        self.keys.remove(key);
+        there
+    }
+
+    /// `EXISTS` of one key.
+    pub fn exists(&mut self, now: Moment, key: &[u8]) -> bool {
+        self.live(now, key).is_some()
+    }
+
+    /// `PTTL`: `None` when there is no such key.
+    pub fn pttl(&mut self, now: Moment, key: &[u8]) -> Option<Expiry> {
+        let now_millis = millis(now);
+        self.live(now, key).map(|entry| match entry.ends {
+            Some(ends) => Expiry::In(Duration::from_millis(ends.saturating_sub(now_millis))),
+            None => Expiry::Never,
+        })
+    }
+
+    /// `PEXPIRE`. Tells whether the key is there.
+    pub fn pexpire(&mut self, now: Moment, key: &[u8], ttl: Duration) -> bool {
+        let ends = millis(now).saturating_add(span(ttl));
+        let entry = self.live(now, key);
+        entry.map(|entry| entry.ends = Some(ends)).is_some()
+    }
+
+    /// `FLUSHALL`.
+    pub fn flush(&mut self) {
+        self.keys.clear();
+    }
+
+    /// `KEYS *`, in order.
+    pub fn keys(&mut self, now: Moment) -> Vec<Vec<u8>> {
+        let now = millis(now);
+        self.keys.retain(|_, entry| entry.lives(now));
+        self.keys.keys().cloned().collect()
+    }
+
+    fn put(&mut self, key: &[u8], value: Value, ends: Option<Millis>) {
+        self.keys.insert(key.to_vec(), Entry { value, ends });
+    }
+
+    /// The entry, after removing it if it has ended.
+    fn live(&mut self, now: Moment, key: &[u8]) -> Option<&mut Entry> {
+        if self.keys.get(key).is_some_and(|entry| !entry.lives(millis(now))) {
+            self.keys.remove(key);
+        }
+        self.keys.get_mut(key)
+    }
+}
+
+type Millis = u64;
+
+impl Entry {
+    /// Redis' rule: a key is there until the clock shows more than its end.
+    fn lives(&self, now: Millis) -> bool {
+        self.ends.is_none_or(|ends| now <= ends)
+    }
+}
+
+fn millis(now: Moment) -> Millis {
+    span(now.since(Moment::ORIGIN))
+}
+
+fn span(time: Duration) -> Millis {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
