@@ -12,5 +12,6 @@ pub use node::redis::scripts;
 pub use {
     clock::{Clock, Sleep, SystemClock},
     entropy::{Entropy, SystemEntropy},
+    node::redis::{Address, AddressError, Dial, Endpoint, Stream, SystemDial},
     node::{Answer, Expiry, Holding, Instance, Lasting, Node, NodeError, Question, Reply, Vote, ask},
 };

@@ -1,0 +1,187 @@
+//! What the errors of a server mean for a lock.
+
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::node::{Lasting, NodeError};
+
+/// The longest excerpt of a server's words that is passed on, in characters.
+const WORDS: usize = 200;
+
+/// The commands that a user needs: the scripts run with the rights of their caller.
+const RIGHTS: &str = "+eval +set +get +del +pexpire +pttl +exists +info +client|setname";
+
+/// What the server was asked: for messages.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The command.
+    pub(crate) command: &'a str,
+    /// The key of the lock, or empty.
+    pub(crate) key: &'a str,
+    /// The ACL user.
+    pub(crate) user: &'a str,
+}
+
+/// The error that the server answered, with its meaning and the cure.
+pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
+    explain(error.code(), error.details().unwrap_or(""), asked)
+}
+
+/// The error that ended an attempt to connect.
+pub(crate) fn unconnected(error: RedisError, asked: Asked<'_>) -> NodeError {
+    let kind = error.kind();
+    if kind == ErrorKind::AuthenticationFailed {
+        return explain("WRONGPASS", "", asked);
+    }
+    if kind == ErrorKind::Io {
+        return NodeError::Unreachable { reason: ended(&error).into() };
+    }
+    if kind == ErrorKind::Parse {
+        return unexpected("it does not speak the Redis protocol", &error.to_string());
+    }
+    let words = error.to_string();
+    match error.into_server_errors().as_deref() {
+        Some([(_, error), ..]) => refused(error, asked),
+        Some([]) | None => unexpected("it refused the connection", &words),
+    }
+}
+
+/// Why a connection ended, in words.
+pub(crate) fn ended(error: &RedisError) -> String {
+    // The client crate's word for any end of the stream.
+    if error.is_connection_dropped() { "the server closed it".into() } else { printable(&error.to_string()) }
+}
+
+/// An answer that no server should give.
+pub(crate) fn unexpected(what: &str, words: &str) -> NodeError {
+    let message = if words.is_empty() { what.into() } else { format!("{what}: {}", printable(words)) };
+    NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
+}
+
+fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
+    let Asked { command, key, user } = asked;
+    let code = inner_code(code, words);
+    let said = printable(format!("{code} {words}").trim_end());
+    let (meaning, lasting): (String, _) = match code {
+        "WRONGTYPE" => (
+            format!(
+                "the key `{}` holds something that is not a lock; use another name or prefix",
+                printable(key)
+            ),
+            Lasting::UntilMended,
+        ),
+        "NOPERM" => (
+            format!(
+                "the user `{user}` may not run {command}; grant `ACL SETUSER {user} {RIGHTS}`, and with `~` the keys of the locks and `~quorlock:*`"
+            ),
+            Lasting::UntilMended,
+        ),
+        "NOAUTH" => {
+            ("it wants a password; give user and password of an ACL user".into(), Lasting::UntilMended)
+        }
+        "WRONGPASS" => (
+            format!("it refuses the password for the user `{user}`; check both, and that the user is on"),
+            Lasting::UntilMended,
+        ),
+        "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+            "a cluster member cannot be a node; give the address of an independent server".into(),
+            Lasting::UntilMended,
+        ),
+        "LOADING" => ("it is still loading its data".into(), Lasting::Passing),
+        "BUSY" => ("a slow script keeps it busy".into(), Lasting::Passing),
+        "OOM" => ("it is out of memory".into(), Lasting::Passing),
+        "MISCONF" => ("it cannot save its data and so refuses to write".into(), Lasting::Passing),
+        "MASTERDOWN" => ("it is a replica that has lost its master".into(), Lasting::Passing),
+        _ if words.to_ascii_lowercase().contains("unknown command") => (
+            format!(
+                "it does not know {command}; Redis 5 or newer or Valkey is needed, with {command} not renamed"
+            ),
+            Lasting::UntilMended,
+        ),
+        _ => ("it answered with an error".into(), Lasting::Passing),
+    };
+    NodeError::Failed { message: Arc::from(format!("{meaning} ({said})")), lasting }
+}
+
+/// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
+/// Error running script`; and all have words of their own for missing rights inside a script.
+fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
+    const WRAPPED: [&str; 9] = [
+        "WRONGTYPE",
+        "NOPERM",
+        "READONLY",
+        "OOM",
+        "MISCONF",
+        "CROSSSLOT",
+        "CLUSTERDOWN",
+        "MASTERDOWN",
+        "LOADING",
+    ];
+    if code != "ERR" {
+        return code;
+    }
+    if ["user executing the script", "ACL failure in script"].iter().any(|sign| words.contains(sign)) {
+        return "NOPERM";
+    }
+    if !words.starts_with("Error running script") {
+        return code;
+    }
+    WRAPPED.into_iter().find(|inner| words.split([' ', ':', '-']).any(|word| word == *inner)).unwrap_or(code)
+}
+
+/// Somebody else's words: they must not move the cursor of the terminal that shows them, nor fill
+/// it.
+fn printable(words: &str) -> String {
+    words.chars().filter(|c| !c.is_control()).take(WORDS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: &str, words: &str) -> (String, Lasting) {
+        let error = explain(code, words, Asked { command: "EVAL", key: "orders/42", user: "anna" });
+        let NodeError::Failed { message, lasting } = error else { panic!("{error:?}") };
+        (message.to_string(), lasting)
+    }
+
+    #[test]
+    fn an_error_tells_its_meaning_and_whether_it_passes() {
+        for (code, words, meaning, lasting) in [
+            ("WRONGTYPE", "Operation against", "`orders/42` holds something", Lasting::UntilMended),
+            ("NOPERM", "no", "ACL SETUSER anna +eval +set", Lasting::UntilMended),
+            ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
+            ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
+            ("MOVED", "866 10.0.0.1:6379", "cluster member cannot", Lasting::UntilMended),
+            ("ERR", "unknown command 'EVAL'", "does not know EVAL", Lasting::UntilMended),
+            ("LOADING", "Redis is loading", "still loading", Lasting::Passing),
+            ("OOM", "command not allowed", "out of memory", Lasting::Passing),
+            ("ERR", "something else", "ERR something else", Lasting::Passing),
+        ] {
+            let (message, lasts) = said(code, words);
+            assert!(message.contains(meaning) && lasts == lasting, "{code}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_error_inside_a_script_is_understood_in_all_its_wrappings() {
+        for (words, meaning) in [
+            ("Error running script (call to f_1): @user_script:2: WRONGTYPE Operation", "is not a lock"),
+            ("Error running script (call to f_1): @user_script:2: -OOM command", "out of memory"),
+            ("The user executing the script can't run this command", "may not run EVAL"),
+            ("ACL failure in script: User anna has no permissions", "may not run EVAL"),
+        ] {
+            let (message, _) = said("ERR", words);
+            assert!(message.contains(meaning), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_servers_words_are_stripped_and_bounded() {
+        let (message, _) = said("ERR", &format!("\x1b[2J{}", "x".repeat(10_000)));
+        assert!(!message.chars().any(char::is_control), "it could move the cursor");
+        assert!(message.chars().count() < 300, "it could fill the screen");
+    }
+}

@@ -1,0 +1,175 @@
+//! What an asker sees of a node without asking its task.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::node::{Answer, NodeError, Question, Reply};
+
+/// The most unanswered questions of a node that may create a key.
+///
+/// A hung server carries out its backlog when it goes on: without a bound, a thousand requests
+/// that timed out became a thousand stored keys (measured). Far above what a healthy node has
+/// waiting: at 200 000 votes a second, 512 are 3 ms.
+const VOTES: usize = 512;
+
+/// The most unanswered questions of any kind. So many more than votes that the clean-up of every
+/// vote has room: a release and a cancel for each.
+pub(crate) const QUESTIONS: usize = 2048;
+
+/// A question on its way to the node, which gets one answer.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) question: Question,
+    pub(crate) reply: Reply,
+    pub(crate) place: Place,
+}
+
+impl Ask {
+    pub(crate) fn answer(self, answer: Result<Answer, NodeError>) {
+        // First the place, then the answer: whoever hears it may ask again at once.
+        drop(self.place);
+        self.reply.send(answer);
+    }
+}
+
+/// How a node stands, shared by its handle and its task.
+#[derive(Debug)]
+pub(crate) struct State {
+    standing: AtomicU8,
+    /// What is wrong while the node does not stand [`OPEN`].
+    trouble: Mutex<NodeError>,
+    votes: AtomicUsize,
+    questions: AtomicUsize,
+    contact: watch::Sender<bool>,
+}
+
+/// Questions are taken in: the node is connected, or is being connected for the first time.
+const OPEN: u8 = 0;
+/// Connected, but it has not answered for a while. Nothing that may create a key is taken in, so
+/// that a hung node costs nothing. A release still is: it belongs behind the votes before it.
+const STALLED: u8 = 1;
+/// Not connected. Nothing is taken in.
+const DOWN: u8 = 2;
+
+impl State {
+    pub(crate) fn new() -> State {
+        State {
+            standing: AtomicU8::new(OPEN),
+            trouble: Mutex::new(NodeError::NotAsked),
+            votes: AtomicUsize::new(0),
+            questions: AtomicUsize::new(0),
+            contact: watch::Sender::new(false),
+        }
+    }
+
+    /// A place among the unanswered questions, or why there is none.
+    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
+        let creates = question.may_create();
+        let standing = self.standing.load(Ordering::Acquire);
+        if standing == DOWN || (standing == STALLED && creates) {
+            return Err(self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        }
+        // Counted before it is checked, and given back when refused: two askers cannot both take
+        // the last place.
+        let place = Place { state: Arc::clone(self), creates };
+        let waiting = self.questions.fetch_add(1, Ordering::Relaxed);
+        let votes = if creates { self.votes.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        if waiting >= QUESTIONS || votes >= VOTES {
+            return Err(NodeError::Overloaded { waiting });
+        }
+        Ok(place)
+    }
+
+    pub(crate) fn open(&self) {
+        self.standing.store(OPEN, Ordering::Release);
+    }
+
+    pub(crate) fn stalled(&self, trouble: NodeError) {
+        self.stand(STALLED, trouble);
+    }
+
+    pub(crate) fn down(&self, trouble: NodeError) {
+        self.stand(DOWN, trouble);
+    }
+
+    /// The first attempt to connect is over.
+    pub(crate) fn contacted(&self) {
+        self.contact.send_replace(true);
+    }
+
+    /// Ends when the first attempt to connect is over.
+    pub(crate) fn contact(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut contact = self.contact.subscribe();
+        async move {
+            // An error means that the node is gone: there is nothing to wait for.
+            drop(contact.wait_for(|over| *over).await);
+        }
+    }
+
+    fn stand(&self, standing: u8, trouble: NodeError) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        self.standing.store(standing, Ordering::Release);
+    }
+}
+
+/// A place among the unanswered questions of a node, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    state: Arc<State>,
+    creates: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.state.questions.fetch_sub(1, Ordering::Relaxed);
+        if self.creates {
+            self.state.votes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::{Claim, Token};
+
+    fn claim() -> Arc<Claim> {
+        Arc::new(Claim::new("orders/42".into(), Token::new(7, "")))
+    }
+
+    fn acquire() -> Question {
+        Question::Acquire { claim: claim(), ttl: Duration::from_secs(1) }
+    }
+
+    fn release() -> Question {
+        Question::Release { claim: claim() }
+    }
+
+    #[test]
+    fn a_backlog_of_votes_leaves_room_for_their_clean_up() {
+        let state = Arc::new(State::new());
+        let votes: Vec<_> = (0..VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
+        assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: VOTES })));
+        let clean_up: Vec<_> = (VOTES..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
+        assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
+        drop((votes, clean_up));
+        assert!(state.admit(&acquire()).is_ok(), "answered questions give their places back");
+    }
+
+    #[test]
+    fn a_stalled_node_takes_releases_and_a_node_that_is_down_takes_nothing() {
+        let state = Arc::new(State::new());
+        let trouble = NodeError::Unreachable { reason: "it is unplugged".into() };
+        state.stalled(trouble.clone());
+        assert_eq!(state.admit(&acquire()).unwrap_err(), trouble);
+        assert!(state.admit(&release()).is_ok());
+        state.down(trouble.clone());
+        assert_eq!(state.admit(&release()).unwrap_err(), trouble);
+        state.open();
+        assert!(state.admit(&acquire()).is_ok());
+    }
+}

@@ -1,0 +1,102 @@
+//! The one task of a node: it connects, carries questions, and connects again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tracing::{debug, info, warn};
+
+use super::Settings;
+use super::address::Address;
+use super::handshake::Connector;
+use super::link::{End, carry};
+use super::state::{Ask, State};
+use crate::node::NodeError;
+use crate::protocol::Backoff;
+
+/// The first attempts to connect again follow at once, on a human scale.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// A node that came back is found within this time, and one that is gone for good costs a few
+/// packets.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What the task of a node owns.
+pub(crate) struct Supervisor {
+    name: Arc<str>,
+    connector: Connector,
+    settings: Settings,
+    queue: UnboundedReceiver<Ask>,
+    state: Arc<State>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        name: Arc<str>,
+        address: Address,
+        settings: Settings,
+        queue: UnboundedReceiver<Ask>,
+        state: Arc<State>,
+    ) -> Supervisor {
+        Supervisor { name, connector: Connector::new(address, settings.clone()), settings, queue, state }
+    }
+
+    /// Serves the node until its last handle is dropped.
+    pub(crate) async fn run(self) {
+        let Supervisor { name, mut connector, settings, mut queue, state } = self;
+        let clock = &*settings.clock;
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let mut known = None;
+        // The first time, questions wait in the queue for the connection.
+        let mut outcome = connector.connect().await;
+        loop {
+            let trouble = match outcome {
+                Ok(line) => {
+                    info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
+                    known = None;
+                    let since = clock.now();
+                    state.open();
+                    state.contacted();
+                    let end = carry(line, &mut connector, &mut queue, &state, clock).await;
+                    // A server that accepts connections only to end them is no better than none.
+                    if clock.now().since(since) >= LONGEST_WAIT {
+                        backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                    }
+                    match end {
+                        End::Closed => return,
+                        End::Lost(reason) => NodeError::Unreachable {
+                            reason: format!("the connection ended: {reason}").into(),
+                        },
+                    }
+                }
+                Err(error) => error,
+            };
+            state.down(trouble.clone());
+            state.contacted();
+            if known.as_ref() == Some(&trouble) {
+                debug!(node = %name, %trouble, "still down");
+            } else {
+                warn!(node = %name, %trouble, "down; it is dialled again until it answers");
+            }
+            let wait = backoff.next(settings.entropy.half());
+            let connected = pin!(async {
+                clock.sleep_until(clock.now() + wait).await;
+                connector.connect().await
+            });
+            outcome = match select(pin!(refuse(&mut queue, &trouble)), connected).await {
+                Either::Left(_) => return,
+                Either::Right((outcome, _)) => outcome,
+            };
+            known = Some(trouble);
+        }
+    }
+}
+
+/// Answers whatever was queued before the node was known to be down: none of it was sent. Ends
+/// when nobody can ask any more.
+async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
+    while let Some(ask) = queue.recv().await {
+        ask.answer(Err(trouble.clone()));
+    }
+}
