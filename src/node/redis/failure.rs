@@ -47,10 +47,13 @@ pub(crate) fn unconnected(error: RedisError, asked: Asked<'_>) -> NodeError {
     }
 }
 
+/// Why a connection ended, when nobody says more.
+pub(crate) const CLOSED: &str = "closed by the server or the network";
+
 /// Why a connection ended, in words.
 pub(crate) fn ended(error: &RedisError) -> String {
     // The client crate's word for any end of the stream.
-    if error.is_connection_dropped() { "the server closed it".into() } else { printable(&error.to_string()) }
+    if error.is_connection_dropped() { CLOSED.into() } else { printable(&error.to_string()) }
 }
 
 /// An answer that no server should give.

@@ -10,9 +10,9 @@ use futures::future::BoxFuture;
 use redis::{RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::failure::ended;
+use super::failure::{CLOSED, ended};
 use super::handshake::{Connector, Line};
-use super::state::{Ask, State};
+use super::state::{Ask, State, cleans_up};
 use super::wire::{decode, encode};
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, NodeError};
@@ -71,7 +71,7 @@ pub(crate) async fn carry(
                 sent.lost(&reason);
                 break End::Lost(reason);
             }
-            Event::Broken => break End::Lost("the server closed it".into()),
+            Event::Broken => break End::Lost(CLOSED.into()),
             Event::Late => {
                 if let Some(end) = traffic.late() {
                     break end;
@@ -197,7 +197,7 @@ impl Link<'_> {
         let mut pipeline = redis::Pipeline::with_capacity(self.batch.len());
         let mut asks = Vec::with_capacity(self.batch.len());
         for ask in self.batch.drain(..) {
-            if ask.question.may_create() && self.pace == Pace::Stalled {
+            if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
                 ask.answer(Err(stalled()));
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));

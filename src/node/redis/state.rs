@@ -47,8 +47,8 @@ pub(crate) struct State {
 
 /// Questions are taken in: the node is connected, or is being connected for the first time.
 const OPEN: u8 = 0;
-/// Connected, but it has not answered for a while. Nothing that may create a key is taken in, so
-/// that a hung node costs nothing. A release still is: it belongs behind the votes before it.
+/// Connected, but it has not answered for a while. Only the clean-up is taken in, which belongs
+/// behind the votes before it: so a hung node costs nothing, and its backlog does not grow.
 const STALLED: u8 = 1;
 /// Not connected. Nothing is taken in.
 const DOWN: u8 = 2;
@@ -68,7 +68,7 @@ impl State {
     pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
         let creates = question.may_create();
         let standing = self.standing.load(Ordering::Acquire);
-        if standing == DOWN || (standing == STALLED && creates) {
+        if standing == DOWN || (standing == STALLED && !cleans_up(question)) {
             return Err(self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone());
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
@@ -112,6 +112,11 @@ impl State {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         self.standing.store(standing, Ordering::Release);
     }
+}
+
+/// Whether the question takes back an earlier one, and so is worth sending to a node that hangs.
+pub(crate) fn cleans_up(question: &Question) -> bool {
+    matches!(question, Question::Release { .. } | Question::Cancel { .. })
 }
 
 /// A place among the unanswered questions of a node, given back when dropped.

@@ -1,0 +1,266 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use url::{Host, ParseError, Url};
+
+use super::{Address, AddressError, Endpoint};
+
+/// The port that Redis and Valkey listen on unless told otherwise.
+const DEFAULT_PORT: u16 = 6379;
+
+pub(super) fn parse(text: &str) -> Result<Address, AddressError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(AddressError::Empty);
+    }
+    match text.split_once("://") {
+        None if text.starts_with('/') => {
+            Err(malformed("/…", "looks like a path", "write `redis+unix:///path`"))
+        }
+        None => parse_tcp(&format!("redis://{text}"), Scheme::Plain),
+        Some((scheme, rest)) => match Scheme::named(scheme) {
+            Some(Scheme::Unix) => parse_unix(rest),
+            Some(Scheme::Tls) if !cfg!(feature = "tls") => Err(AddressError::NoTls),
+            Some(scheme) => parse_tcp(text, scheme),
+            None => Err(AddressError::Scheme),
+        },
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Scheme {
+    Plain,
+    Tls,
+    Unix,
+}
+
+impl Scheme {
+    fn named(name: &str) -> Option<Scheme> {
+        match name.to_ascii_lowercase().as_str() {
+            "redis" | "valkey" => Some(Scheme::Plain),
+            "rediss" | "valkeys" => Some(Scheme::Tls),
+            "redis+unix" | "valkey+unix" | "unix" => Some(Scheme::Unix),
+            _ => None,
+        }
+    }
+}
+
+const ENCODE: &str = "percent-encode `/`, `?`, `#`, `@` and `%` in user and password (`%2F` for `/`), or give the password apart from the address";
+
+fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
+    let bare = match scheme {
+        Scheme::Plain => "redis://…",
+        Scheme::Tls => "rediss://…",
+        Scheme::Unix => "redis+unix://…",
+    };
+    // What looks like host and path may be the two halves of a password with a slash in it.
+    let (_, rest) = text.split_once("://").unwrap_or(("", text));
+    if rest.split_once(['/', '?', '#']).is_some_and(|(_, behind)| behind.contains('@')) {
+        return Err(malformed(bare, "has an `@` behind its host", ENCODE));
+    }
+    let url = Url::parse(text).map_err(|error| unreadable(bare, error))?;
+    let host = match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_ascii_lowercase(),
+        Some(Host::Ipv4(address)) => address.to_string(),
+        Some(Host::Ipv6(address)) => address.to_string(),
+        Some(Host::Domain(_)) | None => {
+            return Err(malformed(bare, "names no host", "write `redis://host:port`"));
+        }
+    };
+    let port = match url.port() {
+        Some(0) => return Err(malformed(bare, "has the port 0", "give the port that the server listens on")),
+        Some(port) => port,
+        None => DEFAULT_PORT,
+    };
+    let endpoint = match scheme {
+        Scheme::Tls => Endpoint::Tls { host, port },
+        Scheme::Plain | Scheme::Unix => Endpoint::Tcp { host, port },
+    };
+    let shown = endpoint.to_string();
+    if url.fragment().is_some() {
+        return Err(malformed(&shown, "has a `#`", "leave it out: certificates are always checked"));
+    }
+    // `?protocol=` is known from other clients. It is accepted and has no effect: RESP3 is used
+    // where the server speaks it.
+    if url.query_pairs().any(|(name, _)| name != "protocol") {
+        return Err(malformed(&shown, "has settings after a `?`", "leave them out"));
+    }
+    let database = parse_database(url.path().trim_start_matches('/'), &shown)?;
+    let undecodable = || malformed(&shown, "has a wrong percent-encoding before its host", ENCODE);
+    let user = percent_decoded(url.username()).ok_or_else(undecodable)?;
+    let password = percent_decoded(url.password().unwrap_or("")).ok_or_else(undecodable)?;
+    Ok(Address { endpoint, user: given(&user), password: given(&password), database })
+}
+
+fn parse_unix(rest: &str) -> Result<Address, AddressError> {
+    const BARE: &str = "redis+unix://…";
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if !path.starts_with('/') {
+        return Err(malformed(
+            BARE,
+            "has no absolute path",
+            "write `redis+unix:///path`, with three slashes",
+        ));
+    }
+    let path =
+        percent_decoded(path).ok_or_else(|| malformed(BARE, "has a wrong percent-encoding", ENCODE))?;
+    let path = Path::new(&path).components().collect();
+    let mut address = Address { endpoint: Endpoint::Unix { path }, user: None, password: None, database: 0 };
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decoded(value)
+            .ok_or_else(|| malformed(BARE, "has a wrong percent-encoding after its `?`", ENCODE))?;
+        match name {
+            "db" => address.database = parse_database(&value, BARE)?,
+            "user" => address.user = given(&value),
+            "pass" => address.password = given(&value),
+            "protocol" => {}
+            _ => return Err(malformed(BARE, "has an unknown setting", "only db, user and pass are known")),
+        }
+    }
+    Ok(address)
+}
+
+fn parse_database(text: &str, shown: &str) -> Result<u32, AddressError> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse()
+        .map_err(|_| malformed(shown, "has a database that is no number", "write `/0` to `/15`, or nothing"))
+}
+
+fn unreadable(shown: &str, error: ParseError) -> AddressError {
+    let (problem, cure) = if error == ParseError::InvalidPort {
+        (
+            "has a port that is no number from 1 to 65535",
+            "put IPv6 addresses in brackets, and an `@` after a password",
+        )
+    } else if error == ParseError::InvalidIpv6Address {
+        ("has an IPv6 address that cannot be read", "write it as in `redis://[2001:db8::1]:6379`")
+    } else if error == ParseError::EmptyHost {
+        ("names no host", "write `redis://host:port`")
+    } else {
+        ("cannot be read", "write `redis://host:port`, and IPv6 addresses in brackets")
+    };
+    malformed(shown, problem, cure)
+}
+
+fn malformed(shown: &str, problem: &'static str, cure: &'static str) -> AddressError {
+    AddressError::Malformed { shown: shown.into(), problem, cure }
+}
+
+fn given(text: &str) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+/// The text without its percent-encoding, or `None` if that is no text.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut decoded = parts.next().unwrap_or("").as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        decoded.push(u8::from_str_radix(digits, 16).ok()?);
+        decoded.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_form_is_read_and_shown_without_its_secrets() {
+        for (text, shown) in [
+            ("10.0.0.1", "redis://10.0.0.1:6379"),
+            ("db-7:6380", "redis://db-7:6380"),
+            (" redis://DB-7 ", "redis://db-7:6379"),
+            ("redis://db-7/", "redis://db-7:6379"),
+            ("valkey://db-7/3", "redis://db-7:6379/3"),
+            ("redis://db-7?protocol=resp3", "redis://db-7:6379"),
+            ("redis://[2001:DB8::1]", "redis://[2001:db8::1]:6379"),
+            ("redis://anna:s3cret@db-7:1/3", "redis://db-7:1/3"),
+            (
+                "redis+unix:///run/redis.sock?db=2&user=anna&pass=s3c%40ret",
+                "redis+unix:///run/redis.sock?db=2",
+            ),
+            ("unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
+        ] {
+            let address = Address::parse(text).unwrap();
+            assert_eq!(address.to_string(), shown, "{text}");
+            assert_eq!(format!("{address:?}"), format!("Address({shown})"), "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_percent_decoded() {
+        let address = Address::parse("redis://an%2Fna:p%40%20%C3%A4@db-7").unwrap();
+        assert_eq!((address.user(), address.password()), (Some("an/na"), Some("p@ ä")));
+        let address = Address::parse("redis://:only@db-7").unwrap();
+        assert_eq!((address.user(), address.password()), (None, Some("only")));
+        let address = Address::parse("unix:///s?pass=a%26b+c").unwrap();
+        assert_eq!(address.password(), Some("a&b+c"), "a plus sign is a plus sign");
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_with_its_cure() {
+        for (text, words) in [
+            ("", "empty"),
+            ("http://db-7", "unknown scheme"),
+            ("redis://", "names no host"),
+            ("redis://db-7:0", "port 0"),
+            ("redis://db-7:70000", "no number from 1 to 65535"),
+            ("redis://db-7/three", "no number"),
+            ("redis://db-7?tls=1", "settings"),
+            ("redis://db-7#insecure", "always checked"),
+            ("redis://u:a/b@db-7", "percent-encode"),
+            ("redis://u:a%zz@db-7", "percent-encod"),
+            ("unix://socket", "three slashes"),
+            ("unix:///s?what=1", "only db, user and pass"),
+            ("/run/redis.sock", "redis+unix"),
+        ] {
+            let error = Address::parse(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn tls_needs_its_feature() {
+        let parsed = Address::parse("rediss://db-7");
+        if cfg!(feature = "tls") {
+            assert_eq!(parsed.unwrap().to_string(), "rediss://db-7:6379");
+        } else {
+            assert_eq!(parsed.unwrap_err(), AddressError::NoTls);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,60}", scheme in "(redis|rediss|unix|valkey)://") {
+            drop(Address::parse(&text));
+            drop(Address::parse(&format!("{scheme}{text}")));
+        }
+
+        #[test]
+        fn a_password_is_never_shown_wherever_a_mistake_puts_it(
+            before in "(redis|rediss|valkey|unix|redis\\+unix|http)://(/|user:|:|user@)?[a@:/?#%&=]{0,3}",
+            after in "[a@:/?#%&=]{0,3}(@db-7)?(:1)?(/x)?(\\?pass=)?",
+        ) {
+            const PASSWORD: &str = "Qq7Zz9";
+            let text = format!("{before}{PASSWORD}{after}");
+            match Address::parse(&text) {
+                Err(error) => prop_assert!(!format!("{error} {error:?}").contains(PASSWORD), "{}", error),
+                // Understood as a host or a path, it is one.
+                Ok(address) if address.password().is_some() && !text.contains("///") => {
+                    prop_assert!(!format!("{address} {address:?}").contains(PASSWORD), "{}", address);
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Against a real server on the loopback interface.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::super::{Address, RedisNode};
+use super::server::Server;
+use super::{
+    LONG, Log, acquire, cancel, claim, hangs, inspect, release, renew, settings, spawn_ask, vote, within,
+};
+use crate::node::{Collect, Expiry, Holding, Node, NodeError, Reply, Vote, ask};
+
+#[tokio::test]
+async fn a_node_answers_each_question_as_documented() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    let theirs = claim("orders/42", 2);
+
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
+    for question in [acquire(&theirs), renew(&theirs), inspect()] {
+        let Vote::Held(Holding { token, expiry: Expiry::In(left), .. }) = vote(&node, question).await else {
+            panic!("it is held")
+        };
+        assert_eq!(&token, ours.token());
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+    }
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+}
+
+#[tokio::test]
+async fn a_cancelled_claim_cannot_be_granted_late() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "others are not stopped");
+}
+
+#[tokio::test]
+async fn an_error_for_one_question_leaves_its_neighbours_alone() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    server.cli(&["lpush", "a-list", "x"]);
+    let (good, bad) = (claim("orders/42", 1), claim("a-list", 1));
+    // Both wait for the first connection, and so are sent in one write.
+    let (good, bad) = futures::join!(ask(&node, acquire(&good)), ask(&node, release(&bad)));
+    assert_eq!(good.unwrap().vote, Vote::Granted);
+    let error = bad.unwrap_err();
+    assert!(error.lasts() && error.to_string().contains("`a-list` holds something"), "{error}");
+}
+
+#[tokio::test]
+async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    node.ready().await;
+    let log = Arc::new(Log::default());
+    for index in 0..1_000 {
+        node.ask(inspect(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
+    }
+    // A question asked last is answered last.
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(log.granted(), (0..1_000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let log = Arc::new(Log { unwanted: true, ..Log::default() });
+    node.ask(acquire(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(log.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
+}
+
+#[tokio::test]
+async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    node.ready().await;
+    let ours = claim("orders/42", 1);
+
+    server.signal(Signal::STOP);
+    let late = spawn_ask(&node, acquire(&ours));
+    within("the node is seen to hang", async || hangs(&node)).await;
+    let clean_up = spawn_ask(&node, cancel(&ours));
+    server.signal(Signal::CONT);
+
+    assert_eq!(late.await.unwrap().unwrap().vote, Vote::Granted, "the server had it, and carries it out");
+    assert_eq!(clean_up.await.unwrap().unwrap().vote, Vote::Granted);
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "an answer ends the stall");
+}
+
+#[tokio::test]
+async fn a_killed_server_is_noticed_at_once_and_its_successor_is_another_instance() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    let first = ask(&*node, inspect()).await.unwrap().instance;
+
+    server.signal(Signal::STOP);
+    let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
+    within("the node is seen to hang", async || hangs(&node)).await;
+    server.kill();
+    let error = unanswered.await.unwrap().unwrap_err();
+    assert!(matches!(error, NodeError::Disconnected { .. }), "{error:?}");
+    let error = ask(&*node, inspect()).await.unwrap_err();
+    assert!(!error.may_have_acted(), "{error:?}");
+
+    server.restart();
+    within("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
+    let second = ask(&*node, inspect()).await.unwrap().instance;
+    assert_ne!(first.id, second.id);
+    assert!(second.age < Duration::from_secs(10), "{second:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
+    for options in [&[][..], &["--rename-command", "HELLO", ""]] {
+        let Some(mut server) = Server::start(options) else { return };
+        let node = server.node();
+        assert_eq!(vote(&node, inspect()).await, Vote::Free);
+        server.kill();
+        // Nobody asks while it is down, other than the node's own state.
+        within("the end is noticed", async || node.state.admit(&inspect()).is_err()).await;
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
+    let Some(server) = Server::start(&["--replicaof", "127.0.0.1 1"]) else { return };
+    let node = server.node();
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(error.lasts() && error.to_string().contains("replica"), "{error}");
+    server.cli(&["replicaof", "no", "one"]);
+    within("it votes", async || ask(&node, inspect()).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_login_tells_what_is_missing() {
+    let Some(server) = Server::start(&["--requirepass", "s3cret"]) else { return };
+    server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
+    for (login, words) in [
+        ("", "wants a password"),
+        (":wr0ng@", "refuses the password for the user `default`"),
+        ("anna@", "no password for the user `anna`"),
+        ("anna:pw@", "ACL SETUSER anna"),
+    ] {
+        let node = RedisNode::new(Address::parse(&url(login)).unwrap(), settings());
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(error.lasts() && error.to_string().contains(words), "{login}: {error}");
+        assert!(!format!("{error} {node:?} {}", node.name()).contains("wr0ng"));
+    }
+    let node = RedisNode::new(Address::parse(&url(":s3cret@")).unwrap(), settings());
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+}
+
+#[tokio::test]
+async fn the_rights_that_the_error_asks_for_are_enough() {
+    let Some(server) = Server::start(&[]) else { return };
+    let rights = "+eval +set +get +del +pexpire +pttl +exists +info +client|setname";
+    let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*", "~quorlock:*"];
+    line.extend(rights.split(' '));
+    server.cli(&line);
+    let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
+    let node = RedisNode::new(address, settings());
+    let ours = claim("orders/42", 1);
+    for question in [acquire(&ours), renew(&ours), release(&ours), cancel(&ours), inspect()] {
+        vote(&node, question).await;
+    }
+    let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
+    assert!(error.lasts() && error.to_string().contains("ACL SETUSER anna"), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    let log = Arc::new(Log::default());
+    node.ask(release(&ours), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    drop(node);
+    within("the release is answered", async || log.granted() == [0]).await;
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_a_port() {
+    let Some(server) = Server::start(&["--unixsocket", "redis.sock"]) else { return };
+    let address = Address::parse(&format!("unix://{}/redis.sock?db=3", server.directory.display())).unwrap();
+    let node = RedisNode::new(address, settings());
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Granted);
+    assert_eq!(server.cli(&["-n", "3", "exists", "orders/42"]), "1");
+}
+
+#[tokio::test]
+async fn a_cluster_member_is_refused() {
+    let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
+    let error = ask(&server.node(), inspect()).await.unwrap_err();
+    assert!(error.lasts() && error.to_string().contains("cluster member"), "{error}");
+}

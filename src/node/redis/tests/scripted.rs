@@ -1,0 +1,149 @@
+//! Against servers that misbehave, in memory and in virtual time.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::super::{Address, Dial, RedisNode, Settings, Stream};
+use super::{Log, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within};
+use crate::node::{Collect, Lasting, Node, NodeError, Reply, ask};
+use crate::protocol::Moment;
+use crate::{Clock, Sleep};
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
+    let (node, _) = node(Manner::Mute);
+    let began = Virtual.now();
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(matches!(&error, NodeError::Unreachable { reason } if reason.contains("within 1s")), "{error:?}");
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    assert!(ask_now(&node, inspect()).is_some(), "then it refuses at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_that_is_no_redis_is_named_as_such() {
+    let (node, _) = node(Manner::Foreign);
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(matches!(&error, NodeError::Failed { lasting: Lasting::Passing, .. }), "{error:?}");
+    assert!(error.to_string().contains("does not speak"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again() {
+    let (node, votes) = node(Manner::Hangs);
+    let began = Virtual.now();
+    let node = Arc::new(node);
+    let vote = spawn_ask(&node, acquire(&claim("orders/42", 1)));
+    within("it is seen to hang", async || hangs(&node)).await;
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    let clean_up = spawn_ask(&node, release(&claim("orders/42", 1)));
+    for unknown in [vote, clean_up] {
+        let error = unknown.await.unwrap().unwrap_err();
+        assert!(matches!(&error, NodeError::Disconnected { reason } if reason.contains("30s")), "{error:?}");
+    }
+    assert_eq!(Virtual.now().since(began).as_secs(), 30);
+    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
+    assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: questions sent on each connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_node_waits_a_second_for_its_clean_up() {
+    let (node, votes) = node(Manner::Hangs);
+    node.ready().await;
+    let began = Virtual.now();
+    let log = Arc::new(Log::default());
+    node.ask(release(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    drop(node);
+    within("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    assert_eq!(*votes.lock().unwrap(), [1]);
+}
+
+#[test]
+fn without_a_runtime_a_node_says_so() {
+    let node = RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    let error = ask_now(&node, inspect()).unwrap().unwrap_err();
+    assert!(error.to_string().contains("no Tokio runtime"), "{error}");
+}
+
+/// How a server misbehaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    /// Accepts connections and says nothing.
+    Mute,
+    /// Speaks another protocol.
+    Foreign,
+    /// Introduces itself, and then reads without ever answering.
+    Hangs,
+}
+
+/// How many questions each connection has carried, in the order of the connections.
+type Votes = Arc<Mutex<Vec<usize>>>;
+
+#[derive(Debug)]
+struct Scripted {
+    manner: Manner,
+    votes: Votes,
+}
+
+fn node(manner: Manner) -> (RedisNode, Votes) {
+    let votes = Votes::default();
+    let dial = Arc::new(Scripted { manner, votes: Arc::clone(&votes) });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    (RedisNode::new(Address::parse("scripted").unwrap(), settings), votes)
+}
+
+impl Dial for Scripted {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(serve(far, self.manner, Arc::clone(&self.votes)));
+        Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
+async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
+    const INFO: &str = "run_id:abc\r\nuptime_in_seconds:90\r\nrole:master\r\n";
+
+    let connection = {
+        let mut votes = votes.lock().unwrap();
+        votes.push(0);
+        votes.len() - 1
+    };
+    let mut heard = [0; 16 * 1024];
+    while let Ok(length @ 1..) = stream.read(&mut heard).await {
+        let heard = String::from_utf8_lossy(&heard[..length]);
+        let answer = match manner {
+            Manner::Mute => String::new(),
+            Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
+            Manner::Hangs if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
+            Manner::Hangs if heard.contains("INFO") => format!("+OK\r\n${}\r\n{INFO}\r\n", INFO.len()),
+            Manner::Hangs => {
+                votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
+                String::new()
+            }
+        };
+        drop(stream.write_all(answer.as_bytes()).await);
+    }
+}
+
+/// The runtime's own time, which a test moves.
+#[derive(Debug)]
+struct Virtual;
+
+impl Clock for Virtual {
+    fn now(&self) -> Moment {
+        thread_local!(static ORIGIN: tokio::time::Instant = now());
+        Moment::since_origin(now().duration_since(ORIGIN.with(|origin| *origin)))
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+        Box::pin(tokio::time::sleep(moment.since(self.now())))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
