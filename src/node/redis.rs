@@ -1,7 +1,9 @@
 //! A node that is a Redis or Valkey server.
 //!
-//! The only place that names the client crate. One task per node connects, sends and receives;
-//! a handle only puts questions into its queue.
+//! The only place that names the client crate. A handle checks the node's `state` and puts
+//! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
+//! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
+//! one connection, as `wire` encodes them, until that ends. `failure` says what errors mean.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +13,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use dial::{Dial, Stream, SystemDial};
@@ -55,6 +58,8 @@ pub(crate) struct RedisNode {
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
     started: AtomicBool,
+    /// Whether the first attempt to connect is over.
+    contact: watch::Receiver<bool>,
     /// The task before it is started.
     parked: Mutex<Option<Box<Supervisor>>>,
 }
@@ -69,14 +74,10 @@ impl RedisNode {
         let (queue, questions) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
         let name: Arc<str> = address.to_string().into();
-        let task = Supervisor::new(Arc::clone(&name), address, settings, questions, Arc::clone(&state));
-        RedisNode {
-            name,
-            queue,
-            state,
-            started: AtomicBool::new(false),
-            parked: Mutex::new(Some(Box::new(task))),
-        }
+        let (task, contact) =
+            Supervisor::new(Arc::clone(&name), address, settings, questions, Arc::clone(&state));
+        let parked = Mutex::new(Some(Box::new(task)));
+        RedisNode { name, queue, state, started: AtomicBool::new(false), contact, parked }
     }
 
     /// Starts the task, the first time.
@@ -113,10 +114,14 @@ impl Node for RedisNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, ()> {
-        match self.start() {
-            Ok(()) => Box::pin(self.state.contact()),
-            Err(_) => Box::pin(std::future::ready(())),
-        }
+        let started = self.start();
+        let mut contact = self.contact.clone();
+        Box::pin(async move {
+            if started.is_ok() {
+                // An error means that the task has ended: there is nothing to wait for.
+                drop(contact.wait_for(|over| *over).await);
+            }
+        })
     }
 }
 

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
-
 use crate::node::{Answer, NodeError, Question, Reply};
 
 /// The most unanswered questions of a node that may create a key.
@@ -42,7 +40,6 @@ pub(crate) struct State {
     trouble: Mutex<NodeError>,
     votes: AtomicUsize,
     questions: AtomicUsize,
-    contact: watch::Sender<bool>,
 }
 
 /// Questions are taken in: the node is connected, or is being connected for the first time.
@@ -60,7 +57,6 @@ impl State {
             trouble: Mutex::new(NodeError::NotAsked),
             votes: AtomicUsize::new(0),
             questions: AtomicUsize::new(0),
-            contact: watch::Sender::new(false),
         }
     }
 
@@ -92,20 +88,6 @@ impl State {
 
     pub(crate) fn down(&self, trouble: NodeError) {
         self.stand(DOWN, trouble);
-    }
-
-    /// The first attempt to connect is over.
-    pub(crate) fn contacted(&self) {
-        self.contact.send_replace(true);
-    }
-
-    /// Ends when the first attempt to connect is over.
-    pub(crate) fn contact(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut contact = self.contact.subscribe();
-        async move {
-            // An error means that the node is gone: there is nothing to wait for.
-            drop(contact.wait_for(|over| *over).await);
-        }
     }
 
     fn stand(&self, standing: u8, trouble: NodeError) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::Settings;
@@ -29,22 +30,27 @@ pub(crate) struct Supervisor {
     settings: Settings,
     queue: UnboundedReceiver<Ask>,
     state: Arc<State>,
+    /// Says that the first attempt to connect is over; so does its end, should the task end first.
+    contacted: watch::Sender<bool>,
 }
 
 impl Supervisor {
+    /// The task, and what tells that its first attempt to connect is over.
     pub(crate) fn new(
         name: Arc<str>,
         address: Address,
         settings: Settings,
         queue: UnboundedReceiver<Ask>,
         state: Arc<State>,
-    ) -> Supervisor {
-        Supervisor { name, connector: Connector::new(address, settings.clone()), settings, queue, state }
+    ) -> (Supervisor, watch::Receiver<bool>) {
+        let (contacted, contact) = watch::channel(false);
+        let connector = Connector::new(address, settings.clone());
+        (Supervisor { name, connector, settings, queue, state, contacted }, contact)
     }
 
     /// Serves the node until its last handle is dropped.
     pub(crate) async fn run(self) {
-        let Supervisor { name, mut connector, settings, mut queue, state } = self;
+        let Supervisor { name, mut connector, settings, mut queue, state, contacted } = self;
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut known = None;
@@ -57,7 +63,7 @@ impl Supervisor {
                     known = None;
                     let since = clock.now();
                     state.open();
-                    state.contacted();
+                    contacted.send_replace(true);
                     let end = carry(line, &mut connector, &mut queue, &state, clock).await;
                     // A server that accepts connections only to end them is no better than none.
                     if clock.now().since(since) >= LONGEST_WAIT {
@@ -73,7 +79,7 @@ impl Supervisor {
                 Err(error) => error,
             };
             state.down(trouble.clone());
-            state.contacted();
+            contacted.send_replace(true);
             if known.as_ref() == Some(&trouble) {
                 debug!(node = %name, %trouble, "still down");
             } else {

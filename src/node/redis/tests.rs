@@ -1,7 +1,9 @@
 //! The node as a whole, and what its tests share.
 
+#[cfg(unix)]
 mod real;
 mod scripted;
+#[cfg(unix)]
 mod server;
 
 use std::sync::{Arc, Mutex};

@@ -67,6 +67,19 @@ fn without_a_runtime_a_node_says_so() {
     assert!(error.to_string().contains("no Tokio runtime"), "{error}");
 }
 
+#[test]
+fn a_node_whose_runtime_has_ended_says_so_and_keeps_nobody_waiting() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let node = RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    // The runtime ends before it has polled the node's task.
+    runtime().block_on(async { drop(node.ready()) });
+    runtime().block_on(async {
+        node.ready().await;
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(error.to_string().contains("has ended"), "{error}");
+    });
+}
+
 /// How a server misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
