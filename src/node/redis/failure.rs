@@ -1,5 +1,6 @@
 //! What the errors of a server mean for a lock.
 
+use std::io;
 use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerError};
@@ -26,6 +27,19 @@ pub(crate) struct Asked<'a> {
 /// The error that the server answered, with its meaning and the cure.
 pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
     explain(error.code(), error.details().unwrap_or(""), asked)
+}
+
+/// The error for which no stream could be opened.
+pub(crate) fn undialled(error: &io::Error) -> NodeError {
+    let words = printable(&error.to_string());
+    // What the TLS library says of a certificate that it does not trust, and of a port without TLS.
+    if error.kind() == io::ErrorKind::InvalidData {
+        let message = format!(
+            "no TLS: {words}; the port must speak TLS, with a certificate for this host from a root in the system's store or in SSL_CERT_FILE"
+        );
+        return NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended };
+    }
+    NodeError::Unreachable { reason: words.into() }
 }
 
 /// The error that ended an attempt to connect.

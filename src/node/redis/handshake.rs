@@ -12,7 +12,7 @@ use redis::{
 
 use super::Settings;
 use super::address::Address;
-use super::failure::{Asked, ended, refused, unconnected, unexpected};
+use super::failure::{Asked, ended, refused, unconnected, undialled, unexpected};
 use super::state::QUESTIONS;
 use super::wire::bytes;
 use crate::node::{Instance, Lasting, NodeError};
@@ -70,7 +70,8 @@ impl Connector {
 
     async fn attempt(&mut self) -> Result<Line, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
-            let message = format!("there is no password for the user `{}`; give one", self.user());
+            // The user is not named: it may be a password that lacks its colon.
+            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
             return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
         }
         let (mut connection, mut driver) = match self.log_in().await {
@@ -109,10 +110,8 @@ impl Connector {
     }
 
     async fn log_in(&self) -> Result<(MultiplexedConnection, BoxFuture<'static, ()>), Refusal> {
-        let stream =
-            self.settings.dial.dial(&self.address).await.map_err(|error| {
-                Refusal::Error(NodeError::Unreachable { reason: error.to_string().into() })
-            })?;
+        let dialled = self.settings.dial.dial(&self.address).await;
+        let stream = dialled.map_err(|error| Refusal::Error(undialled(&error)))?;
         let mut login = RedisConnectionInfo::default()
             .set_protocol(self.protocol)
             .set_db(i64::from(self.address.database()))

@@ -159,7 +159,7 @@ async fn a_login_tells_what_is_missing() {
     for (login, words) in [
         ("", "wants a password"),
         (":wr0ng@", "refuses the password for the user `default`"),
-        ("anna@", "no password for the user `anna`"),
+        ("anna@", "a user and no password"),
         ("anna:pw@", "ACL SETUSER anna"),
     ] {
         let node = RedisNode::new(Address::parse(&url(login)).unwrap(), settings());
