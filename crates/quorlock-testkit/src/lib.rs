@@ -2,16 +2,23 @@
 //!
 //! For the tests of `quorlock` and of programs that use it, for demonstrations and for benches.
 
+pub mod builtin;
 mod clock;
+pub mod contract;
 mod entropy;
 mod memory;
+mod resp;
+mod servers;
 mod store;
 mod wait;
 
 pub use {
+    builtin::{BuiltinServer, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
+    resp::Resp,
+    servers::{Kind, Server, Servers, Setup},
     store::{SetLife, SetOptions, SetWhen, Store, Value, WrongType},
     wait::{eventually, find_eventually},
 };

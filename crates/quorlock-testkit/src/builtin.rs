@@ -1,0 +1,183 @@
+//! The built-in server: the part of Redis that locks need, over a real socket.
+//!
+//! For machines without any server, so that a demonstration runs everywhere, and for tests that
+//! want hundreds of servers. It stands in for Redis in no claim and no published figure. Commands
+//! that it does not know it refuses, and it has no Lua: it knows the scripts of `quorlock` by their
+//! text.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::resp::{Resp, Version, read_command};
+use crate::store::Store;
+
+mod child;
+mod commands;
+mod eval;
+
+pub use child::serve_if_asked;
+pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
+
+/// Serves until the future is dropped or a client says `SHUTDOWN`, from an empty store. Open connections end with it.
+///
+/// # Errors
+///
+/// If the listener fails.
+///
+/// # Cancel safety
+///
+/// Dropping the future is the way to end the server.
+pub async fn serve(listener: TcpListener) -> io::Result<()> {
+    BuiltinServer::new().serve(listener).await
+}
+
+/// A built-in server: a handle to what it remembers, which several listeners may share.
+#[derive(Clone)]
+pub struct BuiltinServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Mutex<Store>,
+    clock: Arc<dyn Clock>,
+    started: Moment,
+    run_id: String,
+    password: Option<String>,
+    connections: AtomicI64,
+    /// Somebody said `SHUTDOWN`.
+    ended: Notify,
+}
+
+impl BuiltinServer {
+    /// An empty server on the system's clock that asks for no password.
+    #[must_use]
+    pub fn new() -> BuiltinServer {
+        BuiltinServer::with(Arc::new(SystemClock::default()), None)
+    }
+
+    /// An empty server whose keys expire by `clock`, and which asks for `password` if there is one.
+    #[must_use]
+    pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
+        let started = clock.now();
+        // As long as a real one, because clients may look at it.
+        let run_id = format!("{:032x}{:08x}", SystemEntropy::default().bits(), std::process::id());
+        let store = Mutex::new(Store::default());
+        let (connections, ended) = (AtomicI64::new(0), Notify::new());
+        BuiltinServer {
+            shared: Arc::new(Shared { store, clock, started, run_id, password, connections, ended }),
+        }
+    }
+
+    /// Serves until the future is dropped or a client says `SHUTDOWN`. Open connections end with it; the keys stay with the
+    /// handle.
+    ///
+    /// # Errors
+    ///
+    /// If the listener fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future is the way to end it.
+    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let (stream, peer) = accepted?;
+                    connections.spawn(Connection::new(Arc::clone(&self.shared), peer).serve(stream));
+                }
+                () = self.shared.ended.notified() => return Ok(()),
+                // Forgets those that have ended.
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Default for BuiltinServer {
+    fn default() -> BuiltinServer {
+        BuiltinServer::new()
+    }
+}
+
+impl fmt::Debug for BuiltinServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltinServer").field("run_id", &self.shared.run_id).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+}
+
+/// One client.
+struct Connection {
+    shared: Arc<Shared>,
+    id: i64,
+    peer: SocketAddr,
+    version: Version,
+    name: Vec<u8>,
+    welcome: bool,
+    over: bool,
+}
+
+impl Connection {
+    fn new(shared: Arc<Shared>, peer: SocketAddr) -> Connection {
+        let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let welcome = shared.password.is_none();
+        Connection { shared, id, peer, version: Version::Two, name: Vec::new(), welcome, over: false }
+    }
+
+    async fn serve(mut self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let (mut input, mut output) = (Vec::with_capacity(4096), Vec::new());
+        while !self.over {
+            if stream.read_buf(&mut input).await? == 0 {
+                return Ok(());
+            }
+            let used = self.answer_all(&input, &mut output);
+            input.drain(..used);
+            stream.write_all(&output).await?;
+            output.clear();
+        }
+        Ok(())
+    }
+
+    /// Carries out every complete command and tells how much of the input they took.
+    fn answer_all(&mut self, input: &[u8], output: &mut Vec<u8>) -> usize {
+        let mut used = 0;
+        while !self.over {
+            match read_command(input.get(used..).unwrap_or_default()) {
+                Ok(None) => break,
+                Ok(Some((parts, length))) => {
+                    used += length;
+                    if !parts.is_empty() {
+                        let answer = self.command(&parts);
+                        answer.write(self.version, output);
+                    }
+                }
+                Err(garbage) => {
+                    Resp::Error(garbage.to_string()).write(self.version, output);
+                    self.over = true;
+                }
+            }
+        }
+        used
+    }
+}

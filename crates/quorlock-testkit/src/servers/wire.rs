@@ -1,0 +1,33 @@
+//! A client of three lines, for a test to look at a server behind the library's back.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::resp::{Resp, read_answer, write_command};
+
+/// Sends `commands` over a connection of their own and gives their answers.
+pub(super) async fn exchange(address: SocketAddr, commands: &[&[&[u8]]]) -> io::Result<Vec<Resp>> {
+    let mut stream = TcpStream::connect(address).await?;
+    let mut output = Vec::new();
+    for command in commands {
+        write_command(command, &mut output);
+    }
+    stream.write_all(&output).await?;
+    let (mut input, mut answers) = (Vec::new(), Vec::new());
+    while answers.len() < commands.len() {
+        match read_answer(&input).map_err(|garbage| io::Error::other(garbage.to_string()))? {
+            Some((answer, length)) => {
+                input.drain(..length);
+                answers.push(answer);
+            }
+            None if stream.read_buf(&mut input).await? == 0 => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
+            None => {}
+        }
+    }
+    Ok(answers)
+}

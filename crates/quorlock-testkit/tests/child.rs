@@ -1,0 +1,87 @@
+//! Built-in servers as child processes of this very program. No test harness: the first thing that
+//! such a program does is to serve, if that is what it was started for.
+
+use std::io;
+use std::time::Duration;
+
+use quorlock_testkit::{Kind, Resp, Server, Servers, eventually, serve_if_asked};
+
+#[tokio::main(flavor = "current_thread")]
+async fn run() -> io::Result<()> {
+    assert_eq!(Kind::builtin(), Kind::BuiltinProcess, "announced, so it may start itself");
+    each_is_a_process_of_its_own().await?;
+    a_killed_one_comes_back_empty().await?;
+    a_frozen_one_does_late_what_it_was_sent().await?;
+    one_with_a_password_wants_it().await?;
+    one_without_a_parent_ends().await
+}
+
+fn main() -> io::Result<()> {
+    serve_if_asked();
+    run()?;
+    println!("built-in child processes: all fine");
+    Ok(())
+}
+
+async fn start(count: usize) -> io::Result<Servers> {
+    Servers::setup().kind(Kind::builtin()).start(count).await
+}
+
+async fn each_is_a_process_of_its_own() -> io::Result<()> {
+    let servers = start(3).await?;
+    let mut pids: Vec<u32> = servers.iter().filter_map(Server::pid).collect();
+    pids.push(std::process::id());
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 4, "three children and this process");
+    Ok(())
+}
+
+async fn a_killed_one_comes_back_empty() -> io::Result<()> {
+    let servers = start(1).await?;
+    servers[0].command(&["SET", "key", "value"]).await?;
+    servers[0].kill();
+    assert!(servers[0].command(&["PING"]).await.is_err(), "it is dead");
+    servers[0].restart_empty().await?;
+    assert_eq!(servers[0].command(&["GET", "key"]).await?, Resp::Null);
+    Ok(())
+}
+
+async fn a_frozen_one_does_late_what_it_was_sent() -> io::Result<()> {
+    if !Kind::BuiltinProcess.can_freeze() {
+        return Ok(());
+    }
+    let servers = start(1).await?;
+    let server = &servers[0];
+    server.freeze()?;
+    let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
+    sent.writable().await?;
+    sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
+    drop(sent);
+    server.thaw()?;
+    eventually("the late SET", Duration::from_secs(10), async || {
+        server.command(&["GET", "late"]).await.is_ok_and(|value| value.to_string() == "yes")
+    })
+    .await
+}
+
+async fn one_with_a_password_wants_it() -> io::Result<()> {
+    let servers = Servers::setup().kind(Kind::builtin()).password("open-sesame").start(1).await?;
+    assert_eq!(servers[0].command(&["PING"]).await?, Resp::Status("PONG".into()));
+    Ok(())
+}
+
+/// Starts one by hand and lets go of its lifeline.
+async fn one_without_a_parent_ends() -> io::Result<()> {
+    let mut child = std::process::Command::new(std::env::current_exe()?)
+        .env("QUORLOCK_BUILTIN_SERVER", "0")
+        .env("QUORLOCK_BUILTIN_LIFELINE", "stdin")
+        .stdin(std::process::Stdio::piped())
+        .spawn()?;
+    assert!(child.try_wait()?.is_none(), "it serves while the pipe is open");
+    drop(child.stdin.take());
+    eventually("the child to end", Duration::from_secs(10), async || {
+        child.try_wait().is_ok_and(|ended| ended.is_some())
+    })
+    .await
+}

