@@ -1,12 +1,63 @@
 //! The contract that every node keeps, in memory or real.
+//!
+//! One suite for all of them: what holds of a node in memory may be believed of a real one only
+//! because both pass it. See [`check_contract`].
 
+use std::fmt;
 use std::io;
 
 use futures::future::BoxFuture;
-use quorlock::Expiry;
+use quorlock::{Clock, Expiry, Node};
 
 use crate::memory::MemoryNode;
 use crate::store::Value;
+
+mod acquire;
+mod bench;
+mod cancel;
+mod names;
+mod order;
+mod release;
+mod renew;
+
+use bench::{Bench, Finding};
+
+/// Checks that `node` keeps every clause of the contract, one after the other.
+///
+/// `plant` puts foreign data into the same server, past the node. `clock` is the one by which the
+/// node's keys end. Each clause uses keys of its own, so the server may be in use otherwise; they
+/// stay behind until their TTL ends.
+///
+/// # Errors
+///
+/// Every clause that does not hold, with what was found instead.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves keys behind, and nothing else.
+///
+/// # Examples
+///
+/// ```
+/// use quorlock::SystemClock;
+/// use quorlock_testkit::{MemoryNode, contract::check_contract};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), quorlock_testkit::contract::Breach> {
+/// let node = MemoryNode::new("eu-1");
+/// check_contract(&node, &node, &SystemClock::default()).await
+/// # }
+/// ```
+pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Clock) -> Result<(), Breach> {
+    let mut broken = Vec::new();
+    for (index, clause) in clauses().iter().enumerate() {
+        let bench = Bench::new(node, plant, clock, index);
+        if let Err(finding) = clause.check(&bench).await {
+            broken.push((*clause, finding));
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { Err(Breach { node: node.name().to_owned(), broken }) }
+}
 
 /// Puts somebody else's data into a server, past the node under test.
 pub trait Plant: Send + Sync {
@@ -19,4 +70,89 @@ impl Plant for MemoryNode {
         self.set_data(key, value, expiry);
         Box::pin(std::future::ready(Ok(())))
     }
+}
+
+/// Clauses that a node does not keep.
+#[derive(Clone, Debug)]
+pub struct Breach {
+    node: String,
+    broken: Vec<(Clause, String)>,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (broken, all) = (self.broken.len(), clauses().len());
+        write!(f, "node {} breaks {broken} of {all} clauses of the contract", self.node)?;
+        for (clause, finding) in &self.broken {
+            write!(f, "\n- {clause}: {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Breach {}
+
+/// One clause of the contract: a sentence, and how to find out.
+#[derive(Clone, Copy)]
+pub(crate) struct Clause {
+    name: &'static str,
+    check: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Finding>,
+}
+
+impl Clause {
+    fn check<'a>(&self, bench: &'a Bench<'a>) -> BoxFuture<'a, Finding> {
+        (self.check)(bench)
+    }
+}
+
+impl fmt::Display for Clause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name.replace('_', " "))
+    }
+}
+
+impl fmt::Debug for Clause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+macro_rules! list {
+    ($($module:ident::$name:ident,)*) => {
+        &[$(Clause { name: stringify!($name), check: |bench| Box::pin($module::$name(bench)) },)*]
+    };
+}
+
+/// All of them. A new clause is one function and one line here.
+fn clauses() -> &'static [Clause] {
+    list![
+        acquire::a_free_key_is_granted,
+        acquire::a_held_key_is_refused_with_its_holder_and_its_remaining_time,
+        acquire::the_own_token_is_granted_again_and_not_prolonged,
+        acquire::of_two_at_once_one_is_granted,
+        acquire::a_key_ends_by_itself_and_not_before_its_time,
+        acquire::data_without_an_end_is_held_for_ever,
+        acquire::a_key_that_is_no_string_fails_until_somebody_mends_it,
+        renew::a_renewal_prolongs_the_own_key,
+        renew::a_renewal_never_shortens,
+        renew::a_renewal_restores_a_missing_key_and_says_so,
+        renew::a_renewal_of_a_foreign_key_is_refused_and_changes_nothing,
+        renew::a_renewal_gives_an_end_to_a_key_that_has_none,
+        release::a_release_frees_the_own_key,
+        release::a_release_leaves_a_foreign_key,
+        release::a_release_of_a_missing_key_says_that_it_is_free,
+        release::an_inspection_changes_nothing,
+        cancel::a_cancellation_frees_the_own_key,
+        cancel::a_late_acquisition_of_a_cancelled_attempt_does_nothing,
+        cancel::a_late_renewal_of_a_cancelled_attempt_does_nothing,
+        cancel::a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt,
+        cancel::a_cancellation_stops_no_other_attempt,
+        cancel::a_tombstone_ends,
+        names::tokens_are_reported_byte_for_byte,
+        names::any_key_can_be_locked_and_cancelled,
+        names::keys_that_look_alike_are_different_keys,
+        order::five_hundred_questions_at_once_are_carried_out_in_order,
+        order::a_question_is_carried_out_though_its_asker_has_gone,
+        order::every_answer_names_the_same_process,
+    ]
 }

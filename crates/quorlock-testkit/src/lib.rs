@@ -7,6 +7,7 @@ mod clock;
 pub mod contract;
 mod entropy;
 mod memory;
+mod proxy;
 mod resp;
 mod servers;
 mod store;
@@ -17,6 +18,7 @@ pub use {
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
+    proxy::{Proxy, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup},
     store::{SetLife, SetOptions, SetWhen, Store, Value, WrongType},

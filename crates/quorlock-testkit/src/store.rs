@@ -42,7 +42,7 @@ impl From<&str> for Value {
 
 /// The key does not hold a string.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
 pub struct WrongType;
 
 impl fmt::Display for WrongType {

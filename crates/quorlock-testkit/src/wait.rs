@@ -62,8 +62,14 @@ pub async fn find_eventually<T>(
                 format!("waited {waited} in vain for {what}"),
             ));
         }
-        clock.sleep_until(clock.now() + EVERY).await;
+        pause().await;
     }
+}
+
+/// The time between two looks.
+pub(crate) async fn pause() {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + EVERY).await;
 }
 
 /// Gives `work` so much real time and no more.
@@ -83,7 +89,7 @@ pub(crate) async fn within<T>(
                 // A paused runtime ends its waits early; only the clock decides.
                 if clock.now() >= end {
                     let limit = humantime::format_duration(limit);
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{what} took longer than {limit}")));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("waited {limit} in vain for {what}")));
                 }
             }
         }

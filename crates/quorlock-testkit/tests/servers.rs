@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Resp, Server, Servers, eventually};
+use quorlock_testkit::contract::check_contract;
+use quorlock_testkit::{Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -163,4 +164,18 @@ async fn every_kind_says_what_it_is() {
             assert!(said.contains(|c: char| c.is_ascii_digit()), "a real server has a version: {said}");
         }
     }
+}
+
+#[test]
+fn everything_async_can_be_spawned() {
+    fn spawnable<T: Send>(_: T) {}
+    spawnable(Servers::start(1));
+}
+
+/// Compiled, never called.
+#[expect(dead_code, reason = "it is about types")]
+fn so_can_what_borrows(server: &'static Server, node: &'static MemoryNode, clock: &'static TokioClock) {
+    fn spawnable<T: Send>(_: T) {}
+    spawnable((server.restart_empty(), server.restart_with_data()));
+    spawnable(check_contract(node, node, clock));
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, Token};
+use quorlock::protocol::{Claim, Moment, Token};
 use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
 
-use crate::store::{SetLife, SetOptions, Store, Value, WrongType};
+use crate::store::{SetLife, SetOptions, Store, Value};
 
 pub(super) struct Server {
     name: String,
@@ -31,44 +31,28 @@ impl Server {
             return Err(failure.clone());
         }
         let now = self.clock.now();
-        let store = &mut self.store;
         let vote = match question {
             Question::Acquire { claim, ttl } => {
-                let tombstone = claim.tombstone();
-                store.acquire(
-                    now,
-                    claim.key().as_bytes(),
-                    tombstone.as_bytes(),
-                    claim.token().as_bytes(),
-                    *ttl,
-                )
+                let (key, tomb, token) = bytes(claim);
+                self.store.acquire(now, key, &tomb, token, *ttl)
             }
             Question::Renew { claim, ttl } => {
-                let tombstone = claim.tombstone();
-                store.renew(now, claim.key().as_bytes(), tombstone.as_bytes(), claim.token().as_bytes(), *ttl)
+                let (key, tomb, token) = bytes(claim);
+                self.store.renew(now, key, &tomb, token, *ttl)
             }
             Question::Release { claim } => {
-                store.release(now, claim.key().as_bytes(), claim.token().as_bytes())
+                self.store.release(now, claim.key().as_bytes(), claim.token().as_bytes())
             }
             Question::Cancel { claim, linger } => {
-                let tombstone = claim.tombstone();
-                store.cancel(
-                    now,
-                    claim.key().as_bytes(),
-                    tombstone.as_bytes(),
-                    claim.token().as_bytes(),
-                    *linger,
-                )
+                let (key, tomb, token) = bytes(claim);
+                self.store.cancel(now, key, &tomb, token, *linger)
             }
-            Question::Inspect { key } => store.inspect(now, key.as_bytes()),
-            other => {
-                let message = format!("ERR a memory node does not know the question {other:?}");
-                return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
-            }
+            Question::Inspect { key } => self.store.inspect(now, key.as_bytes()),
+            // A kind that is newer than this kit.
+            _ => return Err(lasting(format!("ERR a memory node does not know the question {question:?}"))),
         };
-        vote.map(|vote| Answer::new(vote, Arc::clone(&self.instance))).map_err(|WrongType { .. }| {
-            NodeError::Failed { message: WrongType.to_string().into(), lasting: Lasting::UntilMended }
-        })
+        let answer = vote.map(|vote| Answer::new(vote, Arc::clone(&self.instance)));
+        answer.map_err(|wrong| lasting(wrong.to_string()))
     }
 
     pub(super) fn fail(&mut self, message: Option<&str>) {
@@ -118,6 +102,14 @@ impl Server {
         let options = SetOptions { life, ..SetOptions::default() };
         self.store.set(self.clock.now(), key.as_bytes(), value, options);
     }
+}
+
+fn bytes(claim: &Claim) -> (&[u8], Vec<u8>, &[u8]) {
+    (claim.key().as_bytes(), claim.tombstone().into_bytes(), claim.token().as_bytes())
+}
+
+fn lasting(message: String) -> NodeError {
+    NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended }
 }
 
 /// Never the same twice in one process, and the same in every run of a simulation.

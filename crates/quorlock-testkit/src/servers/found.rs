@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use super::Kind;
 
 /// Where a server may be, the preferred place first.
-pub(super) fn candidates() -> Vec<PathBuf> {
+///
+/// Lazy, because asking Python takes longer than starting a server.
+pub(super) fn candidates() -> impl Iterator<Item = PathBuf> {
     let on_path = ["valkey-server", "redis-server"].into_iter().filter_map(on_path);
-    on_path.chain(in_python_package()).collect()
+    on_path.chain(std::iter::once_with(in_python_package).flatten())
 }
 
 /// Asks the program at `path` what it is.

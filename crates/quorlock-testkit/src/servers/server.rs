@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::wire::exchange;
 use crate::contract::Plant;
 use crate::resp::Resp;
 use crate::store::Value;
-use crate::wait::{find_eventually, within};
+use crate::wait::{pause, within};
 
 /// One independent master on its own port, with its own folder.
 ///
@@ -53,6 +54,12 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// Its address, for a [`Proxy`](crate::Proxy) in front of it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
     }
 
     /// Its process, while it runs.
@@ -241,21 +248,22 @@ impl Server {
     /// instead, as it does when another program was quicker at the port, it is started again.
     async fn launch(&self) -> io::Result<()> {
         let what = format!("{} to answer on port {}", self.kind, self.port());
-        let ready = find_eventually(&what, START_LIMIT, async || {
-            match self.ensure_started() {
-                Ok(()) => self.answers().await.then_some(Ok(())),
-                // A task that was ended gives its port back when the runtime gets to it.
-                Err(busy) if busy.kind() == io::ErrorKind::AddrInUse => None,
-                Err(error) => Some(Err(error)),
+        let ready = async {
+            loop {
+                match self.ensure_started() {
+                    Ok(()) if self.answers().await => return Ok(()),
+                    Ok(()) => {}
+                    // A task that was ended gives its port back when the runtime gets to it.
+                    Err(busy) if busy.kind() == io::ErrorKind::AddrInUse => {}
+                    Err(error) => return Err(error),
+                }
+                pause().await;
             }
-        });
-        match ready.await {
-            Ok(started) => started,
-            Err(late) => {
-                self.kill();
-                Err(io::Error::new(late.kind(), format!("{late}; its last words: {}", self.last_words())))
-            }
-        }
+        };
+        within(&what, START_LIMIT, ready).await.map_err(|error| {
+            self.kill();
+            io::Error::new(error.kind(), format!("{error}; its last words: {}", self.last_words()))
+        })
     }
 
     fn ensure_started(&self) -> io::Result<()> {

@@ -1,0 +1,84 @@
+//! Clauses about acquiring.
+
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, Token};
+use quorlock::{Expiry, Holding, Question, Vote};
+
+use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+use crate::store::Value;
+
+pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    is(&bench.acquire(&claim, LONG).await?, &Vote::Granted)?;
+    let left = bench.held(&claim, LONG).await?;
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))
+}
+
+pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (first, second) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&first, LONG).await?;
+    let left = held_by(&bench.acquire(&second, LONG * 10).await?, first.token(), LONG)?;
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))?;
+    bench.held(&first, LONG).await.map(drop)
+}
+
+pub(super) async fn the_own_token_is_granted_again_and_not_prolonged(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.acquire(&claim, LONG).await?;
+    is(&bench.acquire(&claim, LONG * 10).await?, &Vote::Granted)?;
+    bench.held(&claim, LONG).await.map(drop)
+}
+
+pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (first, second) = (bench.claim(&key), bench.claim(&key));
+    let (one, other) = futures::join!(bench.acquire(&first, LONG), bench.acquire(&second, LONG));
+    let (one, other) = (one?, other?);
+    match (&one, &other) {
+        (Vote::Granted, Vote::Held(_)) => held_by(&other, first.token(), LONG).map(drop),
+        (Vote::Held(_), Vote::Granted) => held_by(&one, second.token(), LONG).map(drop),
+        _ => Err(format!("expected one grant, found {one:?} and {other:?}")),
+    }
+}
+
+pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (first, second) = (bench.claim(&key), bench.claim(&key));
+    let sent = bench.clock.now();
+    bench.acquire(&first, SHORT).await?;
+    bench.until_granted(&second).await?;
+    let lived = bench.clock.now().since(sent);
+    // Servers count whole milliseconds, which is what the margin is for.
+    ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
+}
+
+pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    bench.plant(&key, "somebody's data", Expiry::Never).await?;
+    let data = Vote::Held(Holding::new(Token::found(b"somebody's data"), Expiry::Never));
+    is(&bench.acquire(&bench.claim(&key), LONG).await?, &data)?;
+    is(&bench.inspect(&key).await?, &data)
+}
+
+pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
+    let claim = bench.claim(&key);
+    let (ttl, linger) = (LONG, Duration::from_secs(1));
+    for question in [
+        Question::Acquire { claim: claim.clone(), ttl },
+        Question::Renew { claim: claim.clone(), ttl },
+        Question::Release { claim: claim.clone() },
+        Question::Cancel { claim, linger },
+        Question::Inspect { key: key.as_str().into() },
+    ] {
+        let answer = bench.ask(question.clone()).await;
+        let lasting = answer.as_ref().is_err_and(|error| error.lasts() && !error.may_have_acted());
+        ensure(lasting, format!("{question:?} found {answer:?} instead of a lasting failure"))?;
+    }
+    Ok(())
+}

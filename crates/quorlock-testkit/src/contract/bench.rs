@@ -1,0 +1,138 @@
+//! What every clause needs: keys of its own, tokens, questions and comparisons.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, Token};
+use quorlock::{
+    Answer, Clock, Entropy, Expiry, Holding, Node, NodeError, Question, SystemEntropy, Vote, ask,
+};
+
+use super::Plant;
+use crate::store::Value;
+
+/// That a clause holds, or what was found instead.
+pub(super) type Finding = Result<(), String>;
+
+/// Longer than any clause takes.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+/// Worth waiting for its end.
+pub(super) const SHORT: Duration = Duration::from_millis(100);
+
+pub(super) struct Bench<'a> {
+    pub(super) node: &'a dyn Node,
+    plant: &'a dyn Plant,
+    pub(super) clock: &'a dyn Clock,
+    /// Different for each clause of each run, also against a server that remembers the last one.
+    name: String,
+    made: AtomicU64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(
+        node: &'a dyn Node,
+        plant: &'a dyn Plant,
+        clock: &'a dyn Clock,
+        clause: usize,
+    ) -> Bench<'a> {
+        let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().half());
+        Bench { node, plant, clock, name, made: AtomicU64::new(0) }
+    }
+
+    /// A key that nobody has used.
+    pub(super) fn key(&self) -> String {
+        format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A new attempt to get `key`.
+    pub(super) fn claim(&self, key: &str) -> Arc<Claim> {
+        let context = format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), &context)))
+    }
+
+    pub(super) async fn plant(&self, key: &str, value: impl Into<Value>, expiry: Expiry) -> Finding {
+        let planted = self.plant.plant(key, value.into(), expiry).await;
+        planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
+    }
+}
+
+/// Questions.
+impl Bench<'_> {
+    pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
+        self.vote(Question::Acquire { claim: Arc::clone(claim), ttl }).await
+    }
+
+    pub(super) async fn renew(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
+        self.vote(Question::Renew { claim: Arc::clone(claim), ttl }).await
+    }
+
+    pub(super) async fn release(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
+        self.vote(Question::Release { claim: Arc::clone(claim) }).await
+    }
+
+    pub(super) async fn cancel(&self, claim: &Arc<Claim>, linger: Duration) -> Result<Vote, String> {
+        self.vote(Question::Cancel { claim: Arc::clone(claim), linger }).await
+    }
+
+    pub(super) async fn inspect(&self, key: &str) -> Result<Vote, String> {
+        self.vote(Question::Inspect { key: key.into() }).await
+    }
+
+    pub(super) async fn vote(&self, question: Question) -> Result<Vote, String> {
+        let shown = format!("{question:?}");
+        let answer = self.ask(question).await;
+        answer.map(|answer| answer.vote).map_err(|error| format!("{shown} failed: {error}"))
+    }
+
+    pub(super) async fn ask(&self, question: Question) -> Result<Answer, NodeError> {
+        ask(self.node, question).await
+    }
+}
+
+/// Comparisons.
+impl Bench<'_> {
+    /// The key is held by this token, and ends in at most `most`.
+    pub(super) async fn held(&self, claim: &Claim, most: Duration) -> Result<Duration, String> {
+        held_by(&self.inspect(claim.key()).await?, claim.token(), most)
+    }
+
+    pub(super) async fn free(&self, key: &str) -> Finding {
+        is(&self.inspect(key).await?, &Vote::Free)
+    }
+
+    /// Tries again and again until `claim` is granted.
+    pub(super) async fn until_granted(&self, claim: &Arc<Claim>) -> Finding {
+        let end = self.clock.now() + LONG / 4;
+        loop {
+            let vote = self.acquire(claim, LONG).await?;
+            if vote == Vote::Granted {
+                return Ok(());
+            }
+            if self.clock.now() > end {
+                return Err(format!("waited in vain for a grant; the last vote was {vote:?}"));
+            }
+            self.clock.sleep_until(self.clock.now() + SHORT / 20).await;
+        }
+    }
+}
+
+pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
+    if vote == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
+}
+
+/// The vote says that `token` holds the key and for how much longer, which is at most `most`.
+pub(super) fn held_by(vote: &Vote, token: &Token, most: Duration) -> Result<Duration, String> {
+    match vote {
+        Vote::Held(Holding { token: found, expiry: Expiry::In(left), .. }) if found == token => {
+            if *left <= most { Ok(*left) } else { Err(format!("{left:?} remain, more than {most:?}")) }
+        }
+        Vote::Held(_) | Vote::Granted | Vote::Restored | Vote::Free | _ => {
+            Err(format!("expected it to be held by {token:?}, found {vote:?}"))
+        }
+    }
+}
+
+pub(super) fn ensure(holds: bool, otherwise: impl Into<String>) -> Finding {
+    if holds { Ok(()) } else { Err(otherwise.into()) }
+}

@@ -1,0 +1,54 @@
+//! Clauses about cancelling: a late request of a cancelled attempt does nothing (theory 4.5).
+
+use quorlock::Vote;
+
+use super::bench::{Bench, Finding, LONG, SHORT, is};
+
+pub(super) async fn a_cancellation_frees_the_own_key(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.acquire(&claim, LONG).await?;
+    is(&bench.cancel(&claim, LONG).await?, &Vote::Granted)?;
+    bench.free(claim.key()).await
+}
+
+pub(super) async fn a_late_acquisition_of_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    is(&bench.cancel(&claim, LONG).await?, &Vote::Free)?;
+    is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
+    bench.free(claim.key()).await
+}
+
+pub(super) async fn a_late_renewal_of_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.acquire(&claim, LONG).await?;
+    bench.cancel(&claim, LONG).await?;
+    is(&bench.renew(&claim, LONG).await?, &Vote::Free)?;
+    bench.free(claim.key()).await
+}
+
+pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (holder, cancelled) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.cancel(&cancelled, LONG).await?, &Vote::Free)?;
+    bench.held(&holder, LONG).await?;
+    bench.release(&holder).await?;
+    is(&bench.acquire(&cancelled, LONG).await?, &Vote::Free)
+}
+
+pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (cancelled, other) = (bench.claim(&key), bench.claim(&key));
+    bench.cancel(&cancelled, LONG).await?;
+    is(&bench.acquire(&other, LONG).await?, &Vote::Granted)?;
+    is(&bench.renew(&other, LONG).await?, &Vote::Granted)
+}
+
+pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.cancel(&claim, SHORT).await?;
+    is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
+    bench.until_granted(&claim).await
+}

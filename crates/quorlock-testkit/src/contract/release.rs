@@ -1,0 +1,39 @@
+//! Clauses about releasing and looking.
+
+use quorlock::Vote;
+
+use super::bench::{Bench, Finding, LONG, is};
+
+pub(super) async fn a_release_frees_the_own_key(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (first, second) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&first, LONG).await?;
+    is(&bench.release(&first).await?, &Vote::Granted)?;
+    bench.free(&key).await?;
+    is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
+}
+
+pub(super) async fn a_release_leaves_a_foreign_key(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, other) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.release(&other).await?, &Vote::Free)?;
+    bench.held(&holder, LONG).await.map(drop)
+}
+
+pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    is(&bench.release(&claim).await?, &Vote::Free)?;
+    bench.acquire(&claim, LONG).await?;
+    bench.release(&claim).await?;
+    is(&bench.release(&claim).await?, &Vote::Free)
+}
+
+pub(super) async fn an_inspection_changes_nothing(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.free(claim.key()).await?;
+    bench.free(claim.key()).await?;
+    bench.acquire(&claim, LONG).await?;
+    let before = bench.held(&claim, LONG).await?;
+    bench.held(&claim, before).await.map(drop)
+}

@@ -1,0 +1,45 @@
+//! Clauses about renewing.
+
+use quorlock::{Expiry, Vote};
+
+use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+use crate::store::Value;
+
+pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.acquire(&claim, LONG / 10).await?;
+    is(&bench.renew(&claim, LONG).await?, &Vote::Granted)?;
+    let left = bench.held(&claim, LONG).await?;
+    ensure(left > LONG / 2, format!("only {left:?} remain after a renewal of {LONG:?}"))
+}
+
+pub(super) async fn a_renewal_never_shortens(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    bench.acquire(&claim, LONG).await?;
+    is(&bench.renew(&claim, SHORT).await?, &Vote::Granted)?;
+    let left = bench.held(&claim, LONG).await?;
+    ensure(left > LONG / 2, format!("only {left:?} remain of {LONG:?} after a renewal of {SHORT:?}"))
+}
+
+pub(super) async fn a_renewal_restores_a_missing_key_and_says_so(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    is(&bench.renew(&claim, LONG).await?, &Vote::Restored)?;
+    bench.held(&claim, LONG).await?;
+    is(&bench.renew(&claim, LONG).await?, &Vote::Granted)
+}
+
+pub(super) async fn a_renewal_of_a_foreign_key_is_refused_and_changes_nothing(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, other) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    held_by(&bench.renew(&other, LONG * 10).await?, holder.token(), LONG)?;
+    bench.held(&holder, LONG).await.map(drop)
+}
+
+pub(super) async fn a_renewal_gives_an_end_to_a_key_that_has_none(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    let token = Value::Text(claim.token().as_bytes().to_vec());
+    bench.plant(claim.key(), token, Expiry::Never).await?;
+    is(&bench.renew(&claim, LONG).await?, &Vote::Granted)?;
+    bench.held(&claim, LONG).await.map(drop)
+}

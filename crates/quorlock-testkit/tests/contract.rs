@@ -1,0 +1,62 @@
+//! The contract suite: nodes in memory keep it, and it notices a node that does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::Claim;
+use quorlock::{Clock, Node, Question, Reply, SystemClock};
+use quorlock_testkit::contract::{Breach, check_contract};
+use quorlock_testkit::{MemoryNode, TokioClock};
+
+#[tokio::test]
+async fn a_node_in_memory_keeps_the_contract() -> Result<(), Breach> {
+    let node = MemoryNode::new("memory");
+    check_contract(&node, &node, &SystemClock::default()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_node_under_paused_time_keeps_the_contract() -> Result<(), Breach> {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let node = MemoryNode::on("slow", Arc::clone(&clock));
+    node.delay(Duration::from_millis(3), Duration::from_millis(4));
+    check_contract(&node, &node, &*clock).await
+}
+
+/// Answers a release of anything with a grant.
+#[derive(Debug)]
+struct Careless(MemoryNode);
+
+impl Node for Careless {
+    fn name(&self) -> &'static str {
+        "careless"
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        let Question::Release { claim } = &question else { return self.0.ask(question, reply) };
+        let claim = match self.0.holder(claim.key()) {
+            Some(holder) => Arc::new(Claim::new(claim.key().into(), holder)),
+            None => Arc::clone(claim),
+        };
+        self.0.ask(Question::Release { claim }, reply);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_releases_for_anybody_breaks_it_and_is_named() {
+    let memory = MemoryNode::new("memory");
+    let breach = check_contract(&Careless(memory.clone()), &memory, &SystemClock::default())
+        .await
+        .expect_err("it releases foreign keys");
+    let said = breach.to_string();
+    assert!(said.contains("careless"), "{said}");
+    assert!(said.contains("a release leaves a foreign key"), "{said}");
+    assert!(!said.contains("a free key is granted"), "that much it can: {said}");
+}
+
+#[tokio::test]
+async fn a_dead_node_breaks_it_without_a_panic() {
+    let memory = MemoryNode::new("memory");
+    memory.disconnect();
+    let breach = check_contract(&memory, &memory, &SystemClock::default()).await.expect_err("it is dead");
+    assert!(breach.to_string().contains("unreachable"), "{breach}");
+}

@@ -1,0 +1,253 @@
+//! What the faults of a node in memory mean, under paused time.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::{Answer, Clock, Expiry, Lasting, Node, NodeError, Question, Vote, ask};
+use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
+
+const TTL: Duration = Duration::from_secs(30);
+const KEY: &str = "orders/42";
+
+fn node() -> (MemoryNode, Arc<dyn Clock>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    (MemoryNode::on("eu-1", Arc::clone(&clock)), clock)
+}
+
+fn claim(number: u128) -> Arc<Claim> {
+    Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
+}
+
+fn acquire(number: u128) -> Question {
+    Question::Acquire { claim: claim(number), ttl: TTL }
+}
+
+fn cancel(number: u128) -> Question {
+    Question::Cancel { claim: claim(number), linger: TTL }
+}
+
+type Asked<'a> = BoxFuture<'a, Result<Answer, NodeError>>;
+
+/// Asks, and does not wait.
+fn send(node: &MemoryNode, question: Question) -> Asked<'_> {
+    let mut asked = ask(node, question).boxed();
+    if let Some(answer) = asked.as_mut().now_or_never() {
+        return std::future::ready(answer).boxed();
+    }
+    asked
+}
+
+async fn is_pending(asked: &mut Asked<'_>) -> bool {
+    futures::poll!(asked).is_pending()
+}
+
+#[expect(clippy::expect_used, reason = "an unanswered question fails the test")]
+fn voted(answer: Result<Answer, NodeError>) -> Vote {
+    answer.expect("the node answers").vote
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_take_their_time_on_both_ways_and_keep_the_order() {
+    let (node, clock) = node();
+    node.delay(Duration::from_millis(30), Duration::from_millis(20));
+    let asked = clock.now();
+    let (first, second) = (send(&node, acquire(1)), send(&node, cancel(1)));
+    assert!(node.keys().is_empty(), "the question is still under way");
+    assert_eq!(voted(first.await), Vote::Granted);
+    assert_eq!(clock.now().since(asked), Duration::from_millis(50));
+    assert_eq!(voted(second.await), Vote::Granted, "the cancellation came second and found the token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_delay_overtakes_nothing() {
+    let (node, _) = node();
+    node.delay(Duration::from_millis(500), Duration::ZERO);
+    let slow = send(&node, acquire(1));
+    node.delay(Duration::ZERO, Duration::ZERO);
+    let quick = send(&node, acquire(2));
+    let (slow, quick) = futures::join!(slow, quick);
+    assert_eq!(voted(slow), Vote::Granted);
+    assert!(matches!(voted(quick), Vote::Held(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_does_everything_in_order_once_it_goes_on() {
+    let (node, _) = node();
+    node.hang();
+    let mut first = send(&node, acquire(1));
+    let second = send(&node, Question::Release { claim: claim(1) });
+    assert!(is_pending(&mut first).await);
+    node.resume();
+    assert_eq!(voted(first.await), Vote::Granted);
+    assert_eq!(voted(second.await), Vote::Granted);
+    assert_eq!(node.holder(KEY), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hung_node_was_sent_it_does_late_though_nobody_waits() {
+    let (node, _) = node();
+    node.hang();
+    drop(send(&node, acquire(1)));
+    node.resume();
+    assert_eq!(node.holder(KEY).as_ref(), Some(claim(1).token()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_question_of_an_ended_connection_comes_after_a_newer_one() {
+    let (node, _) = node();
+    node.hang();
+    let cut = send(&node, acquire(1));
+    node.disconnect();
+    assert!(matches!(cut.await, Err(NodeError::Disconnected { .. })));
+    node.connect();
+    let cancelled = send(&node, cancel(1));
+    node.resume();
+    assert_eq!(voted(cancelled.await), Vote::Free, "the acquisition has not come yet");
+    assert_eq!(node.holder(KEY), None, "the tombstone stopped the late acquisition");
+
+    node.hang();
+    let cut = send(&node, acquire(2));
+    node.disconnect();
+    drop(cut);
+    node.connect();
+    let released = send(&node, Question::Release { claim: claim(2) });
+    node.resume();
+    assert_eq!(voted(released.await), Vote::Free);
+    assert_eq!(node.holder(KEY).as_ref(), Some(claim(2).token()), "a mere release came too early: an orphan");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_the_socket_can_be_lost_instead() {
+    let (node, _) = node();
+    node.in_socket(InSocket::Lost);
+    node.hang();
+    drop(send(&node, acquire(1)));
+    node.disconnect();
+    node.connect();
+    node.resume();
+    assert_eq!(node.holder(KEY), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_leaves_the_key_behind() {
+    let (node, _) = node();
+    node.lose_replies(true);
+    let mut asked = send(&node, acquire(1));
+    assert!(is_pending(&mut asked).await);
+    assert!(node.holder(KEY).is_some(), "it was carried out");
+    node.disconnect();
+    let error = asked.await.expect_err("the connection ended first");
+    assert!(error.may_have_acted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_arrives_late_or_never() {
+    let (node, _) = node();
+    node.lose_requests(true);
+    let mut late = send(&node, acquire(1));
+    assert!(is_pending(&mut late).await);
+    assert!(node.holder(KEY).is_none());
+    node.resume();
+    assert_eq!(voted(late.await), Vote::Granted);
+
+    node.lose_requests(true);
+    let never = send(&node, cancel(1));
+    node.disconnect();
+    assert!(never.await.is_err());
+    node.connect();
+    node.resume();
+    assert!(node.holder(KEY).is_some(), "the cancellation is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() {
+    let (node, _) = node();
+    node.disconnect();
+    let error = send(&node, acquire(1)).await.expect_err("it is disconnected");
+    assert!(!error.may_have_acted(), "{error}");
+    assert!(node.ready().now_or_never().is_some(), "the first contact has failed");
+
+    node.connecting();
+    let mut ready = node.ready();
+    let mut asked = send(&node, acquire(1));
+    assert!(is_pending(&mut asked).await);
+    assert_eq!(futures::poll!(&mut ready), Poll::Pending);
+    node.connect();
+    ready.await;
+    assert_eq!(voted(asked.await), Vote::Granted);
+    assert_eq!(node.questions().acquire, 1, "what was not sent is not counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_node_says_why_and_does_nothing() {
+    let (node, _) = node();
+    node.fail("OOM command not allowed when used memory > 'maxmemory'.");
+    let error = ask(&node, acquire(1)).await.expect_err("it fails");
+    assert!(matches!(error, NodeError::Failed { lasting: Lasting::Passing, .. }), "{error:?}");
+    node.fail("NOPERM this user has no permissions");
+    assert!(ask(&node, acquire(1)).await.is_err_and(|error| error.lasts()));
+    node.mend();
+    assert_eq!(voted(ask(&node, acquire(1)).await), Vote::Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_a_new_process_of_age_zero_with_or_without_the_keys() {
+    let (node, clock) = node();
+    let before = ask(&node, acquire(1)).await.expect("it answers").instance;
+    assert!(before.age_at(clock.now()) >= Duration::from_secs(86_400), "old enough for any quarantine");
+    node.restart_with_data();
+    assert!(node.holder(KEY).is_some());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let after = ask(&node, acquire(1)).await.expect("it answers").instance;
+    assert_ne!(before.id, after.id);
+    assert_eq!(after.age_at(clock.now()), Duration::from_secs(5));
+    node.hang();
+    let lost = send(&node, acquire(2));
+    node.restart_empty();
+    assert!(lost.await.is_err(), "the process that had the question is gone");
+    assert!(node.keys().is_empty());
+    assert_eq!(voted(ask(&node, acquire(2)).await), Vote::Granted, "the new process does not hang");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_can_claim_to_be_one_process() {
+    let ((one, _), (other, _)) = (node(), node());
+    let ids = async || {
+        let (one, other) = (ask(&one, acquire(1)).await, ask(&other, acquire(1)).await);
+        (one.expect("it answers").instance.id.clone(), other.expect("it answers").instance.id.clone())
+    };
+    let (first, second) = ids().await;
+    assert_ne!(first, second, "equal names are no equal processes");
+    one.instance_id("same");
+    other.instance_id("same");
+    let (first, second) = ids().await;
+    assert_eq!(first, second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_end_by_the_clock_of_the_server() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let fast = Arc::new(SkewedClock::new(Arc::clone(&clock), 2.0));
+    let node = MemoryNode::with_own_clock("fast", clock, Arc::clone(&fast) as Arc<dyn Clock>);
+    assert_eq!(voted(ask(&node, acquire(1)).await), Vote::Granted);
+    tokio::time::advance(TTL / 4).await;
+    assert_eq!(node.expiry(KEY), Some(Expiry::In(TTL / 2)));
+    fast.jump_forward(TTL);
+    assert_eq!(node.holder(KEY), None, "its clock was put forward");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_skewed_clock_wakes_at_its_own_moment() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let slow = SkewedClock::new(Arc::clone(&clock), 0.5);
+    let begun = clock.now();
+    slow.sleep_until(slow.now() + Duration::from_secs(10)).await;
+    assert_eq!(clock.now().since(begun), Duration::from_secs(20));
+    let before = slow.now();
+    slow.jump_back(Duration::from_secs(3));
+    assert_eq!(before.since(slow.now()), Duration::from_secs(3));
+    assert!(slow.now() > Moment::ORIGIN);
+}

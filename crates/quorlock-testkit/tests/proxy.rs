@@ -1,0 +1,120 @@
+//! The network's faults, between the client crate and the built-in server.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use quorlock::{Clock, SystemClock};
+use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, cmd};
+
+const SOON: Duration = Duration::from_secs(10);
+
+struct Bench {
+    servers: Servers,
+    proxy: Proxy,
+    client: MultiplexedConnection,
+}
+
+impl Bench {
+    async fn start() -> Result<Bench, Box<dyn Error>> {
+        let servers = Servers::setup().kind(Kind::BuiltinTask).start(1).await?;
+        let server = servers.first().ok_or("one server was asked for")?;
+        let proxy = Proxy::start(server.address()).await?;
+        let client = connect(&proxy).await?;
+        Ok(Bench { servers, proxy, client })
+    }
+
+    /// Sends a SET through the proxy, for a task that may wait for its answer.
+    fn set(&self, value: &'static str) -> tokio::task::JoinHandle<RedisResult<String>> {
+        let mut client = self.client.clone();
+        tokio::spawn(async move { cmd("SET").arg("key").arg(value).query_async(&mut client).await })
+    }
+
+    async fn stored(&self) -> io::Result<String> {
+        let server = self.servers.first().ok_or(io::ErrorKind::NotFound)?;
+        Ok(server.command(&["GET", "key"]).await?.to_string())
+    }
+
+    async fn eventually_stored(&self, wanted: &str) -> io::Result<()> {
+        eventually("the value to arrive", SOON, async || {
+            self.stored().await.is_ok_and(|found| found == wanted)
+        })
+        .await
+    }
+}
+
+async fn connect(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    redis::Client::open(proxy.url())?.get_multiplexed_async_connection_with_config(&patient).await
+}
+
+#[tokio::test]
+async fn an_answer_can_be_held_though_the_server_has_acted() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    bench.proxy.hold(Way::ToClient);
+    let asked = bench.set("acted");
+    bench.eventually_stored("acted").await?;
+    assert!(!asked.is_finished(), "the answer is held");
+    bench.proxy.let_go(Way::ToClient);
+    assert_eq!(asked.await??, "OK");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_can_be_held_and_arrives_late() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    bench.proxy.hold(Way::ToServer);
+    let asked = bench.set("late");
+    assert_eq!(bench.stored().await?, "(nil)");
+    bench.proxy.let_go(Way::Both);
+    assert_eq!(asked.await??, "OK");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delay_is_added_each_way() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    bench.proxy.delay(Way::Both, Duration::from_millis(40));
+    let begun = SystemClock::default().now();
+    assert_eq!(bench.set("slow").await??, "OK");
+    let took = SystemClock::default().now().since(begun);
+    assert!(took >= Duration::from_millis(80), "there and back took {took:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cut_ends_the_connection_and_a_new_one_works() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    assert_eq!(bench.proxy.connections(), 1);
+    bench.proxy.hold(Way::ToClient);
+    let asked = bench.set("cut");
+    bench.eventually_stored("cut").await?;
+    bench.proxy.cut();
+    assert!(asked.await?.is_err(), "its connection was reset");
+    bench.proxy.let_go(Way::ToClient);
+    let value: String = cmd("GET").arg("key").query_async(&mut connect(&bench.proxy).await?).await?;
+    assert_eq!(value, "cut");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusing_proxy_lets_nobody_in() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    bench.proxy.refuse(true);
+    assert!(connect(&bench.proxy).await.is_err());
+    assert_eq!(bench.set("kept").await??, "OK", "open connections stay");
+    bench.proxy.refuse(false);
+    connect(&bench.proxy).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_end_with_their_server_and_are_not_counted_any_more() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    bench.servers.iter().for_each(quorlock_testkit::Server::kill);
+    eventually("the proxy to notice", SOON, async || bench.proxy.connections() == 0).await?;
+    assert!(connect(&bench.proxy).await.is_err(), "there is nobody behind it");
+    Ok(())
+}
