@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::Moment;
@@ -22,6 +23,16 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Ends at `moment` or somewhat later. It may end early only if it is polled again by a caller
     /// that checks [`Clock::now`] itself, as everything in this crate does.
     fn sleep_until(&self, moment: Moment) -> Sleep;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Moment {
+        (**self).now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        (**self).sleep_until(moment)
+    }
 }
 
 /// `CLOCK_BOOTTIME` on Linux and Android, with timers of the async runtime.

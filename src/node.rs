@@ -47,10 +47,10 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Asks one question. Must not block.
     fn ask(&self, question: Question, reply: Reply);
 
-    /// Ends when the first contact with the server has been made or has failed. Until then
+    /// Ends when the first contact with the server has been made, or has failed. Until then
     /// questions may have to wait for the connection. Ready at once unless overridden.
-    fn ready(&self) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -21,8 +21,8 @@ pub use dial::{Dial, Stream, SystemDial};
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
 use super::{Node, NodeError, Question, Reply};
-use crate::clock::Clock;
-use crate::entropy::Entropy;
+use crate::clock::{Clock, SystemClock};
+use crate::entropy::{Entropy, SystemEntropy};
 
 mod address;
 mod dial;
@@ -44,16 +44,31 @@ pub(crate) struct Settings {
     pub(crate) dial: Arc<dyn Dial>,
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
-    /// What the connection is called in the server's list of clients. Without spaces.
-    pub(crate) client_name: String,
 }
 
-/// A lock server that is reached over one supervised connection.
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            dial: Arc::new(SystemDial::default()),
+            connect_limit: DEFAULT_CONNECT_LIMIT,
+        }
+    }
+}
+
+/// Many times a handshake to the other side of the earth; a server that takes longer is not there.
+pub(crate) const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A [`Node`] that is a Redis or Valkey server, reached over one supervised connection.
+///
+/// [`Builder::nodes`](crate::Builder::nodes) makes these from URLs. Make one yourself to wrap it in
+/// a node of your own, or to test it.
 ///
 /// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Its task
 /// lives on the runtime that is current then, and ends when the node is dropped: after what was
 /// asked by then was answered, or a second later.
-pub(crate) struct RedisNode {
+pub struct RedisNode {
     name: Arc<str>,
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
@@ -65,12 +80,14 @@ pub(crate) struct RedisNode {
 }
 
 impl RedisNode {
+    /// The node at `address`, with the system's clock, randomness and network.
+    #[must_use]
+    pub fn new(address: Address) -> RedisNode {
+        RedisNode::with(address, Settings::default())
+    }
+
     /// The node at `address`.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the coordinator, which makes nodes, is not written yet")
-    )]
-    pub(crate) fn new(address: Address, settings: Settings) -> RedisNode {
+    pub(crate) fn with(address: Address, settings: Settings) -> RedisNode {
         let (queue, questions) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
         let name: Arc<str> = address.to_string().into();
@@ -113,14 +130,15 @@ impl Node for RedisNode {
         }
     }
 
-    fn ready(&self) -> BoxFuture<'static, ()> {
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         let started = self.start();
         let mut contact = self.contact.clone();
+        let state = Arc::clone(&self.state);
         Box::pin(async move {
-            if started.is_ok() {
-                // An error means that the task has ended: there is nothing to wait for.
-                drop(contact.wait_for(|over| *over).await);
-            }
+            started?;
+            // An error means that the task has ended: there is nothing to wait for.
+            drop(contact.wait_for(|over| *over).await);
+            state.connected()
         })
     }
 }

@@ -285,25 +285,28 @@ impl Node for MemoryNode {
         self.change(|state| match state.line.link() {
             Link::Up => state.send(self.shared.clock.now(), question, reply),
             Link::Coming => state.line.keep_unsent(question, reply),
-            Link::Down => {
-                let reason = "the node is disconnected".into();
-                state.line.refuse(reply, NodeError::Unreachable { reason });
-            }
+            Link::Down => state.line.refuse(reply, disconnected()),
         });
     }
 
-    fn ready(&self) -> BoxFuture<'static, ()> {
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             loop {
                 let contact = shared.contact.notified();
-                if shared.state().line.link() != Link::Coming {
-                    return;
+                let link = shared.state().line.link();
+                match link {
+                    Link::Up => return Ok(()),
+                    Link::Down => return Err(disconnected()),
+                    Link::Coming => contact.await,
                 }
-                contact.await;
             }
         })
     }
+}
+
+fn disconnected() -> NodeError {
+    NodeError::Unreachable { reason: "the node is disconnected".into() }
 }
 
 impl fmt::Debug for MemoryNode {

@@ -176,7 +176,7 @@ async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() 
     assert!(is_pending(&mut asked).await);
     assert_eq!(futures::poll!(&mut ready), Poll::Pending);
     node.connect();
-    ready.await;
+    ready.await.expect("it is connected");
     assert_eq!(voted(asked.await), Vote::Granted);
     assert_eq!(node.questions().acquire, 1, "what was not sent is not counted");
 }

@@ -18,6 +18,9 @@ use super::wire::bytes;
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, age};
 
+/// What a server's list of clients calls our connections. Without spaces.
+const CLIENT_NAME: &str = "quorlock";
+
 /// A connection that may carry votes.
 pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
@@ -90,7 +93,7 @@ impl Connector {
         let mut introduction = Pipeline::with_capacity(2);
         // The name is for people who look at the server's list of clients. Its answer does not
         // matter: a user without the right to set it can vote all the same.
-        introduction.cmd("CLIENT").arg("SETNAME").arg(&self.settings.client_name);
+        introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
         introduction.cmd("INFO");
         let answers = {
             let request = pin!(connection.send_packed_commands(&introduction, 0, 2));

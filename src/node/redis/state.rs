@@ -65,7 +65,7 @@ impl State {
         let creates = question.may_create();
         let standing = self.standing.load(Ordering::Acquire);
         if standing == DOWN || (standing == STALLED && !cleans_up(question)) {
-            return Err(self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone());
+            return Err(self.trouble());
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
@@ -88,6 +88,15 @@ impl State {
 
     pub(crate) fn down(&self, trouble: NodeError) {
         self.stand(DOWN, trouble);
+    }
+
+    /// Whether there is a connection that answers, or why there is none.
+    pub(crate) fn connected(&self) -> Result<(), NodeError> {
+        if self.standing.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.trouble()) }
+    }
+
+    fn trouble(&self) -> NodeError {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn stand(&self, standing: u8, trouble: NodeError) {

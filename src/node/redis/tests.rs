@@ -22,7 +22,6 @@ pub(super) fn settings() -> Settings {
         entropy: Arc::new(SystemEntropy),
         dial: Arc::new(SystemDial::default()),
         connect_limit: Duration::from_secs(1),
-        client_name: "quorlock-tests".into(),
     }
 }
 

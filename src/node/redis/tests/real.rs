@@ -66,7 +66,7 @@ async fn an_error_for_one_question_leaves_its_neighbours_alone() {
 async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    node.ready().await;
+    drop(node.ready().await);
     let log = Arc::new(Log::default());
     for index in 0..1_000 {
         node.ask(inspect(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
@@ -90,7 +90,7 @@ async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
 async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
     let Some(server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
-    node.ready().await;
+    drop(node.ready().await);
     let ours = claim("orders/42", 1);
 
     server.signal(Signal::STOP);
@@ -162,12 +162,12 @@ async fn a_login_tells_what_is_missing() {
         ("anna@", "a user and no password"),
         ("anna:pw@", "ACL SETUSER anna"),
     ] {
-        let node = RedisNode::new(Address::parse(&url(login)).unwrap(), settings());
+        let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(error.lasts() && error.to_string().contains(words), "{login}: {error}");
         assert!(!format!("{error} {node:?} {}", node.name()).contains("wr0ng"));
     }
-    let node = RedisNode::new(Address::parse(&url(":s3cret@")).unwrap(), settings());
+    let node = RedisNode::with(Address::parse(&url(":s3cret@")).unwrap(), settings());
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
 }
 
@@ -179,7 +179,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     line.extend(rights.split(' '));
     server.cli(&line);
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
-    let node = RedisNode::new(address, settings());
+    let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
     for question in [acquire(&ours), renew(&ours), release(&ours), cancel(&ours), inspect()] {
         vote(&node, question).await;
@@ -205,7 +205,7 @@ async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
 async fn a_unix_socket_is_as_good_as_a_port() {
     let Some(server) = Server::start(&["--unixsocket", "redis.sock"]) else { return };
     let address = Address::parse(&format!("unix://{}/redis.sock?db=3", server.directory.display())).unwrap();
-    let node = RedisNode::new(address, settings());
+    let node = RedisNode::with(address, settings());
     assert_eq!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Granted);
     assert_eq!(server.cli(&["-n", "3", "exists", "orders/42"]), "1");
 }

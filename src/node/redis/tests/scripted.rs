@@ -50,7 +50,7 @@ async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again()
 #[tokio::test(start_paused = true)]
 async fn a_dropped_node_waits_a_second_for_its_clean_up() {
     let (node, votes) = node(Manner::Hangs);
-    node.ready().await;
+    drop(node.ready().await);
     let began = Virtual.now();
     let log = Arc::new(Log::default());
     node.ask(release(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
@@ -62,7 +62,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
 
 #[test]
 fn without_a_runtime_a_node_says_so() {
-    let node = RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
     let error = ask_now(&node, inspect()).unwrap().unwrap_err();
     assert!(error.to_string().contains("no Tokio runtime"), "{error}");
 }
@@ -70,11 +70,11 @@ fn without_a_runtime_a_node_says_so() {
 #[test]
 fn a_node_whose_runtime_has_ended_says_so_and_keeps_nobody_waiting() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let node = RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
     // The runtime ends before it has polled the node's task.
     runtime().block_on(async { drop(node.ready()) });
     runtime().block_on(async {
-        node.ready().await;
+        drop(node.ready().await);
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(error.to_string().contains("has ended"), "{error}");
     });
@@ -104,7 +104,7 @@ fn node(manner: Manner) -> (RedisNode, Votes) {
     let votes = Votes::default();
     let dial = Arc::new(Scripted { manner, votes: Arc::clone(&votes) });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
-    (RedisNode::new(Address::parse("scripted").unwrap(), settings), votes)
+    (RedisNode::with(Address::parse("scripted").unwrap(), settings), votes)
 }
 
 impl Dial for Scripted {

@@ -62,7 +62,7 @@ impl Server {
     }
 
     pub(super) fn node(&self) -> RedisNode {
-        RedisNode::new(Address::parse(&format!("redis://127.0.0.1:{}", self.port)).unwrap(), settings())
+        RedisNode::with(Address::parse(&format!("redis://127.0.0.1:{}", self.port)).unwrap(), settings())
     }
 
     pub(super) fn cli(&self, arguments: &[&str]) -> String {

@@ -1,0 +1,207 @@
+//! All answers to one round, for errors, logs and people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::{Expiry, Holding, NodeError};
+use crate::protocol::{Quorum, Tally, Token, Verdict};
+
+/// How each node voted in one round, how long it took, and what that adds up to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ballot {
+    quorum: Quorum,
+    papers: Vec<Paper>,
+}
+
+/// One node's part in a [`Ballot`].
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Paper {
+    /// The node's name: its address without the password.
+    pub node: Arc<str>,
+    /// What it said, and whether it counts.
+    pub said: Said,
+    /// From asking to the answer.
+    pub took: Duration,
+}
+
+/// What a node said.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Said {
+    /// It did as asked, and its vote counts.
+    Granted,
+    /// It had lost the key, and a renewal has stored it there again.
+    Restored,
+    /// The key holds something else.
+    Held(Holding),
+    /// The key is free.
+    Free,
+    /// It granted, but has restarted too recently for its vote to count.
+    Quarantined {
+        /// For so much longer.
+        left: Duration,
+    },
+    /// It is the same server process as another node, which has been counted already.
+    Duplicate {
+        /// The name of that other node.
+        of: Arc<str>,
+    },
+    /// It gave no vote.
+    Failed(NodeError),
+    /// It was not asked: it is known not to hold the key.
+    Skipped,
+}
+
+impl Ballot {
+    pub(crate) fn new(quorum: Quorum, papers: Vec<Paper>) -> Ballot {
+        debug_assert_eq!(quorum.nodes(), papers.len(), "each node has one paper");
+        Ballot { quorum, papers }
+    }
+
+    /// One paper for each node, in the order of the configuration.
+    #[must_use]
+    pub fn papers(&self) -> &[Paper] {
+        &self.papers
+    }
+
+    /// How many of how many nodes were needed.
+    #[must_use]
+    pub fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    /// How many nodes granted.
+    #[must_use]
+    pub fn granted(&self) -> usize {
+        self.tally().granted()
+    }
+
+    /// What the answers add up to, taking those that are still missing as never coming.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.tally().verdict().unwrap_or(Verdict::Unavailable)
+    }
+
+    /// Who holds the lock at the most nodes, and for how much longer at the most of these.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        let mut held: BTreeMap<&[u8], Vec<&Holding>> = BTreeMap::new();
+        for paper in &self.papers {
+            if let Said::Held(holding) = &paper.said {
+                held.entry(holding.token.as_bytes()).or_default().push(holding);
+            }
+        }
+        let at = held.into_values().max_by_key(Vec::len)?;
+        let longest = at.iter().filter_map(|holding| match holding.expiry {
+            Expiry::In(remaining) => Some(remaining),
+            Expiry::Never => None,
+        });
+        Some(Holder {
+            token: at.first()?.token.clone(),
+            nodes: at.len(),
+            remaining: longest.max().unwrap_or_default(),
+        })
+    }
+
+    /// Whether somebody has to mend something before a quorum can grant: rights, addresses,
+    /// topology, or data that stands where the lock should be.
+    #[must_use]
+    pub fn needs_mending(&self) -> bool {
+        let stuck = self.papers.iter().filter(|paper| match &paper.said {
+            Said::Failed(error) => error.lasts(),
+            Said::Held(holding) => holding.expiry == Expiry::Never,
+            Said::Duplicate { .. } => true,
+            Said::Granted | Said::Restored | Said::Free | Said::Quarantined { .. } | Said::Skipped => false,
+        });
+        stuck.count() >= self.quorum.blocking()
+    }
+
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::new(self.quorum);
+        for paper in &self.papers {
+            paper.said.count(&mut tally);
+        }
+        tally
+    }
+}
+
+/// Who holds a lock, as the nodes have it.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The token; shown as the holder's context.
+    pub token: Token,
+    /// At how many nodes it stands.
+    pub nodes: usize,
+    /// For how much longer at the most of them; it may be renewed before that.
+    pub remaining: Duration,
+}
+
+impl Said {
+    /// A vote that counts is a positive answer from a distinct process that is old enough (rules
+    /// I-2 and I-12). A node that had to store the key anew did not hold it.
+    pub(crate) fn count(&self, tally: &mut Tally) {
+        match self {
+            Said::Granted | Said::Skipped => tally.grant(),
+            Said::Held(_) | Said::Free | Said::Restored => tally.deny(),
+            Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) => tally.unknown(),
+        }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Granted => f.write_str("granted"),
+            Said::Restored => f.write_str("had lost the key"),
+            Said::Held(Holding { expiry: Expiry::Never, .. }) => {
+                f.write_str("the key has no expiry: it is data and not a lock")
+            }
+            Said::Held(Holding { token, expiry: Expiry::In(_) }) => write!(f, "held by {token}"),
+            Said::Free => f.write_str("free"),
+            Said::Quarantined { left } => write!(
+                f,
+                "restarted too recently to vote: {} to go (restart guard)",
+                humantime::format_duration(whole(*left))
+            ),
+            Said::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
+            Said::Failed(error) => write!(f, "{error}"),
+            Said::Skipped => f.write_str("does not hold the key"),
+        }
+    }
+}
+
+/// `1 of 5 granted, 3 needed (2 held by db-7:4121: a, b; unreachable: connection refused: c, d)`
+impl fmt::Display for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} granted, {} needed", self.granted(), self.quorum.nodes(), self.quorum.needed())?;
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        for paper in &self.papers {
+            if matches!(paper.said, Said::Granted | Said::Skipped) {
+                continue;
+            }
+            let reason = paper.said.to_string();
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, nodes)) => nodes.push(&paper.node),
+                None => reasons.push((reason, vec![&paper.node])),
+            }
+        }
+        for (position, (reason, nodes)) in reasons.iter().enumerate() {
+            let opening = if position == 0 { " (" } else { "; " };
+            write!(f, "{opening}{}: {reason}", nodes.join(", "))?;
+        }
+        if reasons.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+/// A duration for people, cut to whole milliseconds, or to seconds when it is long.
+pub(crate) fn whole(duration: Duration) -> Duration {
+    if duration >= Duration::from_secs(10) {
+        Duration::from_secs(duration.as_secs())
+    } else {
+        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,254 @@
+//! Every error of the library, on one page.
+//!
+//! An error names the thing, counts, says what was needed, and what would be right. None of them
+//! ever contains a password.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use crate::ballot::{Ballot, Holder, whole};
+use crate::node::redis::AddressError;
+use crate::protocol::{Drift, Resource, ResourceError};
+
+/// A setting that cannot work, found before anything is sent.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No nodes were given.
+    #[error("no nodes were given; name an odd number of independent masters, such as three or five")]
+    NoNodes,
+    /// More nodes than a round can ask.
+    #[error("{given} nodes were given, more than the {most} supported; five or seven are plenty")]
+    TooManyNodes {
+        /// How many there are.
+        given: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// An address cannot be understood.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Two addresses name the same server, which must not vote twice.
+    #[error("{name} is given twice; each node must be a server of its own, or it votes twice")]
+    SameServerTwice {
+        /// The address.
+        name: Arc<str>,
+    },
+    /// A quorum that is no majority, or more than all.
+    #[error(
+        "a quorum of {needed} of {nodes} nodes is not possible; it must be at least {}, more than half, \
+         and at most {nodes}",
+        nodes / 2 + 1
+    )]
+    Quorum {
+        /// What was asked for.
+        needed: usize,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// A drift factor out of range.
+    #[error(
+        "a drift factor of {factor} is out of range; it is a share of the TTL between 0 and {}",
+        Drift::MAX_FACTOR
+    )]
+    Drift {
+        /// What was asked for.
+        factor: f64,
+    },
+    /// Nothing of the TTL would remain for the holder.
+    #[error(
+        "a TTL of {} is too short: the node limit and the allowance for drift leave nothing to hold; \
+         use {} or more", format_duration(*.ttl), format_duration(*.least)
+    )]
+    TtlTooShort {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The shortest that works with these settings.
+        least: Duration,
+    },
+    /// A TTL above the deployment's limit.
+    #[error(
+        "a TTL of {} is above the deployment's max_ttl of {}; every client must use the same max_ttl, \
+         because restarted nodes wait for that long: raise it everywhere or use a shorter TTL",
+        format_duration(*.ttl), format_duration(*.max_ttl)
+    )]
+    TtlTooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The longest allowed.
+        max_ttl: Duration,
+    },
+    /// A time setting of zero, where that cannot work.
+    #[error("{setting} is zero; give it a length of time, such as 50ms")]
+    Zero {
+        /// Which setting.
+        setting: &'static str,
+    },
+    /// Renewals so rare that one failure loses the lease.
+    #[error(
+        "renewing every {} is too rare for a TTL of {}: a lease must survive one failed renewal, so renew \
+         at least every {}", format_duration(*.every), format_duration(*.ttl), format_duration(*.ttl / 2)
+    )]
+    RenewalTooRare {
+        /// The interval that was asked for.
+        every: Duration,
+        /// The TTL.
+        ttl: Duration,
+    },
+    /// A resource name that cannot be a key.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    /// A label that would not fit.
+    #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
+    LabelTooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// The longest allowed.
+        most: usize,
+    },
+}
+
+/// Why a lock was not acquired.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Others hold it, and did so for as long as the caller was willing to wait.
+    #[error("{}", held(.resource, .ballot, *.waited))]
+    Contended {
+        /// What was to be locked.
+        resource: Resource,
+        /// How the nodes voted in the last round.
+        ballot: Box<Ballot>,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// Too few nodes answered, so nobody knows whether the lock is free.
+    #[error("no quorum for `{resource}`: {ballot}")]
+    Unavailable {
+        /// What was to be locked.
+        resource: Resource,
+        /// How the nodes voted in the last round.
+        ballot: Box<Ballot>,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// So many nodes cannot grant until somebody mends something that waiting is pointless: rights
+    /// are missing, an address leads to a replica or to a server that is counted already, or the
+    /// key holds data.
+    #[error("no quorum for `{resource}` until its nodes are mended: {ballot}")]
+    NeedsMending {
+        /// What was to be locked.
+        resource: Resource,
+        /// How the nodes voted.
+        ballot: Box<Ballot>,
+    },
+    /// The options of the lock cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The coordinator was closed.
+    #[error("the coordinator is closed")]
+    Closed,
+}
+
+impl AcquireError {
+    /// How the nodes voted, if they were asked.
+    #[must_use]
+    pub fn ballot(&self) -> Option<&Ballot> {
+        match self {
+            AcquireError::Contended { ballot, .. }
+            | AcquireError::Unavailable { ballot, .. }
+            | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
+            AcquireError::Config(_) | AcquireError::Closed => None,
+        }
+    }
+}
+
+fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
+    let waited = if waited < Duration::from_millis(1) {
+        String::new()
+    } else {
+        format!(", waited {}", format_duration(whole(waited)))
+    };
+    match ballot.holder() {
+        Some(Holder { token, nodes, remaining }) => format!(
+            "`{resource}` is held by {token} at {nodes} of {} nodes for up to {} more{waited}",
+            ballot.quorum().nodes(),
+            format_duration(whole(remaining)),
+        ),
+        None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
+    }
+}
+
+/// The lease is over, and must not be relied on any more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the lease of `{resource}` is over: {reason}")]
+#[non_exhaustive]
+pub struct Lost {
+    /// What was locked.
+    pub resource: Resource,
+    /// Why the lease ended.
+    pub reason: LossReason,
+}
+
+impl Lost {
+    pub(crate) fn new(resource: Resource, reason: LossReason) -> Lost {
+        Lost { resource, reason }
+    }
+}
+
+/// Why a lease ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// Its validity ended before a quorum had renewed it.
+    #[error("its validity ended before a quorum renewed it")]
+    Expired,
+    /// So many nodes no longer hold its key that others may have got it.
+    #[error("so many nodes lost its key that somebody else may hold it")]
+    Refuted,
+    /// It was held for as long as `max_hold` allows.
+    #[error("it was held for as long as max_hold allows")]
+    MaxHold,
+    /// It was released on purpose.
+    #[error("it was released")]
+    Released,
+    /// Its coordinator was closed.
+    #[error("its coordinator was closed")]
+    Closed,
+}
+
+/// Why a renewal on demand did not succeed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// The lease is over.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// No quorum confirmed the renewal in time. The lease keeps its old end, and may be renewed
+    /// until then.
+    #[error("the renewal of `{resource}` was not confirmed, its old end stands: {ballot}")]
+    Unconfirmed {
+        /// What is locked.
+        resource: Resource,
+        /// How the nodes voted.
+        ballot: Box<Ballot>,
+    },
+}
+
+/// Why work under a lock did not succeed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithError<E> {
+    /// The lock was not acquired, and the work not started.
+    #[error(transparent)]
+    Acquire(AcquireError),
+    /// The lease was lost, and the work stopped where it waited. If the work had ended already,
+    /// nobody knows whether all of it was protected.
+    #[error(transparent)]
+    Lost(Lost),
+    /// The work itself failed. The lock was released.
+    #[error(transparent)]
+    Work(E),
+}

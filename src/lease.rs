@@ -1,0 +1,360 @@
+//! A held lock, and those who watch it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use tokio::sync::{Notify, oneshot};
+
+use crate::clock::Clock;
+use crate::coordinator::Shared;
+use crate::error::{LossReason, Lost, RenewError};
+use crate::protocol::{Claim, Moment, Resource, Term, Token};
+
+/// A held lock.
+///
+/// It renews itself in the background, unless [`Renewal::Manual`](crate::Renewal::Manual) was
+/// asked for, and ends by itself when that fails: call [`check`](Lease::check) right before each
+/// side effect. It does not stop work that is paused past its end, nor a write that is on its way
+/// by then.
+///
+/// Dropping a lease gives the lock back in the background. [`release`](Lease::release) does the
+/// same and says whether the lease lasted until then.
+#[must_use = "dropping the lease gives the lock back at once"]
+#[derive(Debug)]
+pub struct Lease {
+    watch: LeaseWatch,
+}
+
+/// Watches a [`Lease`], and cannot release it. As many as you like, in any task.
+#[derive(Clone)]
+pub struct LeaseWatch {
+    state: Arc<LeaseState>,
+}
+
+impl Lease {
+    pub(crate) fn new(state: Arc<LeaseState>) -> Lease {
+        Lease { watch: LeaseWatch { state } }
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        self.watch.resource()
+    }
+
+    /// The token that stands at the nodes.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        self.watch.token()
+    }
+
+    /// Whether the lease holds at this moment: reads the clock, asks nobody, costs less than a
+    /// microsecond.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] from the end of validity on, for ever: a renewal that is confirmed too late does
+    /// not revive the lease.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.watch.check()
+    }
+
+    /// For how much longer the lease holds if it is not renewed; zero when it is over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.watch.remaining()
+    }
+
+    /// Ends when the lease is over, no later than the end of its validity, whether any node
+    /// answers or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; call again.
+    pub async fn lost(&self) -> Lost {
+        self.watch.lost().await
+    }
+
+    /// Runs `work` until it ends or the lease does, whichever comes first. `Ok` means that the
+    /// lease held until the work had ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when the lease ended first. The work is dropped where it waits: it is not stopped
+    /// in the middle of a computation, and what it has sent is on its way.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work. The lease stays.
+    pub async fn run_until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.watch.run_until_lost(work).await
+    }
+
+    /// Renews the lease now: asks all nodes for a full TTL from here on.
+    ///
+    /// Needed with [`Renewal::Manual`](crate::Renewal::Manual) only.
+    ///
+    /// # Errors
+    ///
+    /// [`RenewError::Unconfirmed`] when no quorum answered in time: the lease keeps its old end.
+    /// [`RenewError::Lost`] when it is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// The renewal goes on when the future is dropped.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        let (sender, receiver) = oneshot::channel();
+        self.watch.state.post(|mail| mail.renewals.push(sender));
+        match receiver.await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(RenewError::Lost(self.watch.state.lapse())),
+        }
+    }
+
+    /// Gives the lock back, and says whether the lease held until now.
+    ///
+    /// Ends when a quorum has confirmed, or after the time limit of a node. Nodes that did not
+    /// answer are told again in the background until the TTL has passed, when the lock ends there
+    /// by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when the lease was over before. There is nothing to give back then, and what was
+    /// done under it may not have been protected.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock is given back when the future is dropped, at whatever point.
+    pub async fn release(self) -> Result<(), Lost> {
+        self.watch.check()?;
+        let (sender, receiver) = oneshot::channel();
+        self.watch.state.post(|mail| mail.release = Some(sender));
+        match receiver.await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.watch.state.lapse()),
+        }
+    }
+
+    /// Somebody who watches this lease.
+    #[must_use]
+    pub fn watch(&self) -> LeaseWatch {
+        self.watch.clone()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.watch.state.post(|mail| mail.dropped = true);
+    }
+}
+
+impl LeaseWatch {
+    /// As [`Lease::resource`].
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.state.resource
+    }
+
+    /// As [`Lease::token`].
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.state.token
+    }
+
+    /// As [`Lease::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] once the lease is over.
+    pub fn check(&self) -> Result<(), Lost> {
+        match self.state.term.remaining(self.state.clock.now()) {
+            Some(_) => Ok(()),
+            None => Err(self.state.lapse()),
+        }
+    }
+
+    /// As [`Lease::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let now = self.state.clock.now();
+        self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// As [`Lease::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; call again.
+    pub async fn lost(&self) -> Lost {
+        loop {
+            let over = self.state.over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            let now = self.state.clock.now();
+            let Some(deadline) = self.state.term.remaining(now) else {
+                return self.state.lapse();
+            };
+            // The runtime's timers stand still during suspend. Looking at the clock now and then
+            // bounds how late a machine that wakes up notices.
+            let look = deadline.min(now + SUSPEND_CHECK);
+            match select(over, self.state.clock.sleep_until(look)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
+        }
+    }
+
+    /// As [`Lease::run_until_lost`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when the lease ended first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work.
+    pub async fn run_until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        poll_fn(|cx| {
+            // The clock is asked before each step of the work, so that work which is always ready
+            // does not outrun the timer.
+            if let Err(lost) = self.check() {
+                return Poll::Ready(Err(lost));
+            }
+            if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                return Poll::Ready(self.check().map(|()| output));
+            }
+            lost.as_mut().poll(cx).map(Err)
+        })
+        .await
+    }
+}
+
+/// How often [`LeaseWatch::lost`] looks at the clock.
+const SUSPEND_CHECK: Duration = Duration::from_secs(1);
+
+impl fmt::Debug for LeaseWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("resource", self.resource())
+            .field("token", self.token())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// What the lease, its watchers and its keeper share.
+#[derive(Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) resource: Resource,
+    pub(crate) token: Token,
+    pub(crate) term: Term,
+    /// No renewal moves the deadline beyond this.
+    hold_until: Option<Moment>,
+    clock: Arc<dyn Clock>,
+    /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
+    /// this is for ends that come earlier.
+    over: Notify,
+    reason: Mutex<Option<LossReason>>,
+    mail: Mutex<Mail>,
+    /// Wakes the keeper.
+    bell: Notify,
+}
+
+/// What the holder wants from the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
+    pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    pub(crate) dropped: bool,
+}
+
+impl Mail {
+    /// Whether the holder gives the lease back.
+    pub(crate) fn ends(&self) -> bool {
+        self.dropped || self.release.is_some()
+    }
+}
+
+impl LeaseState {
+    pub(crate) fn new(
+        resource: &Resource,
+        claim: &Claim,
+        deadline: Moment,
+        hold_until: Option<Moment>,
+        shared: &Shared,
+    ) -> Arc<LeaseState> {
+        Arc::new(LeaseState {
+            resource: resource.clone(),
+            token: claim.token().clone(),
+            term: Term::until(hold_until.map_or(deadline, |end| end.min(deadline))),
+            hold_until,
+            clock: shared.nodes.clock.clone(),
+            over: Notify::new(),
+            reason: Mutex::new(None),
+            mail: Mutex::new(Mail::default()),
+            bell: Notify::new(),
+        })
+    }
+
+    /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
+    /// the lease still runs.
+    pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
+        self.term.renew(self.hold_until.map_or(deadline, |end| end.min(deadline)), now)
+    }
+
+    /// Why a lease whose deadline has passed by `now` is over.
+    pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
+        match self.hold_until {
+            Some(end) if now >= end => LossReason::MaxHold,
+            _ => LossReason::Expired,
+        }
+    }
+
+    /// The loss of a lease whose deadline has passed.
+    fn lapse(&self) -> Lost {
+        self.lost_for(self.lapsed(self.clock.now()))
+    }
+
+    /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.
+    pub(crate) fn end(&self, reason: LossReason) -> Lost {
+        let lost = self.lost_for(reason);
+        self.term.end();
+        self.over.notify_waiters();
+        lost
+    }
+
+    /// The loss, with the reason that was found first.
+    fn lost_for(&self, reason: LossReason) -> Lost {
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        Lost::new(self.resource.clone(), *first.get_or_insert(reason))
+    }
+
+    /// Takes the mail, once there is some.
+    pub(crate) async fn mail(&self) -> Mail {
+        loop {
+            {
+                let mut mail = self.lock();
+                if mail.ends() || !mail.renewals.is_empty() {
+                    return std::mem::take(&mut *mail);
+                }
+            }
+            // One permit is kept, so mail that is posted between the look and the wait is seen.
+            self.bell.notified().await;
+        }
+    }
+
+    fn post(&self, write: impl FnOnce(&mut Mail)) {
+        write(&mut self.lock());
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,333 @@
+//! Asks all nodes one question, and knows the verdict as soon as it cannot change.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use tokio::sync::Notify;
+
+use crate::ballot::{Ballot, Paper, Said};
+use crate::clock::Clock;
+use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
+use crate::protocol::{Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
+
+/// The nodes of a deployment, and what is needed to count their votes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    members: Vec<Member>,
+    pub(crate) quorum: Quorum,
+    pub(crate) clock: Arc<dyn Clock>,
+    quarantine: Quarantine,
+    /// How long a round waits for a node whose round trip is short.
+    pub(crate) base_limit: Duration,
+}
+
+#[derive(Debug)]
+struct Member {
+    node: Arc<dyn Node>,
+    name: Arc<str>,
+    /// The smoothed round trip in nanoseconds; 0 before the first answer.
+    round_trip: AtomicU64,
+}
+
+impl Nodes {
+    pub(crate) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        quorum: Quorum,
+        clock: Arc<dyn Clock>,
+        quarantine: Quarantine,
+        base_limit: Duration,
+    ) -> Nodes {
+        let member =
+            |node: Arc<dyn Node>| Member { name: node.name().into(), node, round_trip: AtomicU64::new(0) };
+        Nodes { members: nodes.into_iter().map(member).collect(), quorum, clock, quarantine, base_limit }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
+        self.members.iter().map(|member| &member.node)
+    }
+
+    pub(crate) fn name(&self, index: usize) -> Arc<str> {
+        self.members.get(index).map_or_else(|| "?".into(), |member| member.name.clone())
+    }
+}
+
+impl Member {
+    fn limit(&self, base: Duration, ttl: Duration) -> Duration {
+        node_limit(base, Duration::from_nanos(self.round_trip.load(Ordering::Relaxed)), ttl)
+    }
+
+    fn answered_after(&self, sample: Duration) {
+        let old = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
+        let new = u64::try_from(smoothed(old, sample).as_nanos()).unwrap_or(u64::MAX);
+        // Two answers at once may lose one sample; the next one makes up for it.
+        self.round_trip.store(new, Ordering::Relaxed);
+    }
+}
+
+/// One question to all nodes, or to some of them, and their answers.
+///
+/// The answers are collected here, by whichever task brings them; nobody has to poll for them.
+/// So a round that was decided early goes on by itself: its stragglers still do as they were
+/// asked, and a later release knows how each of them stands. Nothing is dropped half-way.
+pub(crate) struct Round {
+    nodes: Arc<Nodes>,
+    /// Read before the first byte was sent (rule I-1).
+    pub(crate) sent: Moment,
+    /// Which votes are the aim of the question: a release wants the key gone.
+    aim: Aim,
+    slots: Mutex<Vec<Slot>>,
+    abandoned: AtomicBool,
+    news: Notify,
+}
+
+/// What a question wants from a node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Aim {
+    /// That the key holds the token.
+    Hold,
+    /// That it does not.
+    LetGo,
+    /// To hear anything at all.
+    Hear,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Until when the round waits for this node.
+    limit: Moment,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Skipped,
+    Pending,
+    Answered { result: Result<Answer, NodeError>, took: Duration },
+}
+
+impl Round {
+    /// Asks every node for which `question` has one. `ttl` bounds the time limits.
+    pub(crate) fn start(
+        nodes: &Arc<Nodes>,
+        aim: Aim,
+        ttl: Duration,
+        question: impl Fn(usize) -> Option<Question>,
+    ) -> Arc<Round> {
+        let sent = nodes.clock.now();
+        let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
+        let slots = nodes.members.iter().zip(&questions).map(|(member, question)| Slot {
+            limit: sent + member.limit(nodes.base_limit, ttl),
+            state: if question.is_some() { State::Pending } else { State::Skipped },
+        });
+        let round = Arc::new(Round {
+            sent,
+            aim,
+            slots: Mutex::new(slots.collect()),
+            nodes: nodes.clone(),
+            abandoned: AtomicBool::new(false),
+            news: Notify::new(),
+        });
+        for (index, (member, question)) in nodes.members.iter().zip(questions).enumerate() {
+            if let Some(question) = question {
+                member.node.ask(question, Reply::new(round.clone(), index));
+            }
+        }
+        round
+    }
+
+    /// Waits for the verdict: until it cannot change any more, or every node that has not
+    /// answered has had its time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: the round goes on, and can be asked again.
+    pub(crate) async fn verdict(&self) -> Verdict {
+        self.wait_for(|round, now| round.tally(now).verdict()).await
+    }
+
+    /// Waits until every node has answered or has had its time.
+    pub(crate) async fn settled(&self) {
+        self.wait_for(|round, now| (round.tally(now).pending() == 0).then_some(())).await;
+    }
+
+    /// Waits until the node at `index` has answered, for as long as that takes. `None` if it was
+    /// not asked.
+    pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            match self.slots().get(index).map(|slot| &slot.state) {
+                None | Some(State::Skipped) => return None,
+                Some(State::Answered { result, .. }) => {
+                    return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
+                }
+                Some(State::Pending) => {}
+            }
+            news.await;
+        }
+    }
+
+    async fn wait_for<T>(&self, done: impl Fn(&Round, Moment) -> Option<T>) -> T {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            let now = self.nodes.clock.now();
+            if let Some(outcome) = done(self, now) {
+                return outcome;
+            }
+            match self.next_limit(now) {
+                Some(limit) => match select(news, self.nodes.clock.sleep_until(limit)).await {
+                    Either::Left(_) | Either::Right(_) => {}
+                },
+                None => news.await,
+            }
+        }
+    }
+
+    /// Gives the round up: questions that are not on their way yet need not be sent.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// The count as it stands at `now`, with nodes past their limit as unknown.
+    pub(crate) fn tally(&self, now: Moment) -> Tally {
+        let slots = self.slots();
+        let mut tally = Tally::new(self.nodes.quorum);
+        for index in 0..slots.len() {
+            if let Some(said) = self.said(&slots, index, now) {
+                said.count(&mut tally);
+            }
+        }
+        tally
+    }
+
+    /// All answers so far, for people.
+    pub(crate) fn ballot(&self) -> Ballot {
+        let now = self.nodes.clock.now();
+        let slots = self.slots();
+        let paper = |(index, slot): (usize, &Slot)| {
+            let waited = now.since(self.sent);
+            Paper {
+                node: self.nodes.name(index),
+                said: self.said(&slots, index, now).unwrap_or_else(|| unanswered(waited)),
+                took: if let State::Answered { took, .. } = slot.state { took } else { waited },
+            }
+        };
+        Ballot::new(self.nodes.quorum, slots.iter().enumerate().map(paper).collect())
+    }
+
+    /// How each node stands to the key of the round's claim, as far as its answer tells.
+    pub(crate) fn standings(&self) -> Vec<Standing> {
+        let standing = |slot: &Slot| match &slot.state {
+            State::Pending => Standing::Unknown,
+            State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
+            State::Answered { result: Ok(answer), .. } => match answer.vote {
+                Vote::Granted | Vote::Restored if self.aim == Aim::Hold => Standing::Holds,
+                Vote::Granted | Vote::Restored | Vote::Held(_) | Vote::Free => Standing::Without,
+            },
+            State::Answered { result: Err(_), .. } | State::Skipped => Standing::Without,
+        };
+        self.slots().iter().map(standing).collect()
+    }
+
+    /// What the node at `index` has said and whether it counts; `None` while it still may answer.
+    fn said(&self, slots: &[Slot], index: usize, now: Moment) -> Option<Said> {
+        let slot = slots.get(index)?;
+        let answer = match &slot.state {
+            State::Skipped => return Some(Said::Skipped),
+            State::Pending if now < slot.limit => return None,
+            State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
+            State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
+            State::Answered { result: Ok(answer), .. } => answer,
+        };
+        let twin = slots.iter().take(index).position(|earlier| match &earlier.state {
+            State::Answered { result: Ok(other), .. } => other.instance.id == answer.instance.id,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Skipped => false,
+        });
+        if let Some(twin) = twin {
+            return Some(Said::Duplicate { of: self.nodes.name(twin) });
+        }
+        Some(match (&answer.vote, self.aim) {
+            (Vote::Granted, Aim::Hold) => {
+                // The age counts when the question was sent: what the node forgot before that, it
+                // cannot know (rule I-12).
+                let left = self.nodes.quarantine.left(answer.instance.age_at(self.sent));
+                if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
+            }
+            (_, Aim::LetGo) | (Vote::Granted, Aim::Hear) => Said::Granted,
+            (Vote::Restored, _) => Said::Restored,
+            (Vote::Held(holding), _) => Said::Held(holding.clone()),
+            (Vote::Free, _) => Said::Free,
+        })
+    }
+
+    /// When the next node runs out of time.
+    fn next_limit(&self, now: Moment) -> Option<Moment> {
+        let slots = self.slots();
+        let pending = slots.iter().filter(|slot| matches!(slot.state, State::Pending));
+        pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collect for Round {
+    fn answer(&self, index: usize, result: Result<Answer, NodeError>) {
+        let took = self.nodes.clock.now().since(self.sent);
+        if let (Ok(_), Some(member)) = (&result, self.nodes.members.get(index)) {
+            member.answered_after(took);
+        }
+        if let Some(slot) = self.slots().get_mut(index) {
+            debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
+            slot.state = State::Answered { result, took };
+        }
+        // Answers that decide nothing wake nobody.
+        if self.tally(self.sent + took).verdict().is_some() {
+            self.news.notify_waiters();
+        }
+    }
+
+    fn wanted(&self) -> bool {
+        !self.abandoned.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Round").field("aim", &self.aim).field("slots", &*self.slots()).finish_non_exhaustive()
+    }
+}
+
+fn unanswered(waited: Duration) -> Said {
+    Said::Failed(NodeError::Unanswered { waited })
+}
+
+/// Whether a node may hold the key of a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It does not, and no request that would change that is on its way.
+    Without,
+    /// It does.
+    Holds,
+    /// It may, now or later.
+    Unknown,
+}
+
+impl Standing {
+    /// How a node stands after a later question. A renewal that was refused or not sent leaves the
+    /// key as it was known before.
+    pub(crate) fn then(self, later: Standing) -> Standing {
+        match (self, later) {
+            (Standing::Unknown, _) | (_, Standing::Unknown) => Standing::Unknown,
+            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
+            (Standing::Without, Standing::Without) => Standing::Without,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Takes a claim back at every node that it may have reached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tracing::debug;
+
+use crate::coordinator::Shared;
+use crate::node::{Question, ask};
+use crate::protocol::{Backoff, Claim, Moment};
+use crate::round::{Aim, Round, Standing};
+
+/// The clean-up after one claim: a release or a failed attempt.
+///
+/// It outlives the caller. It ends when every node has confirmed, or when the keys it could not
+/// reach have ended by themselves.
+pub(crate) struct Sweep {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    ttl: Duration,
+    round: Arc<Round>,
+    /// After this nothing is left to clean up.
+    until: Moment,
+}
+
+/// The longest pause before a node is told again.
+const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl Sweep {
+    /// Asks at once; `None` if no node may hold anything.
+    ///
+    /// Where the key is known to stand, it is released. Where an earlier question may still be on
+    /// its way, it is cancelled: the release queues up behind it on the same connection, and if
+    /// that connection is gone, the tombstone stops what comes late (theory 4.5). A node that has
+    /// refused, or was never written to, holds nothing (rule I-5).
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        claim: &Arc<Claim>,
+        ttl: Duration,
+        standings: &[Standing],
+    ) -> Option<Sweep> {
+        if standings.iter().all(|standing| *standing == Standing::Without) {
+            return None;
+        }
+        let until = shared.now() + shared.drift.stretch(ttl);
+        let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index)? {
+            Standing::Without => None,
+            Standing::Holds => Some(Question::Release { claim: claim.clone() }),
+            Standing::Unknown => Some(cancel(shared, claim)),
+        });
+        Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
+    }
+
+    /// Waits until a quorum has let go, or the nodes have had their time to.
+    pub(crate) async fn confirmed(&self) {
+        self.round.verdict().await;
+    }
+
+    /// Waits until all have let go, telling those again that could not be reached.
+    pub(crate) async fn finish(self) {
+        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;
+    }
+
+    async fn chase(&self, index: usize) {
+        let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
+        let first = async { self.round.answer_of(index).await.unwrap_or(Ok(crate::Vote::Free)) };
+        let Some(mut answer) = self.in_time(first).await else { return };
+        while let Err(error) = answer {
+            if error.lasts() {
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), %error, "not released");
+                return;
+            }
+            let pause = backoff.next(self.shared.entropy.half());
+            self.shared.sleep_until(self.shared.now() + pause).await;
+            let Some(node) = self.shared.nodes.iter().nth(index) else { return };
+            let again = async { ask(&**node, cancel(&self.shared, &self.claim)).await.map(|a| a.vote) };
+            match self.in_time(again).await {
+                Some(next) => answer = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The outcome, or `None` once everything has ended by itself.
+    async fn in_time<T>(&self, outcome: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            outcome = outcome => Some(outcome),
+            () = self.shared.sleep_until(self.until) => {
+                debug!(key = self.claim.key(), "release unanswered; the TTL has ended it");
+                None
+            }
+        }
+    }
+}
+
+/// The tombstone must outlive every request of the claim that may still arrive.
+fn cancel(shared: &Shared, claim: &Arc<Claim>) -> Question {
+    Question::Cancel { claim: claim.clone(), linger: shared.max_ttl }
+}

@@ -1,0 +1,246 @@
+//! Acquiring: a quorum in time, or a reason.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
+use quorlock::{AcquireError, Expiry, NodeError, Said, Wait};
+use quorlock_testkit::SkewedClock;
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_granted_by_all_nodes() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(bench.keys(), 5, "the key stands at every node");
+    assert_eq!(lease.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(10), Duration::from_millis(30));
+    }
+    let before = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    let took = bench.clock.now().since(before);
+    assert!(took >= Duration::from_millis(40), "the answers took their time");
+    assert!(lease.remaining() + took <= VALIDITY, "the time of the round is not given to the holder");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i3_a_quorum_that_is_seen_after_the_end_of_validity_is_given_back() {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(5), Duration::from_millis(5));
+    }
+    // The machine is suspended while the answers are on their way: its clock goes on.
+    let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
+    let lock = client.lock("r").wait(Wait::Never);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_millis(7)).await;
+    suspended.jump_forward(TTL);
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    bench.pass(LATE).await;
+    assert_eq!(bench.keys(), 0, "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
+    let bench = bench_with(5, |builder| builder.label("nightly import"));
+    let _lease = bench.lock().acquire().await.unwrap();
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let error = other.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap_err();
+    let AcquireError::Contended { ballot, .. } = &error else { panic!("{error}") };
+    let holder = ballot.holder().unwrap();
+    assert_eq!(holder.nodes, 5);
+    assert!(holder.remaining <= TTL && holder.remaining > VALIDITY);
+    let text = error.to_string();
+    assert!(text.contains("nightly import"), "the loser sees the holder's context: {text}");
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_none(), "others have it");
+    lease.release().await.unwrap();
+    for node in &bench.nodes[..3] {
+        node.disconnect();
+    }
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    assert_eq!(ballot.granted(), 2);
+    let causes = ballot
+        .papers()
+        .iter()
+        .filter(|paper| matches!(paper.said, Said::Failed(NodeError::Unreachable { .. })));
+    assert_eq!(causes.count(), 3, "each node has a cause of its own");
+    assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
+    assert!(error.to_string().contains("node-1, node-2, node-3"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_majority_costs_the_time_limit_of_a_node_and_no_more() {
+    let bench = bench(5);
+    for node in &bench.nodes[2..] {
+        node.hang();
+    }
+    let before = bench.clock.now();
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    let took = bench.clock.now().since(before);
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    assert!(took >= Duration::from_millis(50) && took < Duration::from_millis(60), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sick_minority_costs_nothing() {
+    let bench = bench(5);
+    bench.nodes[0].hang();
+    bench.nodes[3].delay(Duration::from_millis(20), Duration::from_millis(20));
+    let before = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "the third fastest node decides");
+    lease.release().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "for the release too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_far_away_is_given_more_time_once_its_round_trip_is_known() {
+    let bench = bench(3);
+    bench.nodes[0].disconnect();
+    for node in &bench.nodes[1..] {
+        node.delay(Duration::from_millis(40), Duration::from_millis(40));
+    }
+    let lock = bench.lock().wait(Wait::UpTo(Duration::from_secs(2)));
+    let lease = lock.acquire().await.expect("the first answers come late and teach the limit");
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn even_numbers_one_and_two_nodes_settle() {
+    for (count, down, granted) in
+        [(1, 0, true), (1, 1, false), (2, 0, true), (2, 1, false), (4, 1, true), (4, 2, false)]
+    {
+        let bench = bench(count);
+        for node in &bench.nodes[..down] {
+            node.disconnect();
+        }
+        let lease = bench.lock().try_acquire().await;
+        assert_eq!(matches!(lease, Ok(Some(_))), granted, "{count} nodes, {down} down: {lease:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
+    let bench = bench(4);
+    for node in &bench.nodes[..2] {
+        node.set_data("r", "somebody else's token", Expiry::In(TTL));
+    }
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    bench.settle().await;
+    assert!(
+        bench.nodes[2..].iter().all(|node| node.holder("r").is_none()),
+        "both other nodes are free again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i2_two_addresses_of_one_server_are_one_vote() {
+    let bench = bench(3);
+    bench.nodes[1].instance_id("twin");
+    bench.nodes[0].instance_id("twin");
+    bench.nodes[2].disconnect();
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("node-2: the same server as node-1"), "{error}");
+    bench.nodes[2].connect();
+    assert!(
+        bench.lock().try_acquire().await.unwrap().is_some(),
+        "two distinct servers of three are a quorum"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i4_every_attempt_has_a_token_of_its_own() {
+    let bench = bench(3);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let lease = bench.lock().acquire().await.unwrap();
+        tokens.push(lease.token().clone());
+        lease.release().await.unwrap();
+    }
+    tokens.dedup();
+    assert_eq!(tokens.len(), 3, "no token is used twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_when_the_holder_gives_the_lock_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let lock = bench.lock().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(40)).await;
+    assert!(!waiting.is_finished(), "the lease renews itself and excludes the other");
+    lease.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_after_the_time_given() {
+    let bench = bench(5);
+    let _lease = bench.lock().acquire().await.unwrap();
+    let before = bench.clock.now();
+    let error = bench.lock().wait(Wait::UpTo(Duration::from_secs(3))).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
+    let waited = bench.clock.now().since(before);
+    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_millis(3_060), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_holds_data_is_named_and_not_waited_for() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "an invoice", Expiry::Never);
+    }
+    let error = bench.lock().wait(Wait::Forever).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(error.to_string().contains("no expiry: it is data and not a lock"), "{error}");
+    let left = bench.nodes[0].holder("r").unwrap();
+    assert_eq!(left.as_bytes(), b"an invoice", "and the data stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clients_never_hold_at_once_and_both_get_their_turn() {
+    let bench = bench(5);
+    let inside = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let lock = bench.lock().wait(Wait::Forever);
+        let (inside, clock) = (inside.clone(), bench.clock.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                let lease = lock.acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                lease.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,272 @@
+//! Dropping a future, at any point in time, leaves no key behind (rules I-5 and I-20).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bench, TTL, another, bench};
+use quorlock::{LossReason, Wait};
+use quorlock_testkit::{InSocket, MemoryNode};
+
+/// The points in time at which a future is dropped: every millisecond of more than two node limits
+/// and several attempts.
+const POINTS: u64 = 220;
+
+/// What is wrong with the nodes while the future is dropped.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    None,
+    Slow,
+    OneHung,
+    MajorityHung,
+    RequestsDelayed,
+    RepliesLost,
+    Failing,
+    Flapping,
+    Contended,
+}
+
+const TROUBLES: [Trouble; 9] = [
+    Trouble::None,
+    Trouble::Slow,
+    Trouble::OneHung,
+    Trouble::MajorityHung,
+    Trouble::RequestsDelayed,
+    Trouble::RepliesLost,
+    Trouble::Failing,
+    Trouble::Flapping,
+    Trouble::Contended,
+];
+
+impl Trouble {
+    fn begin(self, nodes: &[MemoryNode]) {
+        let ms = Duration::from_millis;
+        for (index, node) in nodes.iter().enumerate() {
+            let spread = ms(7 * index as u64);
+            match self {
+                Trouble::None | Trouble::Contended => node.delay(ms(3), ms(3)),
+                Trouble::Slow => node.delay(ms(5) + spread, ms(11) + spread),
+                Trouble::OneHung if index == 0 => node.hang(),
+                Trouble::MajorityHung if index < 3 => node.hang(),
+                Trouble::OneHung | Trouble::MajorityHung => node.delay(spread, spread),
+                Trouble::RequestsDelayed => node.delay(ms(60) + spread, ms(1)),
+                Trouble::RepliesLost => node.lose_replies(index < 3),
+                Trouble::Failing if index < 3 => node.fail("OOM command not allowed"),
+                Trouble::Failing => node.delay(ms(20), ms(20)),
+                // The connection ends with requests in the socket, which the server reads later.
+                Trouble::Flapping => {
+                    node.in_socket(InSocket::CarriedOut);
+                    node.delay(ms(10), ms(10) + spread);
+                }
+            }
+        }
+        if let (Trouble::Contended, Some(first)) = (self, nodes.first()) {
+            first.set_data("r", "somebody else", quorlock::Expiry::In(ms(90)));
+        }
+    }
+
+    fn at_the_cut(self, nodes: &[MemoryNode]) {
+        if let Trouble::Flapping = self {
+            for node in nodes {
+                node.disconnect();
+            }
+        }
+    }
+
+    fn end(nodes: &[MemoryNode]) {
+        for node in nodes {
+            node.delay(Duration::ZERO, Duration::ZERO);
+            node.mend();
+            node.lose_replies(false);
+            node.resume();
+            node.connect();
+        }
+    }
+}
+
+/// Long enough for every clean-up that was held up by the trouble, and far below the TTL, which
+/// would end the keys without any clean-up.
+const GRACE: Duration = Duration::from_millis(1_500);
+
+async fn nothing_is_left(bench: &Bench, trouble: Trouble, point: u64, what: &str) {
+    bench.pass(Duration::from_millis(30)).await;
+    Trouble::end(&bench.nodes);
+    bench.pass(GRACE).await;
+    let left: Vec<_> = bench
+        .nodes
+        .iter()
+        .filter_map(|node| node.holder("r").filter(|token| token.as_bytes() != b"somebody else"))
+        .collect();
+    assert!(left.is_empty(), "{what} cut at {point} ms under {trouble:?} left {left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i20_an_acquire_dropped_at_any_point_leaves_no_key() {
+    for trouble in TROUBLES {
+        for point in 0..POINTS {
+            let bench = bench(5);
+            trouble.begin(&bench.nodes);
+            let lock = bench.lock().wait(Wait::Forever);
+            let cut = bench.clock.now() + Duration::from_millis(point);
+            tokio::select! {
+                biased;
+                // A lease that came in time is dropped at the cut instead.
+                lease = lock.acquire() => {
+                    bench.clock.sleep_until(cut).await;
+                    trouble.at_the_cut(&bench.nodes);
+                    drop(lease);
+                }
+                () = bench.clock.sleep_until(cut) => trouble.at_the_cut(&bench.nodes),
+            }
+            nothing_is_left(&bench, trouble, point, "acquire").await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_at_any_point_leaves_no_key() {
+    for trouble in TROUBLES {
+        for point in 0..POINTS {
+            let bench = bench(5);
+            let lease = bench.lock().acquire().await.unwrap();
+            trouble.begin(&bench.nodes);
+            let cut = bench.clock.now() + Duration::from_millis(point);
+            tokio::select! {
+                biased;
+                _ = lease.release() => {}
+                () = bench.clock.sleep_until(cut) => trouble.at_the_cut(&bench.nodes),
+            }
+            nothing_is_left(&bench, trouble, point, "release").await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_dropped_at_any_point_and_released_leaves_no_key() {
+    for trouble in TROUBLES {
+        for point in 0..POINTS {
+            let bench = bench(5);
+            let lease = bench.lock().acquire().await.unwrap();
+            // Renewals would store these anew, also after the release.
+            bench.nodes[1].flush();
+            bench.nodes[4].flush();
+            trouble.begin(&bench.nodes);
+            let cut = bench.clock.now() + Duration::from_millis(point);
+            tokio::select! {
+                biased;
+                _ = lease.renew() => bench.clock.sleep_until(cut).await,
+                () = bench.clock.sleep_until(cut) => {}
+            }
+            trouble.at_the_cut(&bench.nodes);
+            drop(lease);
+            nothing_is_left(&bench, trouble, point, "renewal").await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timed_out_attempt_leaves_no_orphan_when_the_node_resumes() {
+    let bench = bench(5);
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    assert!(bench.lock().acquire().await.is_err());
+    bench.pass(Duration::from_secs(2)).await;
+    for node in &bench.nodes[..3] {
+        node.resume();
+    }
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0, "the late SET was followed by its release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_lands_after_its_release_does_nothing() {
+    let bench = bench(5);
+    let node = &bench.nodes[0];
+    // Its connection ends with the SET in the socket. The release comes over a new connection and
+    // overtakes it: the server reads the old socket only later.
+    node.in_socket(InSocket::CarriedOut);
+    node.hang();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(Duration::from_millis(100)).await;
+    node.disconnect();
+    node.connect();
+    lease.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    node.resume();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(node.holder("r"), None, "the tombstone stops it");
+    assert!(node.keys().iter().any(|key| key.contains("tomb")), "{:?}", node.keys());
+    bench.pass(TTL * 4).await;
+    assert_eq!(node.keys(), Vec::<String>::new(), "and ends by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_lease_gives_the_lock_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let watch = lease.watch();
+    drop(lease);
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i5_a_release_reaches_only_nodes_that_may_hold_something() {
+    let bench = bench(5);
+    let _lease = bench.lock().acquire().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    bench.settle().await;
+    assert!(bench.nodes.iter().all(|node| node.questions().release + node.questions().cancel == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_deletes_only_its_own_key() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    for node in &bench.nodes[..2] {
+        node.set_data("r", "somebody else", quorlock::Expiry::In(TTL));
+    }
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 2, "the others' keys stay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_during_the_release_is_told_when_it_is_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[4].disconnect();
+    lease.release().await.unwrap();
+    bench.pass(Duration::from_secs(3)).await;
+    assert_eq!(bench.keys(), 1);
+    bench.nodes[4].connect();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0, "long before its TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clean_ups_of_several_clients_do_not_disturb_each_other() {
+    let bench = bench(5);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    for node in &bench.nodes[..2] {
+        node.hang();
+    }
+    let first = bench.lock().acquire().await.unwrap();
+    first.release().await.unwrap();
+    let second = other.lock("r").ttl(TTL).acquire().await.unwrap();
+    for node in &bench.nodes[..2] {
+        node.resume();
+    }
+    bench.pass(Duration::from_millis(100)).await;
+    assert_eq!(bench.keys(), 5, "the first one's clean-up left the second one's keys alone");
+    second.release().await.unwrap();
+}

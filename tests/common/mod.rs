@@ -1,0 +1,74 @@
+//! Five nodes in memory on the runtime's paused time, and a coordinator over them.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Builder, Clock, Coordinator, Lock, Wait};
+use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
+
+pub const TTL: Duration = Duration::from_secs(10);
+/// TTL less 1 % and 2 ms.
+pub const VALIDITY: Duration = Duration::from_millis(9_898);
+/// Longer than the limit of a node.
+pub const LATE: Duration = Duration::from_millis(80);
+
+thread_local! {
+    /// Each test has a thread of its own, so its seeds are the same in every run.
+    static SEED: Cell<u64> = const { Cell::new(1) };
+}
+
+pub struct Bench {
+    pub clock: Arc<dyn Clock>,
+    pub nodes: Vec<MemoryNode>,
+    pub coordinator: Coordinator,
+}
+
+pub fn bench(nodes: usize) -> Bench {
+    bench_with(nodes, |builder| builder)
+}
+
+pub fn bench_with(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let nodes = memory_nodes_on(&clock, nodes);
+    let coordinator = another(&clock, &nodes, set);
+    Bench { clock, nodes, coordinator }
+}
+
+/// One more client of the same nodes.
+pub fn another(
+    clock: &Arc<dyn Clock>,
+    nodes: &[MemoryNode],
+    set: impl FnOnce(Builder) -> Builder,
+) -> Coordinator {
+    // Two clients of one seed would draw the same tokens.
+    let seed = SEED.with(|seed| seed.replace(seed.get() + 1));
+    let builder = Coordinator::builder()
+        .custom_nodes(nodes.to_vec())
+        .clock(clock.clone())
+        .entropy(SeededEntropy::new(seed))
+        .ttl(TTL);
+    set(builder).build().unwrap()
+}
+
+impl Bench {
+    pub fn lock(&self) -> Lock {
+        self.coordinator.lock("r").ttl(TTL).wait(Wait::Never)
+    }
+
+    /// At how many nodes the resource is locked.
+    pub fn keys(&self) -> usize {
+        self.nodes.iter().filter(|node| node.holder("r").is_some()).count()
+    }
+
+    pub async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.now() + time).await;
+    }
+
+    /// Lets everything happen that needs no time.
+    pub async fn settle(&self) {
+        self.pass(Duration::from_millis(1)).await;
+    }
+}

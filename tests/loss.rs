@@ -1,0 +1,161 @@
+//! Loss: told by the end of validity, in three ways, whatever the network does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{TTL, VALIDITY, another, bench};
+use quorlock::{LossReason, Lost, Wait, WithError};
+use quorlock_testkit::SkewedClock;
+
+#[tokio::test(start_paused = true)]
+async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
+    let bench = bench(5);
+    let start = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    for node in &bench.nodes {
+        node.hang();
+    }
+    let lost = lease.lost().await;
+    assert_eq!(lost.reason, LossReason::Expired);
+    let told = bench.clock.now().since(start);
+    // The runtime's timers have a resolution of a millisecond.
+    assert!(told <= VALIDITY + Duration::from_millis(1), "told after {told:?}");
+    assert!(told >= VALIDITY, "and not given up early");
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_needs_no_timer_and_no_task() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    clock.jump_forward(VALIDITY + Duration::from_millis(1));
+    // Not a single await since: a machine that was suspended finds out by itself.
+    assert_eq!(lease.check().unwrap_err().reason, LossReason::Expired);
+    assert_eq!(lease.remaining(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_does_not_renew_what_has_lapsed() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    clock.jump_forward(TTL);
+    bench.pass(TTL).await;
+    assert!(lease.check().is_err());
+    assert!(bench.nodes.iter().all(|node| node.questions().renew == 0), "no renewal was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_stops_when_the_lease_is_lost() {
+    let bench = bench(5);
+    let lock = bench.lock();
+    let clock = bench.clock.clone();
+    let work = lock.with(async |_lease| {
+        clock.sleep_until(clock.now() + TTL * 10).await;
+        Ok::<_, Lost>("done")
+    });
+    let (outcome, ()) = tokio::join!(work, async {
+        bench.settle().await;
+        for node in &bench.nodes {
+            node.hang();
+        }
+    });
+    assert!(matches!(outcome, Err(WithError::Lost(Lost { reason: LossReason::Expired, .. }))), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let outcome = client
+        .lock("r")
+        .with(async |_lease| {
+            // Blocks past the end without ever giving a timer the chance to run.
+            clock.jump_forward(TTL * 2);
+            Ok::<_, Lost>(7)
+        })
+        .await;
+    assert!(matches!(outcome, Err(WithError::Lost(_))), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_fails_gives_the_lock_back_and_its_error_is_not_masked() {
+    let bench = bench(3);
+    let outcome = bench.lock().with(async |_lease| Err::<(), _>("out of paper")).await;
+    assert_eq!(outcome, Err(WithError::Work("out of paper")));
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_panics_gives_the_lock_back() {
+    let bench = bench(3);
+    let lock = bench.lock();
+    let task = tokio::spawn(async move {
+        lock.with(async |_lease| -> Result<(), Lost> { panic!("the work panics") }).await
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_learn_of_a_release_and_cannot_undo_it() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    let watch = lease.watch();
+    let told = tokio::spawn({
+        let watch = watch.clone();
+        async move { watch.lost().await }
+    });
+    lease.release().await.unwrap();
+    assert_eq!(told.await.unwrap().reason, LossReason::Released);
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_tells_holders_gives_back_all_leases_and_refuses_new_ones() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = bench.lock().wait(Wait::Forever);
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    bench.coordinator.close(Duration::from_secs(1)).await;
+    assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
+    assert_eq!(bench.keys(), 0, "closing waits until the nodes have confirmed");
+    assert_eq!(waiting.await.unwrap().unwrap_err().to_string(), "the coordinator is closed");
+    assert!(bench.lock().acquire().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not() {
+    for (rate, safe) in [(0.991, true), (0.95, false)] {
+        let bench = bench(3);
+        let slow = Arc::new(SkewedClock::new(bench.clock.clone(), rate));
+        let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(slow));
+        let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+        for node in &bench.nodes {
+            node.lose_replies(true);
+        }
+        // To the nodes the lock has just ended.
+        bench.pass(TTL).await;
+        for node in &bench.nodes {
+            node.lose_replies(false);
+        }
+        assert_eq!(lease.check().is_err(), safe, "a clock at {rate} of real time");
+    }
+}

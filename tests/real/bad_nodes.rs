@@ -1,0 +1,127 @@
+//! Servers that cannot be nodes, keys that are no locks, and rights that are missing: a sentence
+//! that names it, and how to mend it.
+
+use std::net::TcpListener;
+
+use quorlock::{AcquireError, Wait};
+use quorlock_testkit::Servers;
+
+use crate::world::{World, client};
+
+async fn refusal(urls: &[String]) -> String {
+    let error = client(urls, |builder| builder).lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_refused() {
+    let servers = Servers::start(2).await.unwrap();
+    let port = servers[0].port().to_string();
+    servers[1].command(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
+    let refused = refusal(&[servers[1].url()]).await;
+    assert!(refused.contains("replica") && refused.contains("master"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_addresses_of_one_server_are_one_vote() {
+    let servers = Servers::start(1).await.unwrap();
+    let twin = servers[0].url().replace("127.0.0.1", "localhost");
+    let refused = refusal(&[servers[0].url(), twin]).await;
+    assert!(refused.contains("the same server as redis://127.0.0.1"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_named_and_never_shown() {
+    let servers = Servers::setup().password("correct horse").start(1).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}", servers[0].port());
+    let missing = refusal(std::slice::from_ref(&url)).await;
+    assert!(missing.contains("password"), "{missing}");
+    let wrong = refusal(&[url.replace("redis://", "redis://:hunter2@")]).await;
+    assert!(wrong.contains("password") && !wrong.contains("hunter2"), "{wrong}");
+    let right = client(&servers.urls(), |builder| builder);
+    drop(right.lock("r").acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_name_the_command_and_the_cure() {
+    let servers = Servers::start(1).await.unwrap();
+    let user = |name: &str, rights: &[&str]| {
+        let words: Vec<String> = ["ACL", "SETUSER", name, "on", ">pw"]
+            .iter()
+            .chain(rights)
+            .map(|word| (*word).to_owned())
+            .collect();
+        let server = &servers[0];
+        async move {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let answer = server.command(&words).await.unwrap();
+            assert_eq!(answer.to_string(), "OK");
+        }
+    };
+    user("no_eval", &["~*", "+@all", "-eval"]).await;
+    user("no_info", &["~*", "+@all", "-info"]).await;
+    user("no_key", &["~other:*", "+@all"]).await;
+    let documented = [
+        "~r",
+        "~quorlock:tomb:*",
+        "resetchannels",
+        "-@all",
+        "+eval",
+        "+get",
+        "+set",
+        "+del",
+        "+exists",
+        "+pttl",
+        "+pexpire",
+        "+info",
+        "+hello",
+        "+client|setname",
+        "+ping",
+    ];
+    user("documented", &documented).await;
+    let url = |name: &str| servers[0].url().replace("redis://", &format!("redis://{name}:pw@"));
+    for (name, word) in [("no_eval", "eval"), ("no_info", "info"), ("no_key", "key")] {
+        let refused = refusal(&[url(name)]).await;
+        assert!(refused.to_lowercase().contains(word) && refused.contains("ACL"), "{name}: {refused}");
+        assert!(!refused.contains(":pw"), "{refused}");
+    }
+    let lease = client(&[url("documented")], |builder| builder).lock("r").acquire().await.unwrap();
+    lease.renew().await.expect("the documented rights suffice");
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_holds_something_else_is_named() {
+    let world = World::start(3).await;
+    for server in world.servers.iter() {
+        server.command(&["RPUSH", "r", "an invoice"]).await.unwrap();
+    }
+    let refused = refusal(&world.servers.urls()).await;
+    assert!(refused.contains("not a lock"), "{refused}");
+    for server in world.servers.iter() {
+        server.command(&["DEL", "r"]).await.unwrap();
+        server.command(&["SET", "r", "an invoice"]).await.unwrap();
+    }
+    let refused = refusal(&world.servers.urls()).await;
+    assert!(refused.contains("no expiry: it is data and not a lock"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_port_and_something_that_is_no_redis_are_told_apart() {
+    // Accepts connections and says nothing that a client understands.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stranger.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in stranger.incoming().flatten().take(50) {
+            use std::io::Write;
+            drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+        }
+    });
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let urls = [format!("redis://127.0.0.1:{port}"), format!("redis://127.0.0.1:{closed}")];
+    let error = client(&urls, |builder| builder).lock("r").try_acquire().await.unwrap_err();
+    assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
+    let papers = error.ballot().unwrap().papers();
+    assert_ne!(papers[0].said.to_string(), papers[1].said.to_string());
+}

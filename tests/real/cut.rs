@@ -1,0 +1,70 @@
+//! Dropping a future at any point leaves no key on real servers, once those that hung go on.
+
+use std::time::Duration;
+
+use quorlock::{Clock, SystemClock};
+
+use crate::world::World;
+
+/// Each at another point in time, from the first write to long after the answers.
+const CUTS: u32 = 250;
+const STEP: Duration = Duration::from_micros(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_cut_at_any_point_leaves_no_key() {
+    let world = World::start(5).await;
+    world.warm_up().await;
+    world.servers[0].freeze().unwrap();
+    world.servers[1].freeze().unwrap();
+    let clock = SystemClock::default();
+    for cut in 0..CUTS {
+        let lock = world.lock();
+        tokio::select! {
+            biased;
+            lease = lock.acquire() => drop(lease),
+            () = clock.sleep_until(clock.now() + STEP * cut) => {}
+        }
+    }
+    world.servers[0].thaw().unwrap();
+    world.servers[1].thaw().unwrap();
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_cut_at_any_point_leaves_no_key() {
+    let world = World::start(5).await;
+    let clock = SystemClock::default();
+    for cut in 0..CUTS {
+        // A server that dies and one that hangs, at other points each time.
+        if cut == 50 {
+            world.servers[2].freeze().unwrap();
+        }
+        if cut == 150 {
+            world.servers[3].kill();
+        }
+        let lease = world.lock().acquire().await.unwrap();
+        tokio::select! {
+            biased;
+            _ = lease.release() => {}
+            () = clock.sleep_until(clock.now() + STEP * cut) => {}
+        }
+    }
+    world.servers[2].thaw().unwrap();
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_that_time_out_at_a_hung_majority_leave_no_key() {
+    let world = World::start(5).await;
+    world.warm_up().await;
+    for server in &world.servers[..3] {
+        server.freeze().unwrap();
+    }
+    for _ in 0..5 {
+        world.lock().try_acquire().await.unwrap_err();
+    }
+    for server in &world.servers[..3] {
+        server.thaw().unwrap();
+    }
+    world.wait_for_keys(0).await;
+}

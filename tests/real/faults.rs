@@ -1,0 +1,104 @@
+//! A minority that is dead or hangs is not noticed; a majority is, and said so.
+
+use quorlock::{AcquireError, LossReason, NodeError, Said};
+
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_hung_server_and_then_two_change_nothing_for_the_caller() {
+    let world = World::start(5).await;
+    for hung in 0..=2 {
+        if hung > 0 {
+            world.servers[hung].freeze().unwrap();
+        }
+        for _ in 0..20 {
+            let lease = world.lock().try_acquire().await.unwrap().expect("nobody else wants it");
+            lease.check().unwrap();
+            lease.release().await.unwrap();
+        }
+    }
+    for server in &world.servers[1..=2] {
+        server.thaw().unwrap();
+    }
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_three_of_five_gone_each_has_its_cause() {
+    let world = World::start(5).await;
+    world.warm_up().await;
+    world.servers[0].kill();
+    world.servers[1].freeze().unwrap();
+    world.servers[2].kill();
+    let error = world.lock().try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    for (index, paper) in ballot.papers().iter().enumerate() {
+        match (&paper.said, index) {
+            (Said::Failed(NodeError::Unanswered { .. }), 1)
+            | (Said::Failed(NodeError::Unreachable { .. } | NodeError::Disconnected { .. }), 0 | 2)
+            | (Said::Granted, 3 | 4) => {}
+            _ => panic!("{}: {}", paper.node, paper.said),
+        }
+    }
+    assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
+    world.servers[1].thaw().unwrap();
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_outlives_two_of_five_servers_and_tells_when_a_third_dies() {
+    let world = World::start(5).await;
+    let lock = world.lock().ttl(std::time::Duration::from_millis(1_500));
+    let lease = lock.acquire().await.unwrap();
+    world.servers[0].kill();
+    world.servers[1].kill();
+    lease.renew().await.expect("three are a quorum");
+    world.servers[2].kill();
+    let lost = lease.lost().await;
+    assert_eq!(lost.reason, LossReason::Expired);
+    assert!(lease.check().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hung_during_a_release_gives_its_key_up_when_it_goes_on() {
+    let world = World::start(5).await;
+    world.warm_up().await;
+    world.servers[4].freeze().unwrap();
+    let lease = world.lock().acquire().await.unwrap();
+    lease.release().await.unwrap();
+    // Its SET and the release behind it are in its socket.
+    world.servers[4].thaw().unwrap();
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_is_used_again() {
+    let world = World::start(3).await;
+    drop(world.lock().acquire().await.unwrap());
+    world.servers[0].kill();
+    drop(world.lock().acquire().await.unwrap());
+    world.servers[0].restart_empty().await.unwrap();
+    world.servers[1].kill();
+    let lease = world.lock().acquire().await.expect("the first is back, and makes a quorum with the third");
+    drop(lease);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_two_three_and_four_servers_settle() {
+    for count in 1..=4 {
+        let world = World::start(count).await;
+        let lease = world.lock().acquire().await.unwrap();
+        assert!(world.lock().try_acquire().await.unwrap().is_none(), "{count} servers");
+        lease.release().await.unwrap();
+        world.wait_for_keys(0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_leaves_no_key_and_no_connection() {
+    let world = World::start(3).await;
+    let lease = world.lock().acquire().await.unwrap();
+    world.coordinator.close(crate::world::DEADLINE).await;
+    assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
+    assert_eq!(world.keys().await, 0);
+}

@@ -1,0 +1,95 @@
+//! The restart guard: a node that may have forgotten a lock does not vote (rules I-12 to I-14).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{TTL, another, bench, bench_with};
+use quorlock::{AcquireError, RestartGuard, Said};
+
+/// `max_ttl`, which is 30 s unless set, with the allowance for drift.
+const QUARANTINE: Duration = Duration::from_millis(30_302);
+
+/// Holds the lock at a bare majority: the other two were away.
+async fn hold_at_three(bench: &common::Bench) -> quorlock::Lease {
+    for node in &bench.nodes[3..] {
+        node.disconnect();
+    }
+    let lease = bench.lock().acquire().await.unwrap();
+    for node in &bench.nodes[3..] {
+        node.connect();
+    }
+    lease
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_node_restarted_empty_does_not_vote() {
+    let bench = bench(5);
+    let _held = hold_at_three(&bench).await;
+    bench.nodes[0].restart_empty();
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let error = other.lock("r").ttl(TTL).try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    assert!(matches!(ballot.papers()[0].said, Said::Quarantined { .. }), "{ballot}");
+    assert!(error.to_string().contains("restarted too recently to vote: 30s to go"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_guard_off_the_same_restart_makes_two_holders() {
+    let bench = bench_with(5, |builder| builder.restart_guard(RestartGuard::Off));
+    let held = hold_at_three(&bench).await;
+    bench.nodes[0].restart_empty();
+    let other = another(&bench.clock, &bench.nodes, |builder| builder.restart_guard(RestartGuard::Off));
+    let second = other.lock("r").ttl(TTL).try_acquire().await.unwrap().expect("the node has forgotten");
+    assert!(held.check().is_ok() && second.check().is_ok(), "two holders at once: the test above bites");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_node_votes_again_once_nothing_it_forgot_can_be_held() {
+    let bench = bench(1);
+    bench.nodes[0].restart_empty();
+    bench.pass(QUARANTINE - Duration::from_millis(2)).await;
+    assert!(bench.lock().try_acquire().await.is_err(), "two milliseconds too early");
+    bench.pass(Duration::from_millis(2)).await;
+    bench.pass(Duration::from_millis(50)).await;
+    assert!(bench.lock().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i13_the_quarantine_lasts_for_the_longest_ttl_of_the_deployment() {
+    let hour = Duration::from_secs(3600);
+    let bench = bench_with(1, |builder| builder.max_ttl(hour));
+    bench.nodes[0].age(hour);
+    assert!(bench.lock().try_acquire().await.is_err(), "an hour is not enough: clocks drift");
+    bench.nodes[0].age(hour + hour / 50);
+    assert!(bench.lock().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_in_quarantine_gets_the_key_and_gives_it_back() {
+    let bench = bench(5);
+    bench.nodes[2].restart_empty();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 5, "it will count for the renewals to come");
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_count_nodes_in_quarantine() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[0].restart_with_data();
+    bench.nodes[1].restart_with_data();
+    let error = lease.renew().await.unwrap_err();
+    assert!(error.to_string().contains("1 of 3 granted"), "{error}");
+}
