@@ -1,0 +1,219 @@
+//! The pure rules: no runtime, no nodes, no clock.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use quorlock::protocol::{
+    Backoff, Claim, Drift, Moment, Quarantine, Quorum, Resource, Tally, Term, Token, Verdict, age, fraction,
+    node_limit, renewal_every,
+};
+
+fn at(millis: u64) -> Moment {
+    Moment::since_origin(Duration::from_millis(millis))
+}
+
+fn tally(quorum: Quorum, granted: usize, denied: usize, unknown: usize) -> Tally {
+    let mut tally = Tally::new(quorum);
+    (0..granted).for_each(|_| tally.grant());
+    (0..denied).for_each(|_| tally.deny());
+    (0..unknown).for_each(|_| tally.unknown());
+    tally
+}
+
+/// All ways in which up to `nodes` answers can have come in.
+fn counts(nodes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..=nodes).flat_map(move |granted| {
+        (0..=nodes - granted).flat_map(move |denied| {
+            (0..=nodes - granted - denied).map(move |unknown| (granted, denied, unknown))
+        })
+    })
+}
+
+#[test]
+fn any_two_quorums_share_a_node_and_anything_smaller_is_refused() {
+    for nodes in 1..=31 {
+        for needed in 0..=nodes + 1 {
+            match Quorum::of(needed, nodes) {
+                Some(quorum) => assert!(2 * quorum.needed() > nodes, "{quorum} leaves room for another"),
+                None => assert!(2 * needed <= nodes || needed > nodes, "{needed} of {nodes} is safe"),
+            }
+        }
+        let quorum = Quorum::majority(nodes);
+        assert_eq!(Quorum::of(quorum.needed(), nodes), Some(quorum));
+        assert_eq!(Quorum::of(quorum.needed() - 1, nodes), None, "a majority is the smallest");
+        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking ones nobody has a quorum");
+        assert!(nodes - (quorum.blocking() - 1) >= quorum.needed(), "one fewer does not block");
+    }
+}
+
+#[test]
+fn a_verdict_comes_as_soon_as_no_answer_can_change_it_and_no_sooner() {
+    for nodes in 1..=7 {
+        for needed in nodes / 2 + 1..=nodes {
+            let quorum = Quorum::of(needed, nodes).unwrap();
+            for (granted, denied, unknown) in counts(nodes) {
+                let pending = nodes - granted - denied - unknown;
+                let endings: Vec<_> = counts(pending)
+                    .filter(|(more, no, never)| more + no + never == pending)
+                    .map(|(more, no, never)| {
+                        tally(quorum, granted + more, denied + no, unknown + never)
+                            .verdict()
+                            .expect("all have answered")
+                    })
+                    .collect();
+                let settled = endings.iter().all(|verdict| *verdict == endings[0]);
+                let verdict = tally(quorum, granted, denied, unknown).verdict();
+                assert_eq!(
+                    verdict,
+                    settled.then(|| endings[0]),
+                    "{quorum}: {granted} granted, {denied} denied, {unknown} unknown, {pending} pending"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn contended_means_that_without_the_others_there_would_have_been_a_quorum() {
+    let five = Quorum::majority(5);
+    assert_eq!(tally(five, 0, 3, 2).verdict(), Some(Verdict::Contended));
+    assert_eq!(tally(five, 2, 2, 1).verdict(), Some(Verdict::Contended), "a split vote");
+    assert_eq!(
+        tally(five, 0, 2, 3).verdict(),
+        Some(Verdict::Unavailable),
+        "an outage is not called contention"
+    );
+    let four = Quorum::majority(4);
+    assert_eq!(tally(four, 2, 2, 0).verdict(), Some(Verdict::Contended), "a tie refuses");
+}
+
+#[test]
+fn i9_a_renewal_counted_at_the_deadline_is_too_late() {
+    let term = Term::until(at(100));
+    assert!(term.renew(at(200), at(99)));
+    assert!(!term.renew(at(300), at(200)), "the deadline itself is over");
+    assert_eq!(term.remaining(at(150)), None, "and the term with it");
+}
+
+#[test]
+fn i10_a_term_seen_to_end_is_never_revived() {
+    let term = Term::until(at(100));
+    assert_eq!(term.remaining(at(100)), None);
+    assert!(!term.renew(at(1000), at(50)), "by whatever clock");
+    assert_eq!(term.remaining(at(50)), None);
+}
+
+#[test]
+fn i10_of_an_observer_and_a_renewal_that_meet_one_wins_and_both_agree() {
+    for _ in 0..2_000 {
+        let term = Arc::new(Term::until(at(100)));
+        let observer = std::thread::spawn({
+            let term = term.clone();
+            move || term.remaining(at(100))
+        });
+        let renewed = term.renew(at(200), at(99));
+        let seen = observer.join().unwrap();
+        assert_eq!(seen.is_some(), renewed, "the observer saw {seen:?}");
+        assert_eq!(term.remaining(at(150)).is_some(), renewed);
+    }
+}
+
+#[test]
+fn i6_a_shorter_renewal_does_not_move_the_deadline_back() {
+    let term = Term::until(at(100));
+    assert!(term.renew(at(60), at(10)));
+    assert_eq!(term.remaining(at(10)), Some(at(100)));
+}
+
+#[test]
+fn a_clock_put_forward_does_not_make_a_restarted_server_look_old() {
+    let day = Duration::from_secs(86_400);
+    assert_eq!(age(day, None, at(5_000)), day - Duration::from_secs(1), "whole seconds, cut");
+    assert_eq!(
+        age(day, Some(at(3_000)), at(5_000)),
+        Duration::from_secs(2),
+        "another was seen two seconds ago"
+    );
+    assert_eq!(age(Duration::ZERO, None, at(0)), Duration::ZERO);
+}
+
+#[test]
+fn far_moments_saturate() {
+    let far = Moment::since_origin(Duration::MAX);
+    assert_eq!(far + Duration::MAX, far);
+    assert_eq!(Moment::ORIGIN.back(Duration::MAX), Moment::ORIGIN);
+    assert_eq!(Moment::ORIGIN.since(far), Duration::ZERO);
+    assert_eq!(Drift::default().deadline(far, Duration::MAX.min(Duration::from_secs(u64::MAX / 4))), far);
+}
+
+#[test]
+fn two_renewals_may_fail_before_a_lease_ends() {
+    let ttl = Duration::from_secs(30);
+    assert!(renewal_every(ttl) * 2 < Drift::default().validity(ttl));
+}
+
+proptest! {
+    /// Theory 4.2: whoever trusts its lease for `validity` on a clock that is slow by the drift
+    /// stops before a node whose clock is right has let the key go, and so for any split of the
+    /// allowance between the two.
+    #[test]
+    fn validity_ends_before_any_key_does(
+        ttl in 20u64..86_400_000,
+        factor in 0.0f64..0.5,
+        share in 0.0f64..1.0,
+    ) {
+        let drift = Drift::of(factor).unwrap();
+        let ttl = Duration::from_millis(ttl);
+        let (client_slow, node_fast) = (factor * share, factor * (1.0 - share));
+        let trusted = drift.validity(ttl).as_secs_f64() / (1.0 - client_slow);
+        let key_lives = ttl.as_secs_f64() / (1.0 + node_fast) - 0.001;
+        prop_assert!(trusted <= key_lives + 1e-9, "trusted for {trusted}, kept for {key_lives}");
+        prop_assert!(Quarantine::new(ttl, drift).length() >= ttl + Drift::MARGIN);
+    }
+
+    #[test]
+    fn a_node_limit_is_small_against_the_ttl(base in 1u64..10_000, measured in 0u64..10_000, ttl in 20u64..100_000) {
+        let ms = Duration::from_millis;
+        let limit = node_limit(ms(base), ms(measured), ms(ttl));
+        prop_assert!(limit <= ms(ttl) / 10);
+        prop_assert!(limit >= ms(base).min(ms(ttl) / 10));
+    }
+
+    #[test]
+    fn pauses_stay_below_their_ceiling(first in 1u64..1_000, highest in 1u64..10_000, random: u64) {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::new(ms(first), ms(highest));
+        let mut ceiling = ms(first).min(ms(highest));
+        for _ in 0..20 {
+            prop_assert!(backoff.next(random) <= ceiling);
+            ceiling = (ceiling * 2).min(ms(highest));
+        }
+        prop_assert_eq!(fraction(ms(highest), u64::MAX), ms(highest));
+        prop_assert_eq!(fraction(ms(highest), 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_taken_or_refused_and_never_panic(name in ".{0,600}", token in prop::collection::vec(any::<u8>(), 0..64)) {
+        match Resource::parse(&name) {
+            Ok(resource) => prop_assert_eq!(resource.as_str(), name.as_str()),
+            Err(error) => prop_assert!(name.is_empty() || name.len() > Resource::MAX_LEN, "{}", error),
+        }
+        let token = Token::found(&token);
+        prop_assert!(!token.to_string().chars().any(char::is_control));
+        let tomb = Claim::new(name.as_str().into(), token).tombstone();
+        prop_assert!(tomb.starts_with("quorlock:tomb:") && tomb.contains(&name));
+    }
+
+    #[test]
+    fn a_token_of_ours_gives_its_context_back(random: u128, context in "[ -~]{0,100}") {
+        prop_assert_eq!(Token::new(random, &context).context(), Some(context));
+    }
+}
