@@ -94,6 +94,25 @@ async fn two_servers_are_two_processes_by_their_run_id() -> RedisResult<()> {
 }
 
 #[tokio::test]
+async fn garbage_ends_its_own_connection_and_no_other() -> Result<(), Box<dyn std::error::Error>> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move { BuiltinServer::new().serve(listener).await });
+    let mut other =
+        redis::Client::open(format!("redis://{address}"))?.get_multiplexed_async_connection().await?;
+    let mut stray = tokio::net::TcpStream::connect(address).await?;
+    stray.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await?;
+    let mut said = String::new();
+    stray.read_to_string(&mut said).await?;
+    assert!(said.starts_with("-ERR Protocol error"), "{said}");
+    let pong: String = cmd("PING").query_async(&mut other).await?;
+    assert_eq!(pong, "PONG");
+    Ok(())
+}
+
+#[tokio::test]
 async fn shutdown_ends_the_server() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -136,17 +136,23 @@ async fn a_frozen_server_can_be_killed() -> io::Result<()> {
 async fn a_password_is_asked_for_and_is_part_of_the_url() -> io::Result<()> {
     for kind in every_kind() {
         let servers = Servers::setup().kind(kind).password("open-sesame").start(1).await?;
-        assert!(servers[0].url().contains("open-sesame"));
-        let stranger = redis::Client::open(format!("redis://127.0.0.1:{}", servers[0].port()))
-            .map_err(io::Error::other)?;
-        let mut stranger = stranger.get_multiplexed_async_connection().await.map_err(io::Error::other)?;
-        let refused: redis::RedisResult<String> =
-            redis::cmd("GET").arg("key").query_async(&mut stranger).await;
-        assert!(refused.is_err_and(
-            |error| error.to_string().contains("NOAUTH") || error.to_string().contains("Authentication")
-        ));
+        for protocol in ["", "?protocol=resp3"] {
+            let known = ping(&format!("{}/{protocol}", servers[0].url())).await;
+            assert_eq!(known.as_deref(), Ok("PONG"));
+            let stranger = ping(&format!("redis://{}/{protocol}", servers[0].address())).await;
+            assert!(
+                stranger.is_err_and(|error| error.code() == Some("NOAUTH")),
+                "{} lets anybody in",
+                servers.kind()
+            );
+        }
     }
     Ok(())
+}
+
+async fn ping(url: &str) -> redis::RedisResult<String> {
+    let mut redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    redis::cmd("PING").query_async(&mut redis).await
 }
 
 #[tokio::test]
@@ -178,4 +184,16 @@ fn so_can_what_borrows(server: &'static Server, node: &'static MemoryNode, clock
     fn spawnable<T: Send>(_: T) {}
     spawnable((server.restart_empty(), server.restart_with_data()));
     spawnable(check_contract(node, node, clock));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_port_of_a_dead_server_is_given_to_nobody_else() -> io::Result<()> {
+    let servers = start(Kind::BuiltinTask, 1).await?;
+    servers[0].kill();
+    let others: Vec<_> = (0..500).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();
+    for other in others {
+        assert_ne!(other?.local_addr()?.port(), servers[0].port());
+    }
+    servers[0].restart_empty().await
 }

@@ -8,9 +8,10 @@ use tokio::net::{TcpListener, TcpSocket};
 /// A port of the loopback interface, handed out by the system and kept while its server is down.
 ///
 /// On Linux it holds the port by a socket that never listens. That leaves the port free for a
-/// server, which sets `SO_REUSEADDR` as they all do, but takes it away from everybody else: without
-/// it, a client that tries again and again to reach a dead server can be given that very port for
-/// its own end of the connection, and then talks to itself.
+/// server, which sets `SO_REUSEADDR` as they all do, but takes it away from everybody who asks for
+/// any port: without it, a test that runs beside this one can be given the port of a server that
+/// has just been killed, and answer in its place. Elsewhere that is left to chance, and a server
+/// that finds its port taken is started again until it does not.
 #[derive(Debug)]
 pub(super) struct Port {
     number: u16,
