@@ -1,4 +1,4 @@
-//! A handle to N nodes, and how to make one.
+//! A handle to N nodes, and what all its locks share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::{Clock, Sleep, SystemClock};
-use crate::entropy::{Entropy, SystemEntropy};
+pub use builder::{Builder, RestartGuard};
+
+use crate::clock::Sleep;
+use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::lock::Lock;
-use crate::node::Node;
-use crate::node::redis::{
-    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, RedisNode, Settings, SystemDial,
-};
-use crate::protocol::{Drift, Moment, Quarantine, Quorum};
+use crate::protocol::{Drift, Moment};
 use crate::round::Nodes;
+
+mod builder;
 
 /// Coordinates locks over N independent nodes. Cheap to clone; one for a program is enough.
 ///
@@ -76,281 +76,6 @@ impl fmt::Debug for Coordinator {
             .field("nodes", &names.collect::<Vec<_>>())
             .field("quorum", &self.shared.nodes.quorum)
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether the votes of nodes that restarted recently count.
-///
-/// A node that restarted without its data would grant locks that are still held. Every client of
-/// a deployment must use the guard, or it protects nobody.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum RestartGuard {
-    /// They count once the node has been up for longer than any lock can live: `max_ttl` and the
-    /// allowance for drift.
-    On,
-    /// They count at once. Right for servers that were started just now for the first time, such
-    /// as in tests, and for nodes that cannot forget: with `appendfsync always`.
-    Off,
-}
-
-/// Settings of a [`Coordinator`].
-#[derive(Debug)]
-#[must_use = "call `build` to get a coordinator"]
-pub struct Builder {
-    /// Parsed at once: a URL in plain text may have a password in it.
-    addresses: Vec<Result<Address, AddressError>>,
-    custom: Vec<Arc<dyn Node>>,
-    username: Option<String>,
-    password: Option<Secret>,
-    quorum: Option<usize>,
-    drift: f64,
-    ttl: Duration,
-    max_ttl: Option<Duration>,
-    node_limit: Option<Duration>,
-    connect_limit: Duration,
-    guard: RestartGuard,
-    key_prefix: String,
-    label: String,
-    clock: Arc<dyn Clock>,
-    entropy: Arc<dyn Entropy>,
-    dial: Arc<dyn Dial>,
-}
-
-/// A password, which nobody gets to see.
-struct Secret(String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(hidden)")
-    }
-}
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            addresses: Vec::new(),
-            custom: Vec::new(),
-            username: None,
-            password: None,
-            quorum: None,
-            drift: Drift::default().factor(),
-            ttl: DEFAULT_TTL,
-            max_ttl: None,
-            node_limit: None,
-            connect_limit: DEFAULT_CONNECT_LIMIT,
-            guard: RestartGuard::On,
-            key_prefix: String::new(),
-            label: String::new(),
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            dial: Arc::new(SystemDial::default()),
-        }
-    }
-}
-
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
-const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
-/// No deployment needs more, and every round asks all of them.
-const MAX_NODES: usize = 31;
-/// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
-const LEAST_TTL: Duration = Duration::from_millis(20);
-/// The TTL must be so many times the node limit, so that a hung node costs a small share of it.
-const LIMITS_IN_A_TTL: u32 = 10;
-
-impl Builder {
-    /// Adds Redis or Valkey servers: `redis://[user[:password]@]host[:port][/db]`, `rediss://` with
-    /// the feature `tls`, `valkey://`, `redis+unix:///path/to/socket`, or only `host:port`. An odd
-    /// number of independent masters: three tolerate the loss of one, five of two.
-    pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
-        self.addresses.extend(urls.into_iter().map(|url| Address::parse(url.as_ref())));
-        self
-    }
-
-    /// Adds nodes of another kind: in-memory ones in tests, or your own.
-    pub fn custom_nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Builder {
-        self.custom.extend(nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Node>));
-        self
-    }
-
-    /// The ACL user for nodes whose URL names none.
-    pub fn username(mut self, username: impl Into<String>) -> Builder {
-        self.username = Some(username.into());
-        self
-    }
-
-    /// The password for nodes whose URL has none. It appears in no message.
-    pub fn password(mut self, password: impl Into<String>) -> Builder {
-        self.password = Some(Secret(password.into()));
-        self
-    }
-
-    /// How many nodes must grant. A majority unless set, and never less. More tolerates nodes that
-    /// forget what they granted, and costs availability; every client must use the same.
-    pub fn quorum(mut self, needed: usize) -> Builder {
-        self.quorum = Some(needed);
-        self
-    }
-
-    /// The share of the TTL given up because clocks run at different rates: 0.01 unless set, as
-    /// Redlock clients agree on, and at most 0.5. NTP may slew a clock faster than that.
-    pub fn drift(mut self, factor: f64) -> Builder {
-        self.drift = factor;
-        self
-    }
-
-    /// The TTL of locks that set none. 30 s unless set.
-    pub fn ttl(mut self, ttl: Duration) -> Builder {
-        self.ttl = ttl;
-        self
-    }
-
-    /// The longest TTL that any client of the deployment may ask for: restarted nodes are not
-    /// counted for that long. 30 s unless set, or the coordinator's own TTL if that is set and
-    /// nothing else is; every client must use the same.
-    pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
-        self.max_ttl = Some(max_ttl);
-        self
-    }
-
-    /// How long a round waits for one node. 50 ms unless set, more for a node whose measured round
-    /// trip is longer than a quarter of that, and never more than a tenth of the TTL.
-    pub fn node_limit(mut self, limit: Duration) -> Builder {
-        self.node_limit = Some(limit);
-        self
-    }
-
-    /// How long making a connection may take, handshake included. 1 s unless set. It delays no
-    /// round, but the first use of a coordinator waits that long for nodes that do not answer.
-    pub fn connect_limit(mut self, limit: Duration) -> Builder {
-        self.connect_limit = limit;
-        self
-    }
-
-    /// Whether votes of nodes that restarted recently count. On unless set, because off is safe
-    /// only for nodes that never forget.
-    pub fn restart_guard(mut self, guard: RestartGuard) -> Builder {
-        self.guard = guard;
-        self
-    }
-
-    /// Stands before every resource name in its key. Empty unless set, so that Redlock clients of
-    /// other languages that use the bare name are excluded; some use `redlock:`.
-    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
-        self.key_prefix = prefix.into();
-        self
-    }
-
-    /// What others read of this program while it holds a lock, after `host:pid`. Empty unless set.
-    pub fn label(mut self, label: impl Into<String>) -> Builder {
-        self.label = label.into();
-        self
-    }
-
-    /// Replaces the clock, in tests and simulations.
-    pub fn clock(mut self, clock: impl Clock) -> Builder {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Replaces the source of randomness, in simulations.
-    pub fn entropy(mut self, entropy: impl Entropy) -> Builder {
-        self.entropy = Arc::new(entropy);
-        self
-    }
-
-    /// Replaces how connections are made, in simulations.
-    pub fn dial(mut self, dial: impl Dial) -> Builder {
-        self.dial = Arc::new(dial);
-        self
-    }
-
-    /// Checks all settings. Contacts no one.
-    ///
-    /// # Errors
-    ///
-    /// Says which setting cannot work, and what would.
-    pub fn build(self) -> Result<Coordinator, ConfigError> {
-        let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
-        let max_ttl = self.max_ttl.unwrap_or(self.ttl.max(DEFAULT_TTL));
-        if self.connect_limit.is_zero() {
-            return Err(ConfigError::Zero { setting: "the connect limit" });
-        }
-        if self.node_limit.is_some_and(|limit| limit.is_zero()) {
-            return Err(ConfigError::Zero { setting: "the node limit" });
-        }
-        let nodes = self.make_nodes()?;
-        let quorum = match self.quorum {
-            None => Quorum::majority(nodes.len()),
-            Some(needed) => {
-                Quorum::of(needed, nodes.len()).ok_or(ConfigError::Quorum { needed, nodes: nodes.len() })?
-            }
-        };
-        let quarantine = match self.guard {
-            RestartGuard::On => Quarantine::new(max_ttl, drift),
-            RestartGuard::Off => Quarantine::none(),
-        };
-        let least_ttl = self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit * LIMITS_IN_A_TTL));
-        let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
-        let shared = Shared {
-            nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
-            entropy: self.entropy,
-            drift,
-            ttl: self.ttl,
-            least_ttl,
-            max_ttl,
-            introduction: self.connect_limit,
-            introduced: AtomicBool::new(false),
-            key_prefix: self.key_prefix,
-            label: self.label.into(),
-            host: host(),
-            tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
-        };
-        shared.check_ttl(self.ttl)?;
-        Ok(Coordinator { shared: Arc::new(shared) })
-    }
-
-    fn make_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
-        let given = self.addresses.len() + self.custom.len();
-        if given == 0 {
-            return Err(ConfigError::NoNodes);
-        }
-        if given > MAX_NODES {
-            return Err(ConfigError::TooManyNodes { given, most: MAX_NODES });
-        }
-        let mut addresses: Vec<Address> = Vec::with_capacity(self.addresses.len());
-        for address in &self.addresses {
-            let mut address = address.clone()?;
-            self.fill_in_credentials(&mut address);
-            if addresses.iter().any(|known| known.same_server(&address)) {
-                return Err(ConfigError::SameServerTwice { name: address.to_string().into() });
-            }
-            addresses.push(address);
-        }
-        let redis = addresses.into_iter().map(|address| {
-            let settings = Settings {
-                clock: self.clock.clone(),
-                entropy: self.entropy.clone(),
-                dial: self.dial.clone(),
-                connect_limit: self.connect_limit,
-            };
-            Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
-        });
-        Ok(redis.chain(self.custom.iter().cloned()).collect())
-    }
-
-    /// What the address says of user and password goes first.
-    fn fill_in_credentials(&self, address: &mut Address) {
-        if address.password().is_some() {
-            return;
-        }
-        if let (None, Some(username)) = (address.user(), &self.username) {
-            address.set_user(username);
-        }
-        if let Some(Secret(password)) = &self.password {
-            address.set_password(password);
-        }
     }
 }
 
@@ -433,14 +158,4 @@ impl Shared {
         }
         self.introduced.store(true, Ordering::Release);
     }
-}
-
-#[cfg(unix)]
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(unix))]
-fn host() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".to_owned())
 }

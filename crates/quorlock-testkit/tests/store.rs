@@ -8,12 +8,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::{Claim, Moment, Token};
-use quorlock::{Expiry, Holding, Question, Vote, ask};
+use quorlock::{Address, Expiry, Holding, Question, RedisNode, Vote, ask};
 use quorlock_testkit::{Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value, WrongType};
-
-mod support;
-
-use support::ScriptNode;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -127,7 +123,7 @@ async fn any_questions_get_the_votes_that_a_real_server_gives() -> Result<(), Bo
     };
     println!("beside {kind}");
     let servers = Servers::setup().kind(kind).start(1).await?;
-    let real = ScriptNode::connect(&servers.urls().concat()).await?;
+    let real = RedisNode::new(Address::parse(&servers.urls().concat())?);
     let memory = MemoryNode::new("memory");
     for seed in 0..RUNS {
         let mut bytes = [0; 32];

@@ -1,0 +1,113 @@
+//! What a sick minority costs: acquire and release on five real servers, healthy, with one and
+//! two of them hung (SIGSTOP), and with one and two dead.
+//!
+//! The conditions take turns, many times, so that a machine whose speed drifts does not favour one
+//! of them. Prints medians, tails and the ratio to healthy. `cargo bench --bench sick_nodes`
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a benchmark fails by panicking"
+)]
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use quorlock::{Clock, Coordinator, RestartGuard, SystemClock};
+use quorlock_testkit::{Servers, eventually};
+
+const TURNS: usize = 12;
+const CYCLES: usize = 250;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+struct Condition {
+    name: &'static str,
+    hung: usize,
+    dead: usize,
+}
+
+const CONDITIONS: [Condition; 5] = [
+    Condition { name: "healthy", hung: 0, dead: 0 },
+    Condition { name: "1 of 5 hung", hung: 1, dead: 0 },
+    Condition { name: "2 of 5 hung", hung: 2, dead: 0 },
+    Condition { name: "1 of 5 dead", hung: 0, dead: 1 },
+    Condition { name: "2 of 5 dead", hung: 0, dead: 2 },
+];
+
+struct Figures {
+    acquire: Histogram<u64>,
+    release: Histogram<u64>,
+}
+
+#[tokio::main]
+async fn main() {
+    let servers = Servers::start(5).await.unwrap();
+    println!("five servers: {}", servers.kind());
+    assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
+    let coordinator =
+        Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();
+    let mut figures = CONDITIONS
+        .map(|_| Figures { acquire: Histogram::new(3).unwrap(), release: Histogram::new(3).unwrap() });
+    for _ in 0..TURNS {
+        for (condition, figures) in CONDITIONS.iter().zip(&mut figures) {
+            all_well(&coordinator).await;
+            for server in servers.iter().take(condition.hung) {
+                server.freeze().unwrap();
+            }
+            for server in servers.iter().take(condition.dead) {
+                server.kill();
+            }
+            measure(&coordinator, figures).await;
+            for server in servers.iter() {
+                if server.pid().is_some() {
+                    server.thaw().unwrap();
+                } else {
+                    server.restart_empty().await.unwrap();
+                }
+            }
+        }
+    }
+    println!(
+        "{:<14}{:>32}{:>32}{:>10}",
+        "", "acquire p50 / p99 / max (µs)", "release p50 / p99 / max (µs)", "ratio"
+    );
+    let cycle =
+        |figures: &Figures| figures.acquire.value_at_quantile(0.5) + figures.release.value_at_quantile(0.5);
+    let healthy = figures.first().map_or(1, cycle);
+    for (Condition { name, .. }, figures) in CONDITIONS.iter().zip(&figures) {
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a cycle are small numbers")]
+        let ratio = cycle(figures) as f64 / healthy as f64;
+        println!("{name:<14}{:>32}{:>32}{ratio:>10.2}", line(&figures.acquire), line(&figures.release));
+    }
+}
+
+/// Waits until every server is connected and answers.
+async fn all_well(coordinator: &Coordinator) {
+    let lock = coordinator.lock("health");
+    eventually("five healthy servers", DEADLINE, async || {
+        lock.inspect().await.unwrap().papers().iter().all(|paper| matches!(paper.said, quorlock::Said::Free))
+    })
+    .await
+    .unwrap();
+}
+
+async fn measure(coordinator: &Coordinator, figures: &mut Figures) {
+    let clock = SystemClock::default();
+    for cycle in 0..CYCLES {
+        let lock = coordinator.lock(format!("r{cycle}"));
+        let start = clock.now();
+        let lease = lock.try_acquire().await.unwrap().expect("nobody else wants it");
+        let acquired = clock.now();
+        lease.release().await.unwrap();
+        let released = clock.now();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        figures.acquire.saturating_record(micros(acquired.since(start)));
+        figures.release.saturating_record(micros(released.since(acquired)));
+    }
+}
+
+fn line(histogram: &Histogram<u64>) -> String {
+    let [p50, p99] = [0.5, 0.99].map(|quantile| histogram.value_at_quantile(quantile));
+    format!("{p50} / {p99} / {}", histogram.max())
+}
