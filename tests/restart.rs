@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{TTL, another, bench, bench_with};
-use quorlock::{AcquireError, RestartGuard, Said};
+use quorlock::{RestartGuard, Said, Wait};
 
 /// `max_ttl`, which is 30 s unless set, with the allowance for drift.
 const QUARANTINE: Duration = Duration::from_millis(30_302);
@@ -35,10 +35,12 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let _held = hold_at_three(&bench).await;
     bench.nodes[0].restart_empty();
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
-    let error = other.lock("r").ttl(TTL).try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    assert!(matches!(ballot.papers()[0].said, Said::Quarantined { .. }), "{ballot}");
-    assert!(error.to_string().contains("restarted too recently to vote: 30s to go"), "{error}");
+    let lock = other.lock("r").ttl(TTL).wait(Wait::Never);
+    let error = lock.acquire().await.expect_err("two grants and a vote that does not count");
+    let ballot = error.ballot().unwrap();
+    let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{ballot}") };
+    assert!(left > Duration::from_secs(29) && left <= QUARANTINE, "{left:?}");
+    assert!(ballot.to_string().contains("restarted too recently to vote: 30s to go"), "{ballot}");
 }
 
 #[tokio::test(start_paused = true)]
