@@ -1,2 +1,56 @@
-//! cli
-fn main() {}
+//! `quorlock`: runs a command while a quorum of independent Redis or Valkey masters holds its lock.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Verb};
+use crate::failure::Failure;
+
+mod args;
+mod child;
+mod config;
+pub mod exit;
+mod failure;
+mod logging;
+mod notice;
+mod parent_death;
+mod program;
+mod report;
+mod run;
+mod runtime;
+mod signals;
+mod status;
+mod stderr;
+mod terminal;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(answer) => return explain(&answer),
+    };
+    logging::start(&args);
+    let json = args.wants_json();
+    let outcome = match args.verb {
+        Verb::Run(run) => run::run(run, args.deployment, args.quiet),
+        Verb::Status(status) => status::status(&status, args.deployment),
+    };
+    let code = outcome.unwrap_or_else(|failure| explain_failure(&failure, json, args.quiet));
+    stderr::finish();
+    ExitCode::from(code)
+}
+
+/// The help that was asked for, or what is wrong with the arguments.
+fn explain(answer: &clap::Error) -> ExitCode {
+    // Nobody may be reading any more.
+    drop(answer.print());
+    ExitCode::from(if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS })
+}
+
+fn explain_failure(failure: &Failure, json: bool, quiet: bool) -> u8 {
+    if failure.is_worth_saying(quiet) {
+        let text = if json { report::failure(failure) } else { format!("quorlock: {}", failure.full()) };
+        stderr::say(format!("{text}\n"));
+    }
+    failure.code()
+}

@@ -1,0 +1,200 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use humantime::parse_duration;
+use quorlock::Wait;
+
+use crate::exit;
+
+/// Runs a command while a quorum of independent Redis or Valkey masters holds its lock.
+#[derive(Parser)]
+#[command(name = "quorlock", version, after_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    /// Say nothing but errors; a lock that somebody else holds is none
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say what happens; twice: what every node says
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    // Last, because its heading holds for all that follows.
+    #[command(flatten)]
+    pub(crate) deployment: DeploymentArgs,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// Run a command while holding a lock
+    #[command(override_usage = RUN_USAGE, after_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
+    Run(RunArgs),
+    /// Ask all nodes who holds a lock
+    #[command(after_help = SOURCES)]
+    Status(StatusArgs),
+}
+
+impl Args {
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.verb {
+            Verb::Run(run) => run.json,
+            Verb::Status(_) => false,
+        }
+    }
+}
+
+/// Which nodes, and how they are asked: the same for every client of a deployment.
+///
+/// Each can also stand in the environment and in the configuration file; `config` sees to that.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Nodes")]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
+pub(crate) struct DeploymentArgs {
+    /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://, and rediss://
+    /// if built with the feature tls
+    #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
+    pub(crate) nodes: Vec<String>,
+    /// The configuration file [default: ./quorlock.toml, then quorlock/quorlock.toml in
+    /// $XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Stands before every resource name in its key [default: nothing]
+    #[arg(long, global = true, value_name = "PREFIX")]
+    pub(crate) key_prefix: Option<String>,
+    /// How long to wait for one node [default: 50ms, more for a distant one]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) node_limit: Option<Duration>,
+    /// The share of the TTL given up because clocks run at different rates [default: 0.01]
+    #[arg(long, global = true, value_name = "SHARE")]
+    pub(crate) drift: Option<f64>,
+    /// The longest TTL of any client; restarted nodes do not vote for that long [default: 30s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) max_ttl: Option<Duration>,
+    /// The ACL user for nodes whose address names none
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) username: Option<String>,
+    /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// `quorlock run`.
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
+    /// What is protected; its name is the key at the nodes
+    pub(crate) resource: String,
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    /// Run one string through $SHELL, or /bin/sh, instead
+    #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
+    /// Ask once: the same as --wait 0s
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// How long to wait while others hold the lock, or `forever` [default: 30s]
+    #[arg(short, long, value_name = "DURATION")]
+    pub(crate) wait: Option<WaitArg>,
+    /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
+    /// [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// The exit code when somebody else holds the lock
+    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
+    pub(crate) conflict_exit_code: u8,
+    /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
+    /// just before the end. At most a third of the TTL
+    #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) kill_after: Duration,
+    /// End the lock, and the command, after this long [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Whether nodes that restarted recently may not vote [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    pub(crate) restart_guard: Option<Switch>,
+    /// What others read of this holder, after host and process
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) label: String,
+    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `quorlock status`.
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// What is protected
+    pub(crate) resource: String,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    /// It applies.
+    On,
+    /// It does not.
+    Off,
+}
+
+/// How long to wait, as people write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaitArg(pub(crate) Wait);
+
+impl FromStr for WaitArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WaitArg, String> {
+        if text == "forever" {
+            return Ok(WaitArg(Wait::Forever));
+        }
+        match parse_duration(text) {
+            Ok(Duration::ZERO) => Ok(WaitArg(Wait::Never)),
+            Ok(longest) => Ok(WaitArg(Wait::UpTo(longest))),
+            Err(error) => Err(format!("{error}; write a duration such as `10s` or `5min`, or `forever`")),
+        }
+    }
+}
+
+const SOURCES: &str = "\
+Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
+configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
+file. This holds for all that is listed under Nodes, and for --ttl, --wait and --restart-guard.";
+
+const RUN_USAGE: &str = "\
+quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
+       quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  quorlock run nightly-report -- ./report.sh --all
+  quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine
+  quorlock run -w forever -t 10s leader -- ./serve  # hot standby
+  quorlock run db/migrate -c 'migrate up && seed'";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn waiting_no_time_is_asking_once() {
+        assert_eq!("0s".parse(), Ok(WaitArg(Wait::Never)));
+        assert_eq!("forever".parse(), Ok(WaitArg(Wait::Forever)));
+        assert_eq!("90s".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));
+        assert!("soon".parse::<WaitArg>().unwrap_err().contains("forever"), "the cure is named");
+    }
+}

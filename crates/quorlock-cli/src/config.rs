@@ -1,0 +1,146 @@
+//! The settings, from flags, environment and file. A flag goes before the environment, that
+//! before the file, and that before the default.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quorlock::{Builder, Coordinator, RestartGuard, Wait};
+
+use crate::args::{DeploymentArgs, Switch, WaitArg};
+use crate::failure::Failure;
+
+mod layer;
+
+use layer::Layer;
+
+/// Everything that can be set, not yet checked against each other.
+// No Debug: the addresses and the password are secret.
+pub(crate) struct Settings {
+    said: Layer,
+    password: Option<String>,
+}
+
+/// The defaults of the library, which messages and calculations here need to know.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+const DEFAULT_DRIFT: f64 = 0.01;
+const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
+
+impl Settings {
+    /// For verbs without settings of their own.
+    pub(crate) fn load(args: DeploymentArgs) -> Result<Settings, Failure> {
+        Settings::load_for_run(args, None, None, None)
+    }
+
+    /// Puts the command line before the environment, and that before the file.
+    pub(crate) fn load_for_run(
+        args: DeploymentArgs,
+        restart_guard: Option<Switch>,
+        ttl: Option<Duration>,
+        wait: Option<WaitArg>,
+    ) -> Result<Settings, Failure> {
+        let named = args.config.or(layer::variable("QUORLOCK_CONFIG")?.map(PathBuf::from));
+        let flags = Layer {
+            nodes: args.nodes.into_iter().filter(|url| !url.trim().is_empty()).collect(),
+            key_prefix: args.key_prefix,
+            node_limit: args.node_limit,
+            drift: args.drift,
+            max_ttl: args.max_ttl,
+            username: args.username,
+            password_file: args.password_file,
+            restart_guard,
+            ttl,
+            wait,
+        };
+        // A password in the environment goes before all files but one named by a flag.
+        let password =
+            if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
+        let said = flags.or(Layer::of_environment()?).or(Layer::of_file(named.as_deref())?);
+        if said.nodes.is_empty() {
+            return Err(no_nodes());
+        }
+        let password = match password {
+            Some(password) => Some(password),
+            None => said.password_file.as_deref().map(read_password).transpose()?,
+        };
+        Ok(Settings { said, password })
+    }
+
+    /// Checks everything. Contacts no one.
+    pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
+        let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
+        // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
+        // raise the limit for this one client while others stick to theirs.
+        let mut builder =
+            Coordinator::builder().nodes(&self.said.nodes).max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
+        if let Some(factor) = self.said.drift {
+            builder = builder.drift(factor);
+        }
+        if let Some(limit) = self.said.node_limit {
+            builder = builder.node_limit(limit);
+        }
+        if self.said.restart_guard == Some(Switch::Off) {
+            builder = builder.restart_guard(RestartGuard::Off);
+        }
+        builder = self.with_names(builder);
+        Ok(builder.build()?)
+    }
+
+    fn with_names(&self, mut builder: Builder) -> Builder {
+        if let Some(prefix) = &self.said.key_prefix {
+            builder = builder.key_prefix(prefix);
+        }
+        if let Some(username) = &self.said.username {
+            builder = builder.username(username);
+        }
+        if let Some(password) = &self.password {
+            builder = builder.password(password);
+        }
+        builder
+    }
+
+    /// The TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.said
+            .ttl
+            .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        self.said.wait.map_or(Wait::UpTo(DEFAULT_WAIT), |WaitArg(wait)| wait)
+    }
+
+    pub(crate) fn drift(&self) -> f64 {
+        self.said.drift.unwrap_or(DEFAULT_DRIFT)
+    }
+
+    /// How long the end of the program waits for nodes that have not yet confirmed that the lock
+    /// was given back. What is not confirmed by then ends with its TTL.
+    pub(crate) fn patience(&self) -> Duration {
+        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) * 4
+    }
+}
+
+fn no_nodes() -> Failure {
+    let places: Vec<String> = layer::usual_places().iter().map(|place| place.display().to_string()).collect();
+    Failure::Config(format!(
+        "no nodes are given; name an odd number of independent masters with --nodes URL,URL,URL, in the \
+         variable QUORLOCK_NODES, or as `nodes` in a file given with --config, or in {}",
+        places.join(" or ")
+    ))
+}
+
+/// The first line of a file, so that the line break at its end is no part of the password.
+fn read_password(path: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::Config(format!("cannot read the password file {}: {error}", path.display()))
+    })?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(Failure::Config(format!(
+            "the password file {} begins with an empty line; its first line is the password",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,252 @@
+//! The settings of one source: the file `quorlock.toml`, the environment, or the command line.
+//!
+//! Read key by key, so that no message repeats a value: an address may contain a password, and so
+//! may a line that was not understood.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use humantime::parse_duration;
+use toml::{Table, Value};
+
+use crate::args::{Switch, WaitArg};
+use crate::failure::Failure;
+
+/// What one source says; what it does not say is empty.
+#[derive(Default)]
+pub(super) struct Layer {
+    pub(super) nodes: Vec<String>,
+    pub(super) key_prefix: Option<String>,
+    pub(super) node_limit: Option<Duration>,
+    pub(super) drift: Option<f64>,
+    pub(super) max_ttl: Option<Duration>,
+    pub(super) username: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) restart_guard: Option<Switch>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) wait: Option<WaitArg>,
+}
+
+/// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
+/// `QUORLOCK_KEY_PREFIX` in the environment.
+const KEYS: [&str; 10] = [
+    "nodes",
+    "key-prefix",
+    "node-limit",
+    "drift",
+    "max-ttl",
+    "username",
+    "password-file",
+    "restart-guard",
+    "ttl",
+    "wait",
+];
+
+/// Where the file is looked for when none is named, the preferred place first.
+pub(super) fn usual_places() -> Vec<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    let users = home.map(|home| home.join("quorlock/quorlock.toml"));
+    [Some(PathBuf::from("./quorlock.toml")), users].into_iter().flatten().collect()
+}
+
+impl Layer {
+    /// What the environment says. A variable that is set to nothing says nothing.
+    pub(super) fn of_environment() -> Result<Layer, Failure> {
+        let mut layer = Layer::default();
+        for key in KEYS {
+            let name = format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase());
+            if let Some(text) = variable(&name)? {
+                let set = layer.set(key, &Value::String(text));
+                set.map_err(|problem| Failure::Config(format!("the variable {name}: {problem}")))?;
+            }
+        }
+        Ok(layer)
+    }
+
+    /// What this one says, and for the rest what `other` does.
+    pub(super) fn or(self, other: Layer) -> Layer {
+        Layer {
+            nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
+            key_prefix: self.key_prefix.or(other.key_prefix),
+            node_limit: self.node_limit.or(other.node_limit),
+            drift: self.drift.or(other.drift),
+            max_ttl: self.max_ttl.or(other.max_ttl),
+            username: self.username.or(other.username),
+            password_file: self.password_file.or(other.password_file),
+            restart_guard: self.restart_guard.or(other.restart_guard),
+            ttl: self.ttl.or(other.ttl),
+            wait: self.wait.or(other.wait),
+        }
+    }
+
+    /// The file that was named, or the first of the usual ones, or none.
+    pub(super) fn of_file(named: Option<&Path>) -> Result<Layer, Failure> {
+        if let Some(path) = named {
+            let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+            return Layer::parse(&text, path);
+        }
+        for path in usual_places() {
+            match fs::read_to_string(&path) {
+                Ok(text) => return Layer::parse(&text, &path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(unreadable(&path, &error)),
+            }
+        }
+        Ok(Layer::default())
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Layer, Failure> {
+        let refuse = |problem: String| Failure::Config(format!("{}: {problem}", path.display()));
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error
+                .span()
+                .map_or(1, |span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
+            refuse(format!("line {line} is no TOML: {}", error.message().replace('\n', ", ")))
+        })?;
+        let mut layer = Layer::default();
+        for (key, value) in table {
+            layer.set(&key, &value).map_err(refuse)?;
+        }
+        // A path in a file is relative to that file, wherever the program is started.
+        if let (Some(password_file), Some(folder)) = (&mut layer.password_file, path.parent()) {
+            *password_file = folder.join(&password_file);
+        }
+        Ok(layer)
+    }
+
+    fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
+        match key {
+            "nodes" => self.nodes = nodes(value)?,
+            "key-prefix" => self.key_prefix = Some(string(key, value)?),
+            "node-limit" => self.node_limit = Some(duration(key, value)?),
+            "drift" => self.drift = Some(share(key, value)?),
+            "max-ttl" => self.max_ttl = Some(duration(key, value)?),
+            "username" => self.username = Some(string(key, value)?),
+            "password-file" => self.password_file = Some(string(key, value)?.into()),
+            "restart-guard" => self.restart_guard = Some(switch(key, value)?),
+            "ttl" => self.ttl = Some(duration(key, value)?),
+            "wait" => {
+                self.wait = Some(string(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
+            }
+            "password" => {
+                return Err("a password does not belong here; put it into a file of its own and name that \
+                            with `password-file`, or into the variable QUORLOCK_PASSWORD"
+                    .to_owned());
+            }
+            _ => return Err(format!("there is no setting `{key}`; there are {}", KEYS.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+/// A variable that is set to something.
+pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match env::var(name) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(_)) => {
+            Err(Failure::Config(format!("the variable {name} is no valid UTF-8")))
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Config(format!("cannot read the configuration file {}: {error}", path.display()))
+}
+
+/// A list of addresses, or one string with commas, as on the command line.
+fn nodes(value: &Value) -> Result<Vec<String>, String> {
+    let wrong = || "`nodes` must be a list of addresses, such as [\"redis://10.0.0.1\", …]".to_owned();
+    match value {
+        Value::String(text) => {
+            Ok(text.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect())
+        }
+        Value::Array(urls) => {
+            urls.iter().map(|url| url.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+        }
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {
+            Err(wrong())
+        }
+    }
+}
+
+fn string(key: &str, value: &Value) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` must be a string, in quotes"))
+}
+
+fn duration(key: &str, value: &Value) -> Result<Duration, String> {
+    let text =
+        value.as_str().ok_or_else(|| format!("`{key}` must be a duration in quotes, such as \"30s\""))?;
+    parse_duration(text).map_err(|error| format!("`{key}` must be a duration such as \"30s\": {error}"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only 0 is a whole number in range, and that is exact")]
+fn share(key: &str, value: &Value) -> Result<f64, String> {
+    let text = value.as_str().and_then(|text| text.parse().ok());
+    let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).or(text);
+    number.ok_or_else(|| format!("`{key}` must be a number, such as 0.01"))
+}
+
+fn switch(key: &str, value: &Value) -> Result<Switch, String> {
+    let wrong = || format!("`{key}` must be \"on\" or \"off\"");
+    Switch::from_str(value.as_str().ok_or_else(wrong)?, false).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::Wait;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Layer, String> {
+        Layer::parse(text, Path::new("/etc/quorlock.toml")).map_err(|failure| failure.full())
+    }
+
+    #[test]
+    fn every_setting_can_stand_in_the_file() {
+        let file = parse(
+            "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
+             max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
+             ttl = '10s'\nwait = 'forever'",
+        )
+        .unwrap();
+        assert_eq!(file.nodes, ["redis://a", "b"]);
+        assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
+        assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
+        assert_eq!(file.restart_guard, Some(Switch::Off));
+        assert_eq!(file.password_file, Some(PathBuf::from("/etc/secret")), "relative to the file");
+    }
+
+    #[test]
+    fn an_unknown_setting_is_refused_with_those_that_exist() {
+        let error = parse("tll = '3s'").err().unwrap();
+        assert!(error.contains("`tll`") && error.contains("node-limit"), "{error}");
+        assert!(error.starts_with("/etc/quorlock.toml: "), "{error}");
+    }
+
+    #[test]
+    fn no_mistake_shows_a_password() {
+        const PASSWORD: &str = "Qq7Zz9";
+        for text in [
+            "nodes = [['redis://:Qq7Zz9@a']]",
+            "nodes = 'redis://:Qq7Zz9@a",
+            "nodes = [redis://:Qq7Zz9@a]",
+            "password = 'Qq7Zz9'",
+            "ttl = 3\npassword-file = Qq7Zz9",
+        ] {
+            let error = parse(text).err().unwrap();
+            assert!(!error.contains(PASSWORD), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_toml_is_named() {
+        let error = parse("ttl = '3s'\nwait =").err().unwrap();
+        assert!(error.contains("line 2"), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! The exit codes, which scripts may rely on.
+//!
+//! Those from `sysexits.h` keep their meaning there; those from 125 on are what `env`, `timeout`
+//! and the shells use. None is 1 or 2, which commands use for themselves.
+
+/// All went well; for `run`, the command says so itself.
+pub const SUCCESS: u8 = 0;
+/// The arguments make no sense (`EX_USAGE`).
+pub const USAGE: u8 = 64;
+/// Too few nodes answered, so nobody knows whether the lock is free (`EX_UNAVAILABLE`).
+pub const NO_QUORUM: u8 = 69;
+/// Somebody else held the lock for the whole wait (`EX_TEMPFAIL`). `-E` changes it.
+pub const HELD: u8 = 75;
+/// The lock was lost while the command ran, and the command was stopped.
+pub const LOST: u8 = 76;
+/// A setting cannot work (`EX_CONFIG`).
+pub const CONFIG: u8 = 78;
+/// Quorlock itself failed.
+pub const INTERNAL: u8 = 125;
+/// The command was found and cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// As the shells report a process that was ended by a signal: 128 and the signal's number.
+#[must_use]
+pub fn by_signal(number: i32) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX - SIGNAL_BASE).saturating_add(SIGNAL_BASE)
+}
+
+const SIGNAL_BASE: u8 = 128;
+
+/// For the help.
+pub const TABLE: &str = "\
+Exit codes:
+  N      the command's own
+  128+N  signal N ended the command, or quorlock while it waited
+  75     somebody else held the lock for the whole wait (another code with -E)
+  69     no quorum: too few nodes answered
+  76     the lock was lost while the command ran, and the command was stopped
+  64     the arguments make no sense
+  78     a setting cannot work
+  125    quorlock itself failed
+  126    the command is not executable
+  127    the command was not found";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_its_own_stands_in_the_help() {
+        for code in [USAGE, NO_QUORUM, HELD, LOST, CONFIG, INTERNAL, NOT_EXECUTABLE, NOT_FOUND] {
+            assert!(TABLE.contains(&format!("\n  {code} ")), "{code} is missing");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_added_to_128() {
+        assert_eq!(by_signal(15), 143);
+        assert_eq!(by_signal(1000), 255, "an unheard-of signal still fails");
+    }
+}

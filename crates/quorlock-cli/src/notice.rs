@@ -1,0 +1,137 @@
+//! When to stop a command whose lock is running out. No clock here: `now` is an argument.
+
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+
+/// How long before the end of validity the command is asked to end, and made to.
+///
+/// The command must be gone *before* the lease is over, because from then on somebody else may
+/// hold the lock. So the time to end in peace comes out of the validity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    /// With so much validity left it gets SIGTERM.
+    term: Duration,
+    /// With so much left it gets SIGKILL: time for the kernel to end it, and for us to be late.
+    kill: Duration,
+}
+
+/// How far the command is on its way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// It runs under the lock.
+    Running,
+    /// It was asked to end, and will be killed at this moment.
+    Asked { kill_at: Moment },
+    /// It was killed.
+    Killed,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Look again at this moment.
+    Look(Moment),
+    /// Send SIGTERM, and SIGKILL at this moment.
+    Ask { kill_at: Moment },
+    /// Send SIGKILL.
+    Kill,
+    /// Nothing but wait for its end.
+    Wait,
+}
+
+/// Timers stand still while the machine is suspended, so the clock is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Enough for the kernel on a busy machine.
+const LEAST_MARGIN: Duration = Duration::from_millis(50);
+
+impl Notice {
+    /// `kill_after` is what was asked for. It is cut to a third of the TTL, and of the longest
+    /// hold, and to less if the drift is large: a renewal that is merely late must not end the
+    /// command.
+    pub(crate) fn new(kill_after: Duration, ttl: Duration, drift: f64, max_hold: Option<Duration>) -> Notice {
+        // What is left of the validity when a renewal is due.
+        let spare = ttl.mul_f64((2.0 / 3.0 - drift).max(0.0));
+        let most = (ttl / 3).min(spare.mul_f64(0.6)).min(max_hold.unwrap_or(Duration::MAX) / 3);
+        let term = kill_after.min(most);
+        let kill = LEAST_MARGIN.max(ttl / 50).min(most / 2);
+        Notice { term: term.max(kill), kill }
+    }
+
+    /// What to do at `now`, with so much `remaining` of the validity.
+    ///
+    /// Once the command was asked to end, a renewal that comes after all does not help it: it may
+    /// have stopped half of its work already.
+    pub(crate) fn next(&self, stage: Stage, now: Moment, remaining: Duration) -> Step {
+        match stage {
+            Stage::Running if remaining > self.term => {
+                Step::Look(now + remaining.saturating_sub(self.term).min(LOOK_EVERY))
+            }
+            Stage::Running if remaining > self.kill => {
+                Step::Ask { kill_at: now + remaining.saturating_sub(self.kill) }
+            }
+            Stage::Asked { kill_at } if now < kill_at && !remaining.is_zero() => {
+                Step::Look(kill_at.min(now + LOOK_EVERY))
+            }
+            Stage::Running | Stage::Asked { .. } => Step::Kill,
+            Stage::Killed => Step::Wait,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+    fn now() -> Moment {
+        Moment::since_origin(Duration::from_secs(100))
+    }
+
+    fn notice() -> Notice {
+        Notice::new(Duration::from_secs(5), TTL, 0.01, None)
+    }
+
+    #[test]
+    fn a_command_with_enough_validity_left_is_left_alone() {
+        let look = notice().next(Stage::Running, now(), Duration::from_millis(5400));
+        assert_eq!(look, Step::Look(now() + Duration::from_millis(400)));
+    }
+
+    #[test]
+    fn it_is_asked_to_end_with_the_grace_before_the_end_of_validity() {
+        let step = notice().next(Stage::Running, now(), Duration::from_secs(5));
+        assert_eq!(step, Step::Ask { kill_at: now() + Duration::from_millis(4400) });
+    }
+
+    #[test]
+    fn a_renewal_that_comes_too_late_does_not_save_it() {
+        let kill_at = now() + Duration::from_millis(10);
+        let stage = Stage::Asked { kill_at };
+        assert_eq!(notice().next(stage, now(), TTL), Step::Look(kill_at));
+        assert_eq!(notice().next(stage, kill_at, TTL), Step::Kill);
+    }
+
+    #[test]
+    fn a_lease_that_is_over_kills_at_once() {
+        assert_eq!(notice().next(Stage::Running, now(), Duration::ZERO), Step::Kill);
+        let stage = Stage::Asked { kill_at: now() + TTL };
+        assert_eq!(notice().next(stage, now(), Duration::ZERO), Step::Kill);
+        assert_eq!(notice().next(Stage::Killed, now(), Duration::ZERO), Step::Wait);
+    }
+
+    #[test]
+    fn the_grace_leaves_room_for_renewals_whatever_the_settings() {
+        for ttl in [20, 50, 150, 300, 1500, 30_000].map(Duration::from_millis) {
+            for drift in [0.0, 0.01, 0.2, 0.5] {
+                for kill_after in [Duration::ZERO, Duration::from_secs(5), Duration::MAX] {
+                    let notice = Notice::new(kill_after, ttl, drift, None);
+                    let when_renewal_is_due = ttl.mul_f64(2.0 / 3.0 - drift);
+                    assert!(notice.term < when_renewal_is_due, "{notice:?} stops what is being renewed");
+                    assert!(notice.kill <= notice.term, "{notice:?} kills before it asks");
+                    assert!(notice.kill > Duration::ZERO, "{notice:?} kills too late");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which program to run, found before the lock is asked for.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::failure::Failure;
+
+/// What is to be run under the lock.
+pub(crate) enum Program {
+    /// A command with its arguments.
+    Command(Vec<OsString>),
+    /// One string for a shell.
+    Shell(OsString),
+}
+
+impl Program {
+    /// Checks that it can be started, as far as that can be told.
+    pub(crate) fn find(self) -> Result<Command, Failure> {
+        let words = match self {
+            Program::Command(words) => words,
+            Program::Shell(line) => {
+                let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
+                vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
+            }
+        };
+        let Some((name, arguments)) = words.split_first() else {
+            return Err(Failure::Usage("no command is given; write it after `--`".to_owned()));
+        };
+        look_up(name)?;
+        let mut command = Command::new(name);
+        command.args(arguments);
+        Ok(command)
+    }
+}
+
+/// Looks for `name` as the system will when it starts the command.
+fn look_up(name: &OsStr) -> Result<(), Failure> {
+    if Path::new(name).components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match executable(&path) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(not_started(&path, error)),
+        };
+    }
+    let places = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut refused = None;
+    for place in env::split_paths(&places) {
+        let path = place.join(name);
+        match executable(&path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => refused = refused.or(Some((path, error))),
+        }
+    }
+    let missing = || not_started(Path::new(name), io::ErrorKind::NotFound.into());
+    Err(refused.map_or_else(missing, |(path, error)| not_started(&path, error)))
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    if path.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    access(path, AccessFlags::X_OK)?;
+    Ok(())
+}
+
+/// Why the program at `path` was not started.
+pub(crate) fn not_started(path: &Path, source: io::Error) -> Failure {
+    if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        Failure::NotFound(format!(
+            "{} was not found; give its path, or a name that stands in PATH",
+            path.display()
+        ))
+    } else {
+        Failure::NotExecutable { path: path.to_owned(), source }
+    }
+}

@@ -1,0 +1,148 @@
+//! What `quorlock run` says on stderr, in words or in JSON.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use humantime::format_duration;
+use quorlock::{Lease, LossReason};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::stderr::say;
+
+/// Who listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// A person.
+    Words,
+    /// Nobody, but for errors.
+    Errors,
+    /// A program.
+    Json,
+}
+
+impl Report {
+    pub(crate) fn acquired(self, lease: &Lease, waited: Duration) {
+        self.event(&json!({
+            "event": "acquired",
+            "resource": lease.resource().as_str(),
+            "token": lease.token().short(),
+            "waited_ms": millis(waited),
+            "remaining_ms": millis(lease.remaining()),
+        }));
+    }
+
+    /// The command gets SIGTERM because the lock runs out, and SIGKILL after the `grace`; without
+    /// grace it gets SIGKILL at once.
+    pub(crate) fn losing(self, lease: &Lease, reason: Reason, grace: Option<Duration>) {
+        let (resource, left) = (lease.resource(), lease.remaining());
+        let signal = if grace.is_some() { "SIGTERM" } else { "SIGKILL" };
+        self.event(&json!({
+            "event": "lost",
+            "resource": resource.as_str(),
+            "token": lease.token().short(),
+            "reason": reason.word(),
+            "signal": signal,
+            "remaining_ms": millis(left),
+        }));
+        let after = grace.map_or_else(String::new, |grace| format!(" now, SIGKILL in {}", length(grace)));
+        self.words(&format!(
+            "stopping the command: the lock of `{resource}` {reason}; {left} left; {signal}{after}",
+            left = length(left)
+        ));
+    }
+
+    pub(crate) fn released(self, resource: &str, token: &str, held: Duration) {
+        self.event(&json!({
+            "event": "released",
+            "resource": resource,
+            "token": token,
+            "held_ms": millis(held),
+        }));
+    }
+
+    /// A sentence about what went wrong.
+    pub(crate) fn words(self, sentence: &str) {
+        if self != Report::Json {
+            say(format!("quorlock: {sentence}\n"));
+        }
+    }
+
+    /// Whether a line on the terminal may tell what is being waited for.
+    pub(crate) fn may_show_progress(self) -> bool {
+        self == Report::Words && io::stderr().is_terminal()
+    }
+
+    fn event(self, event: &Value) {
+        if self == Report::Json {
+            say(format!("{event}\n"));
+        }
+    }
+}
+
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reason {
+    /// No quorum has renewed its lock.
+    NotRenewed,
+    /// It has had its lock for long enough.
+    MaxHold,
+    /// The lock was lost before its time.
+    Lost(LossReason),
+}
+
+impl Reason {
+    fn word(self) -> &'static str {
+        match self {
+            Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "not_renewed",
+            Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
+            Reason::Lost(LossReason::Refuted) => "forgotten_by_nodes",
+            Reason::Lost(LossReason::Released | LossReason::Closed | _) => "ended",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NotRenewed => f.write_str("was not renewed"),
+            Reason::MaxHold => f.write_str("has been held for as long as --max-hold allows"),
+            Reason::Lost(reason) => write!(f, "is over: {reason}"),
+        }
+    }
+}
+
+/// Writes `line` over the one before on the terminal, or nothing.
+pub(crate) fn progress(line: &str) {
+    const TO_START_AND_CLEAR: &str = "\r\x1b[K";
+    say(format!("{TO_START_AND_CLEAR}{line}"));
+}
+
+/// A failure, as a JSON line.
+pub(crate) fn failure(failure: &Failure) -> String {
+    let mut event = json!({
+        "event": failure.event(),
+        "message": failure.full(),
+        "exit_code": failure.code(),
+    });
+    if let Failure::Held { error, .. } = failure
+        && let Some(holder) = error.ballot().and_then(quorlock::Ballot::holder)
+        && let Some(fields) = event.as_object_mut()
+    {
+        fields.insert("holder".to_owned(), json!(holder.token.to_string()));
+        fields.insert("remaining_ms".to_owned(), json!(millis(holder.remaining)));
+    }
+    event.to_string()
+}
+
+/// For JSON.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For people: whole milliseconds, or whole seconds when it is long.
+pub(crate) fn length(duration: Duration) -> String {
+    let cut = if duration < Duration::from_secs(10) { millis(duration) } else { duration.as_secs() * 1000 };
+    format_duration(Duration::from_millis(cut)).to_string()
+}

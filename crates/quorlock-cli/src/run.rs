@@ -1,0 +1,106 @@
+//! `quorlock run`: waits for the lock, runs the command under it, gives the lock back.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use quorlock::{Coordinator, Lease, Wait};
+
+use crate::args::{DeploymentArgs, RunArgs, WaitArg};
+use crate::child::Child;
+use crate::config::Settings;
+use crate::exit;
+use crate::failure::Failure;
+use crate::notice::Notice;
+use crate::program::{Program, not_started};
+use crate::report::Report;
+use crate::runtime::{block_on, now};
+use crate::signals::Signals;
+
+mod wait;
+mod watch;
+
+use watch::Ended;
+
+/// Runs the command that `args` name, and says with which code to exit.
+pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    let wait = if args.no_wait { Some(WaitArg(Wait::Never)) } else { args.wait };
+    let settings = Settings::load_for_run(deployment, args.restart_guard, args.ttl, wait)?;
+    let report = match (args.json, quiet) {
+        (true, _) => Report::Json,
+        (false, true) => Report::Errors,
+        (false, false) => Report::Words,
+    };
+    block_on(async {
+        let coordinator = settings.coordinator()?;
+        let outcome = under_lock(args, &settings, &coordinator, report).await;
+        coordinator.close(settings.patience()).await;
+        outcome
+    })
+}
+
+async fn under_lock(
+    args: RunArgs,
+    settings: &Settings,
+    coordinator: &Coordinator,
+    report: Report,
+) -> Result<u8, Failure> {
+    let ttl = settings.ttl();
+    let mut lock = coordinator.lock(&args.resource).ttl(ttl).wait(settings.wait()).label(&args.label);
+    if let Some(longest) = args.max_hold {
+        lock = lock.max_hold(longest);
+    }
+    lock.validate()?;
+    let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
+    let mut command = program.find()?;
+
+    let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+    let asked = now();
+    let acquired = wait::acquire(&lock, &mut signals, report).await?;
+    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.conflict_exit_code))?;
+    let since = now();
+    report.acquired(&lease, since.since(asked));
+
+    tell_command(&mut command, &lease, ttl);
+    let name = command.get_program().to_owned();
+    let child = Child::start(command).map_err(|error| not_started(Path::new(&name), error))?;
+    let notice = Notice::new(args.kill_after, ttl, settings.drift(), args.max_hold);
+    let hold_until = args.max_hold.map(|longest| since + longest);
+    let ended = watch::until_ended(child, &lease, notice, hold_until, &mut signals, report).await?;
+    let (resource, token) = (lease.resource().clone(), lease.token().short());
+    // Only now: the command has been reaped.
+    let released = lease.release().await;
+    if released.is_ok() {
+        report.released(resource.as_str(), &token, now().since(since));
+    }
+    Ok(match (ended, released) {
+        (Ended::Stopped, _) => exit::LOST,
+        (Ended::ByItself(status), Ok(())) => code_of(status),
+        (Ended::ByItself(status), Err(lost)) => {
+            report.words(&format!(
+                "the command ended by itself with {}, but {lost}; nobody knows whether all of it was protected",
+                code_of(status)
+            ));
+            exit::LOST
+        }
+    })
+}
+
+/// After the inherited environment, so that a lock within a lock sees its own.
+fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) {
+    command
+        .env("QUORLOCK_HELD", "1")
+        .env("QUORLOCK_RESOURCE", lease.resource().as_str())
+        .env("QUORLOCK_TOKEN", OsString::from_vec(lease.token().as_bytes().to_vec()))
+        .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string());
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(exit::INTERNAL),
+        (None, Some(number)) => exit::by_signal(number),
+        (None, None) => exit::INTERNAL,
+    }
+}

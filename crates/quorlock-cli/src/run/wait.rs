@@ -1,0 +1,70 @@
+//! Waiting for the lock: it can be interrupted, and says who is in the way.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use quorlock::{AcquireError, Lease, Lock};
+
+use crate::failure::Failure;
+use crate::report::{Report, length, progress};
+use crate::runtime::sleep;
+use crate::signals::Signals;
+
+/// Acquires `lock`.
+///
+/// A signal that asks to end ends the wait at once: [`Failure::Interrupted`]. The attempt cleans
+/// up after itself; whoever closes the coordinator waits for that.
+pub(super) async fn acquire(
+    lock: &Lock,
+    signals: &mut Signals,
+    report: Report,
+) -> Result<Result<Lease, AcquireError>, Failure> {
+    tokio::select! {
+        biased;
+        signal = signals.next_end() => {
+            Err(Failure::Interrupted { what: "while waiting; the command was not started", signal })
+        }
+        acquired = lock.acquire() => Ok(acquired),
+        never = tell(lock, report) => match never {},
+    }
+}
+
+/// Most locks are free, and then nothing is worth saying.
+const FIRST_AFTER: Duration = Duration::from_millis(500);
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A longer line might wrap, and could not be taken back.
+const WIDTH: usize = 79;
+
+/// Keeps a line on the terminal up to date.
+async fn tell(lock: &Lock, report: Report) -> Infallible {
+    if !report.may_show_progress() {
+        return std::future::pending().await;
+    }
+    sleep(FIRST_AFTER).await;
+    let _line = Line;
+    loop {
+        let text = match lock.inspect().await.map(|ballot| (ballot.holder(), ballot)) {
+            Ok((Some(holder), ballot)) => format!(
+                "waiting: held by {} at {} of {} nodes for up to {} more",
+                holder.token,
+                holder.nodes,
+                ballot.quorum().nodes(),
+                length(holder.remaining),
+            ),
+            Ok((None, ballot)) => format!("waiting for a quorum: {ballot}"),
+            Err(error) => format!("waiting: {error}"),
+        };
+        let cut: String = text.chars().take(WIDTH).collect();
+        progress(&cut);
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// A line on the terminal, gone when this is dropped.
+struct Line;
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        progress("");
+    }
+}
