@@ -37,13 +37,15 @@ pub(crate) enum Verb {
     /// Ask all nodes who holds a lock
     #[command(after_help = SOURCES)]
     Status(StatusArgs),
+    /// Start five servers and show a lock surviving two of them dying
+    Demo,
 }
 
 impl Args {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.verb {
             Verb::Run(run) => run.json,
-            Verb::Status(_) => false,
+            Verb::Status(_) | Verb::Demo => false,
         }
     }
 }

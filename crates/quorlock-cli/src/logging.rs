@@ -2,7 +2,7 @@
 
 use tracing::level_filters::LevelFilter;
 
-use crate::args::Args;
+use crate::args::{Args, Verb};
 use crate::stderr::Stderr;
 
 /// Starts reporting as much as `args` ask for.
@@ -21,8 +21,8 @@ pub(crate) fn start(args: &Args) {
 }
 
 fn level(args: &Args) -> LevelFilter {
-    // JSON lines tell themselves what the library would warn of.
-    let tells_itself = args.wants_json();
+    // JSON lines and the demonstration tell themselves what the library would warn of.
+    let tells_itself = args.wants_json() || matches!(args.verb, Verb::Demo);
     match args.verbose {
         0 if args.quiet || tells_itself => LevelFilter::ERROR,
         0 => LevelFilter::WARN,

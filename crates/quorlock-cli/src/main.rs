@@ -10,10 +10,12 @@ use crate::failure::Failure;
 mod args;
 mod child;
 mod config;
+mod demo;
 pub mod exit;
 mod failure;
 mod logging;
 mod notice;
+mod paint;
 mod parent_death;
 mod program;
 mod report;
@@ -25,6 +27,7 @@ mod stderr;
 mod terminal;
 
 fn main() -> ExitCode {
+    quorlock_testkit::serve_if_asked();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => return explain(&answer),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match args.verb {
         Verb::Run(run) => run::run(run, args.deployment, args.quiet),
         Verb::Status(status) => status::status(&status, args.deployment),
+        Verb::Demo => demo::demo(),
     };
     let code = outcome.unwrap_or_else(|failure| explain_failure(&failure, json, args.quiet));
     stderr::finish();

@@ -1,0 +1,181 @@
+//! `quorlock demo`: five servers, and a lock that survives two of them dying.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, Said};
+use quorlock_testkit::Servers;
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::paint::Paint;
+use crate::report::length;
+use crate::runtime::{block_on, now, sleep};
+use crate::signals::Signals;
+
+/// Short, so that the story is.
+const TTL: Duration = Duration::from_millis(1500);
+const NODES: usize = 5;
+const RESOURCE: &str = "demo/story";
+
+/// Tells the story.
+pub(crate) fn demo() -> Result<u8, Failure> {
+    block_on(async {
+        let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        // However it ends, the servers end with it.
+        tokio::select! {
+            biased;
+            signal = signals.next_end() => {
+                Err(Failure::Interrupted { what: "during the demonstration", signal })
+            }
+            told = tell() => told.map(|()| exit::SUCCESS),
+        }
+    })
+}
+
+async fn tell() -> Result<(), Failure> {
+    let story = Story { began: now(), paint: Paint::for_stdout() };
+    let servers = Servers::start(NODES).await.map_err(Failure::to("start the servers"))?;
+    story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
+    let (anna, ben) = (client(&servers, "anna")?, client(&servers, "ben")?);
+
+    let asked = now();
+    let lease = anna.acquire().await.map_err(unexpected)?;
+    let took = now().since(asked);
+    story.chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", length(TTL)))?;
+    story.good(&format!("she has it after {} µs", took.as_micros()))?;
+    story.nodes(&anna).await?;
+
+    story.chapter("Ben wants it too")?;
+    refuse(&story, &ben).await?;
+
+    kill(&servers, 0..2);
+    story.chapter("Two of the five masters are killed with SIGKILL")?;
+    let killed = now();
+    outlive(&lease, killed + TTL + TTL / 2).await?;
+    story.good(&format!(
+        "{} later Anna still has her lock, renewed by the other three",
+        length(now().since(killed))
+    ))?;
+    story.nodes(&anna).await?;
+    story.chapter("Ben tries again")?;
+    refuse(&story, &ben).await?;
+
+    kill(&servers, 2..3);
+    let end = now() + lease.remaining();
+    story.chapter("A third master is killed: two of five are no quorum")?;
+    line(&format!(
+        "nobody can renew the lock now; Anna may rely on it for {} more",
+        length(lease.remaining())
+    ))?;
+    let lost = lease.lost().await;
+    story.good(&told_in_time(end, now()))?;
+    line(&lost.to_string())?;
+    drop(lease);
+
+    for server in servers.iter().take(3) {
+        server.restart_empty().await.map_err(Failure::to("restart a server"))?;
+    }
+    story.chapter("The three masters are back, and have forgotten everything")?;
+    // A new connection to each: the old ones still pause between two attempts to come back.
+    let ben = client(&servers, "ben")?;
+    let lease = ben.acquire().await.map_err(unexpected)?;
+    story.good("Ben has the lock: Anna was told before he could get it")?;
+    story.nodes(&ben).await?;
+    lease.release().await.map_err(|lost| Failure::to("release the lock")(io::Error::other(lost)))?;
+    story.end()
+}
+
+/// What one of the two sees of the servers.
+fn client(servers: &Servers, name: &str) -> Result<Lock, Failure> {
+    let builder = Coordinator::builder().nodes(servers.urls()).ttl(TTL).max_ttl(TTL);
+    // These servers were started just now, and for the first time: they have forgotten nothing.
+    let coordinator = builder.restart_guard(RestartGuard::Off).build()?;
+    Ok(coordinator.lock(RESOURCE).label(name))
+}
+
+fn kill(servers: &Servers, which: std::ops::Range<usize>) {
+    servers.iter().take(which.end).skip(which.start).for_each(quorlock_testkit::Server::kill);
+}
+
+async fn refuse(story: &Story, contender: &Lock) -> Result<(), Failure> {
+    match contender.clone().wait(quorlock::Wait::Never).acquire().await {
+        Err(error @ AcquireError::Contended { .. }) => story.good(&format!("refused: {error}")),
+        Err(error) => Err(unexpected(error)),
+        Ok(_) => {
+            Err(Failure::to("tell the story")(io::Error::other("two have the lock at once; report this")))
+        }
+    }
+}
+
+/// Waits until `moment`, with the lease held all the time.
+async fn outlive(lease: &Lease, moment: Moment) -> Result<(), Failure> {
+    lease.run_until_lost(sleep(moment.since(now()))).await.map_err(|lost| {
+        Failure::to("tell the story")(io::Error::other(format!("{lost}; is this machine very busy?")))
+    })
+}
+
+fn told_in_time(end: Moment, told: Moment) -> String {
+    if told < end {
+        return format!(
+            "she is told that she has lost it {} before its validity ends",
+            length(end.since(told))
+        );
+    }
+    let late = told.since(end).as_micros();
+    format!(
+        "she is told that she has lost it when its validity ends ({late} µs after it, by her timer; `check` needs none)"
+    )
+}
+
+fn unexpected(error: AcquireError) -> Failure {
+    Failure::of_acquiring(error, exit::HELD)
+}
+
+/// Prints, with the time since the beginning.
+struct Story {
+    began: Moment,
+    paint: Paint,
+}
+
+impl Story {
+    fn chapter(&self, text: &str) -> Result<(), Failure> {
+        let time = format!("{:5.2} s", now().since(self.began).as_secs_f64());
+        print(&format!("{}  {}\n", self.paint.faint(time), self.paint.strong(text)))
+    }
+
+    fn good(&self, text: &str) -> Result<(), Failure> {
+        line(&self.paint.good(text))
+    }
+
+    /// One mark for each node.
+    async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
+        let ballot = lock.inspect().await.map_err(unexpected)?;
+        for paper in ballot.papers() {
+            let (mark, said) = if let Said::Held(holding) = &paper.said {
+                (self.paint.good("✔"), format!("held by {}", holding.token))
+            } else {
+                (self.paint.bad("✘"), paper.said.to_string())
+            };
+            line(&format!("{mark} {}  {}", paper.node, self.paint.faint(said)))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        self.chapter("What was switched off here")?;
+        line("The restart guard: this program started the servers itself, so it knows how old they are.")?;
+        line("With it, which is the default, servers that have just restarted do not vote until every")?;
+        line("lock that they may have forgotten has ended. Ben would have waited that long.")
+    }
+}
+
+fn line(text: &str) -> Result<(), Failure> {
+    print(&format!("         {text}\n"))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::to_write)
+}
