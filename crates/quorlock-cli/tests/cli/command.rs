@@ -1,0 +1,96 @@
+//! The command that runs under the lock.
+
+use nix::sys::signal::Signal;
+use quorlock::{Clock as _, SystemClock};
+use quorlock_testkit::eventually;
+
+use crate::support::{Quorlock, SOON, is_gone, keys, run, servers};
+
+#[tokio::test]
+async fn it_reads_stdin_and_writes_stdout_itself() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = run(&servers, &[], "cat; echo oops >&2").stdin("hello\n").end().await.expect(0);
+    assert_eq!(ended.stdout, "hello\n");
+    assert_eq!(ended.stderr, "oops\n", "quorlock has nothing to add when all is well");
+}
+
+#[tokio::test]
+async fn it_is_told_of_its_lock() {
+    let Some(servers) = servers(3).await else { return };
+    let script = r#"echo "$QUORLOCK_HELD $QUORLOCK_RESOURCE $QUORLOCK_TTL_MS"; echo "$QUORLOCK_TOKEN""#;
+    let inherited = run(&servers, &["-t", "9s"], script).env("QUORLOCK_RESOURCE", "of an outer lock");
+    let ended = inherited.end().await.expect(0);
+    let (first, token) = ended.stdout.trim_end().split_once('\n').expect("two lines");
+    assert_eq!(first, "1 job 9000");
+    assert!(token.len() > 32 && token.contains(':'), "{token} is no token");
+}
+
+#[tokio::test]
+async fn one_string_runs_through_a_shell() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = Quorlock::new(["run", "job", "-c", "echo a | tr a b; exit 4"]).on(&servers).end().await;
+    assert_eq!(ended.expect(4).stdout, "b\n");
+}
+
+#[tokio::test]
+async fn nothing_stays_at_the_servers() {
+    let Some(servers) = servers(5).await else { return };
+    let running = run(&servers, &[], "echo started; read line").start();
+    running.lines(1).await;
+    running.end().await;
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn signals_are_passed_on_and_its_own_code_counts() {
+    let Some(servers) = servers(3).await else { return };
+    for (signal, name) in [(Signal::SIGTERM, "TERM"), (Signal::SIGHUP, "HUP"), (Signal::SIGUSR1, "USR1")] {
+        let script =
+            format!("trap 'echo got {name}; exit 3' {name}; echo started; while :; do sleep 0.05; done");
+        let running = run(&servers, &[], &script).start();
+        running.lines(1).await;
+        running.signal(signal);
+        let ended = running.end().await.expect(3);
+        assert!(ended.stdout.ends_with(&format!("got {name}\n")), "{ended:?}");
+    }
+    assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
+}
+
+#[tokio::test]
+async fn one_that_does_not_listen_is_killed_when_asked_twice() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "trap 'echo asked' TERM; echo started; while :; do sleep 0.05; done";
+    let running = run(&servers, &[], script).start();
+    running.lines(1).await;
+    running.signal(Signal::SIGTERM);
+    running.lines(2).await;
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(137);
+}
+
+#[tokio::test]
+async fn it_does_not_outlive_a_quorlock_that_is_killed() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], "echo $$; exec sleep 1000").start();
+    let pid = running.lines(1).await.remove(0);
+    assert!(!is_gone(&pid), "the command runs");
+    running.signal(Signal::SIGKILL);
+    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+}
+
+#[tokio::test]
+async fn its_lock_survives_two_masters_of_five() {
+    let Some(servers) = servers(5).await else { return };
+    let options = ["-t", "1s"];
+    let running = run(&servers, &options, "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
+    running.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let clock = SystemClock::default();
+    let enough = clock.now() + std::time::Duration::from_millis(2500);
+    eventually("two and a half TTLs", SOON, async || clock.now() >= enough).await.unwrap();
+    assert_eq!(keys(&servers[2..]).await, ["job"; 3], "the other three hold the lock");
+    run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    std::fs::write(running.path("enough"), "").unwrap();
+    running.end().await.expect(0);
+    assert_eq!(keys(&servers[2..]).await, [""; 0], "a lock was left behind");
+}

@@ -1,0 +1,97 @@
+//! The codes that scripts rely on, as numbers: whoever changes one changes the contract.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::support::{Quorlock, keys, run, servers};
+
+#[tokio::test]
+async fn the_code_of_the_command_is_passed_on() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &[], "exit 0").end().await.expect(0);
+    run(&servers, &[], "exit 7").end().await.expect(7);
+}
+
+#[tokio::test]
+async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &[], "kill -KILL $$").end().await.expect(137);
+    run(&servers, &[], "kill -TERM $$").end().await.expect(143);
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_else_holds_is_75_or_what_was_asked_for() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 100").start();
+    holder.lines(1).await;
+    let refused = run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    assert!(refused.stderr.contains("held by") && refused.stderr.contains("the first"), "{refused:?}");
+    assert_eq!(refused.stdout, "", "the command ran without the lock");
+    run(&servers, &["-w", "50ms"], "echo ran").end().await.expect(75);
+    run(&servers, &["-n", "-E", "9"], "echo ran").end().await.expect(9);
+    let quiet = run(&servers, &["-n", "-E", "0", "-q"], "echo ran").end().await.expect(0);
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""), "the idiom for cron is silent");
+    let json = run(&servers, &["-n", "--json"], "echo ran").end().await.expect(75);
+    assert!(json.stderr.starts_with(r#"{"event":"held","#), "{json:?}");
+}
+
+#[tokio::test]
+async fn without_a_quorum_it_is_69() {
+    let Some(servers) = servers(3).await else { return };
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let refused = run(&servers, &["-n"], "echo ran").end().await.expect(69);
+    assert!(refused.stderr.contains("of 3 granted, 2 needed"), "{refused:?}");
+    assert_eq!(keys(&servers[2..]).await, [""; 0], "the vote that was granted is taken back");
+}
+
+#[tokio::test]
+async fn restarted_servers_give_no_quorum_and_the_cure_is_named() {
+    let Some(servers) = servers(3).await else { return };
+    let guarded = run(&servers, &["-n", "--restart-guard", "on"], "echo ran").end().await.expect(69);
+    assert!(guarded.stderr.contains("--restart-guard off"), "{guarded:?}");
+}
+
+#[tokio::test]
+async fn arguments_that_make_no_sense_are_64() {
+    for words in [
+        &["run"][..],
+        &["run", "job"],
+        &["run", "job", "true"],
+        &["run", "job", "-c", "true", "--", "true"],
+        &["run", "-n", "-w", "1s", "job", "--", "true"],
+        &["run", "-w", "soon", "job", "--", "true"],
+        &["run", "-t", "30", "job", "--", "true"],
+        &["run", "--nodes", "redis://127.0.0.1:1", "", "--", "true"],
+        &["sing"],
+        &[],
+    ] {
+        let refused = Quorlock::new(words).end().await.expect(64);
+        assert!(!refused.stderr.is_empty(), "{words:?} is refused without a word");
+    }
+}
+
+#[tokio::test]
+async fn help_and_version_are_0() {
+    for words in [&["--help"][..], &["--version"], &["run", "--help"], &["status", "-h"], &["help", "run"]] {
+        Quorlock::new(words).end().await.expect(0);
+    }
+    let help = Quorlock::new(["run", "--help"]).end().await;
+    assert!(help.stdout.contains("the lock was lost while the command ran"), "the codes are in the help");
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
+    let Some(servers) = servers(3).await else { return };
+    let start = |command: &str| Quorlock::new(["run", "job", "--", command]).on(&servers);
+    start("there-is-no-such-command").end().await.expect(127);
+    start("./there-is-no-such-file").end().await.expect(127);
+    start("/").end().await.expect(126);
+    start("./data").file("data", "no program").end().await.expect(126);
+    // Seen only once it is started, under the lock.
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    start(script.to_str().unwrap()).end().await.expect(127);
+    assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
+}

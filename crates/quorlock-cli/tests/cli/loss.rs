@@ -1,0 +1,93 @@
+//! A command is gone before its lock is over.
+
+use std::time::Duration;
+
+use quorlock::{Clock as _, SystemClock};
+use quorlock_testkit::eventually;
+
+use crate::support::{SOON, is_gone, keys, run, servers};
+
+/// Long, so that the margin before the end of validity is wider than the delays of a busy machine.
+const TTL: Duration = Duration::from_secs(5);
+
+/// Starts something that does not listen, says what it is asked, and does not listen either.
+const STUBBORN: &str = "trap 'echo asked to end' TERM; (trap '' TERM; exec sleep 1000) & \
+                        echo $!; echo $$; while :; do sleep 0.05; done";
+
+#[tokio::test]
+async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
+    let Some(servers) = servers(5).await else { return };
+    let running = run(&servers, &["-t", "5s"], STUBBORN).start();
+    let pids = running.lines(2).await;
+    for server in servers.iter().take(3) {
+        server.freeze().unwrap();
+    }
+    // No renewal that was sent later can get a quorum.
+    let clock = SystemClock::default();
+    let validity_ends = clock.now() + TTL.mul_f64(0.99);
+    eventually("the end of the whole group", SOON, async || pids.iter().all(|pid| is_gone(pid)))
+        .await
+        .unwrap();
+    let gone = clock.now();
+    let ended = running.end().await.expect(76);
+    assert!(gone < validity_ends, "it ran {:?} without the lock; {ended:?}", gone.since(validity_ends));
+    assert!(ended.stdout.ends_with("asked to end\n"), "SIGTERM came first; {ended:?}");
+    assert!(
+        ended.stderr.contains("stopping the command") && ended.stderr.contains("not renewed"),
+        "{ended:?}"
+    );
+    for server in servers.iter().take(3) {
+        server.thaw().unwrap();
+    }
+    eventually("clean servers", SOON, async || keys(&servers).await.is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_that_ends_well_when_asked_has_still_lost_its_lock() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done";
+    let running = run(&servers, &["-t", "1s", "--json"], script).start();
+    running.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let ended = running.end().await.expect(76);
+    // The shell writes there too.
+    let ours = ended.stderr.lines().filter(|line| line.starts_with('{'));
+    let events: Vec<serde_json::Value> =
+        ours.map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["acquired", "lost", "released"], "{ended:?}");
+    assert_eq!((&events[1]["reason"], &events[1]["signal"]), (&"not_renewed".into(), &"SIGTERM".into()));
+}
+
+#[tokio::test]
+async fn when_a_quorum_has_forgotten_the_lock_there_is_no_time_to_ask() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &["-t", "3s"], STUBBORN).start();
+    let pids = running.lines(2).await;
+    for server in servers.iter().take(2) {
+        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+    }
+    let ended = running.end().await.expect(76);
+    assert!(!ended.stdout.contains("asked"), "it ran on although somebody else may hold the lock; {ended:?}");
+    assert!(pids.iter().all(|pid| is_gone(pid)), "something runs on without the lock");
+}
+
+#[tokio::test]
+async fn a_longest_hold_ends_the_command() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = run(&servers, &["--max-hold", "600ms"], "exec sleep 1000").end().await.expect(76);
+    assert!(ended.stderr.contains("--max-hold"), "{ended:?}");
+    assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
+}
+
+#[tokio::test]
+async fn a_reader_of_stderr_who_stands_still_does_not_keep_it_alive() {
+    let Some(servers) = servers(3).await else { return };
+    // It fills the pipe, and what quorlock says itself has no room in there either.
+    let script = "trap '' TERM; echo $$; exec cat /dev/zero >&2";
+    let running = run(&servers, &["-vv", "-t", "1s"], script).start_unread();
+    let pid = running.lines(1).await.remove(0);
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+    running.end().await.expect(76);
+}

@@ -1,0 +1,13 @@
+//! The program `quorlock`, as its users meet it, on real servers.
+
+#![cfg(unix)]
+
+mod command;
+mod demonstration;
+mod exit_codes;
+mod loss;
+mod secrets;
+mod settings;
+mod status;
+mod support;
+mod waiting;

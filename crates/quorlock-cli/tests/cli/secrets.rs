@@ -1,0 +1,49 @@
+//! A password opens the nodes, and appears nowhere.
+
+use crate::support::{Ended, Quorlock, servers_with_password};
+
+const PASSWORD: &str = "Qq7Zz9-open";
+
+fn assert_hidden(ended: &Ended) {
+    for output in [&ended.stdout, &ended.stderr] {
+        assert!(!output.contains(PASSWORD), "the password is shown: {output}");
+    }
+}
+
+#[tokio::test]
+async fn it_may_come_from_the_address_the_environment_or_a_file() {
+    let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
+    let bare: Vec<String> =
+        servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    let run = || Quorlock::new(["run", "-n", "-vv", "job", "--", "true"]).on(&servers);
+    let bare_run = || run().env("QUORLOCK_NODES", &bare.join(","));
+
+    assert_hidden(&run().end().await.expect(0));
+    assert_hidden(&bare_run().env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0));
+    let file = bare_run().file("secret", &format!("{PASSWORD}\n")).env("QUORLOCK_PASSWORD_FILE", "secret");
+    assert_hidden(&file.end().await.expect(0));
+    let settings = format!("nodes = {bare:?}\nrestart-guard = 'off'\npassword-file = 'secret'\n");
+    let by_settings = Quorlock::new(["run", "-n", "-vv", "job", "--", "true"])
+        .file("quorlock.toml", &settings)
+        .file("secret", PASSWORD);
+    assert_hidden(&by_settings.end().await.expect(0));
+
+    let missing = bare_run().end().await.expect(69);
+    assert!(missing.stderr.contains("password"), "the cure is named: {missing:?}");
+}
+
+#[tokio::test]
+async fn no_message_shows_it() {
+    let nodes = format!("redis://:{PASSWORD}@127.0.0.1:1,redis://:{PASSWORD}@127.0.0.1:2");
+    let with = |words: &[&str]| Quorlock::new(words).env("QUORLOCK_NODES", &nodes);
+    assert_hidden(&with(&["run", "-n", "-vv", "job", "--", "true"]).end().await.expect(69));
+    assert_hidden(&with(&["run", "-n", "--json", "job", "--", "true"]).end().await.expect(69));
+    assert_hidden(&with(&["status", "-vv", "job"]).end().await.expect(69));
+    assert_hidden(&with(&["status", "--json", "job"]).end().await.expect(69));
+    assert_hidden(&with(&["run", "--help"]).end().await.expect(0));
+    assert_hidden(&with(&["run"]).end().await.expect(64));
+    let malformed = format!("redis://:{PASSWORD}/@127.0.0.1:1");
+    assert_hidden(
+        &with(&["run", "job", "--", "true"]).env("QUORLOCK_NODES", &malformed).end().await.expect(78),
+    );
+}

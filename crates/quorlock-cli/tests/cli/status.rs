@@ -1,0 +1,61 @@
+//! `quorlock status`.
+
+use serde_json::Value;
+
+use crate::support::{Quorlock, run, servers};
+
+#[tokio::test]
+async fn a_free_lock_is_called_free() {
+    let Some(servers) = servers(3).await else { return };
+    let text = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(text.stdout.ends_with("`job` is free\n"), "{text:?}");
+    assert!(
+        servers.iter().all(|server| text.stdout.contains(&server.url())),
+        "each node has its line; {text:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
+    let Some(servers) = servers(3).await else { return };
+    let holder =
+        run(&servers, &["--label", "nightly report"], "echo $QUORLOCK_TOKEN; exec sleep 1000").start();
+    let token = holder.lines(1).await.remove(0);
+    let secret = token.split(' ').next().unwrap_or_default();
+
+    let text = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(text.stdout.contains("nightly report at 3 of 3 nodes"), "{text:?}");
+    let json = Quorlock::new(["status", "job", "--json"]).on(&servers).end().await.expect(0);
+    let value: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(value["state"], "held");
+    assert_eq!(value["holder"]["nodes"], 3);
+    assert_eq!(value["nodes"].as_array().map(Vec::len), Some(3));
+    assert!(value["nodes"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000), "{json:?}");
+    for output in [&text.stdout, &text.stderr, &json.stdout, &json.stderr] {
+        assert!(!output.contains(secret), "whoever sees the token can release the lock: {output}");
+    }
+}
+
+#[tokio::test]
+async fn dead_nodes_are_shown_and_too_many_of_them_are_69() {
+    let Some(servers) = servers(3).await else { return };
+    servers[0].kill();
+    let one = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(one.stdout.contains("unreachable") && one.stdout.ends_with("is free\n"), "{one:?}");
+    servers[1].kill();
+    let two = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    assert!(two.stdout.contains("1 of 3 nodes answered, 2 needed"), "{two:?}");
+    let json = Quorlock::new(["status", "job", "--json"]).on(&servers).end().await.expect(69);
+    assert!(json.stdout.contains(r#""state":"unknown""#), "{json:?}");
+}
+
+#[tokio::test]
+async fn a_silent_node_that_could_decide_makes_it_unclear() {
+    let Some(servers) = servers(3).await else { return };
+    servers[0].command(&["SET", "job", "of another program", "PX", "60000"]).await.unwrap();
+    let free = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(free.stdout.contains("is free: another program"), "{free:?}");
+    servers[1].kill();
+    let unclear = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    assert!(unclear.stdout.contains("may be free or held"), "{unclear:?}");
+}

@@ -1,0 +1,208 @@
+//! Starts `quorlock`, watches it, and waits for what should happen.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "what does not go as expected fails the test")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock_testkit::{Kind, Resp, Servers, eventually};
+use tempfile::TempDir;
+
+/// For whatever should happen soon, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// `count` real servers, or `None` and a loud word when there are none.
+pub(crate) async fn servers(count: usize) -> Option<Servers> {
+    real(Servers::start(count).await.expect("the servers start"))
+}
+
+/// As [`servers`], with a password.
+pub(crate) async fn servers_with_password(count: usize, password: &str) -> Option<Servers> {
+    real(Servers::setup().password(password).start(count).await.expect("the servers start"))
+}
+
+fn real(servers: Servers) -> Option<Servers> {
+    if matches!(servers.kind(), Kind::Program { .. }) {
+        return Some(servers);
+    }
+    // Not by `eprintln`, which the harness keeps to itself while a test passes.
+    let word =
+        "skipped: no valkey-server or redis-server is here; install one, or name it in QUORLOCK_SERVER";
+    drop(writeln!(std::io::stderr(), "{word}"));
+    None
+}
+
+/// A `quorlock` to be started, in a folder of its own and with nothing inherited that it reads.
+pub(crate) struct Quorlock {
+    command: Command,
+    folder: TempDir,
+}
+
+impl Quorlock {
+    pub(crate) fn new<Word: AsRef<OsStr>>(words: impl IntoIterator<Item = Word>) -> Quorlock {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+        for (name, _) in std::env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if name_text.starts_with("QUORLOCK_") && name_text != "QUORLOCK_SERVER" {
+                command.env_remove(&name);
+            }
+        }
+        command.args(words).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env("SHELL", "/bin/sh");
+        command.current_dir(folder.path()).stdin(Stdio::null());
+        Quorlock { command, folder }
+    }
+
+    /// Asks these servers, which were started just now and so need no restart guard.
+    pub(crate) fn on(self, servers: &Servers) -> Quorlock {
+        self.env("QUORLOCK_NODES", &servers.urls().join(",")).env("QUORLOCK_RESTART_GUARD", "off")
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Quorlock {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Puts a file into the folder that it runs in.
+    pub(crate) fn file(self, name: &str, text: &str) -> Quorlock {
+        fs::write(self.folder.path().join(name), text).expect("the file is written");
+        self
+    }
+
+    pub(crate) fn stdin(mut self, text: &str) -> Quorlock {
+        let path = self.folder.path().join("stdin");
+        fs::write(&path, text).expect("the input is written");
+        self.command.stdin(File::open(path).expect("the input is there"));
+        self
+    }
+
+    pub(crate) fn start(self) -> Running {
+        let errors = self.create("stderr");
+        self.start_with_stderr(errors.into())
+    }
+
+    /// Starts it with a stderr that nobody reads.
+    pub(crate) fn start_unread(self) -> Running {
+        self.create("stderr");
+        self.start_with_stderr(Stdio::piped())
+    }
+
+    fn create(&self, name: &str) -> File {
+        File::create(self.folder.path().join(name)).expect("a file for the output")
+    }
+
+    fn start_with_stderr(mut self, stderr: Stdio) -> Running {
+        self.command.stdout(self.create("stdout")).stderr(stderr);
+        let process = self.command.spawn().expect("quorlock starts");
+        Running { process, folder: self.folder }
+    }
+
+    /// Runs it to its end.
+    pub(crate) async fn end(self) -> Ended {
+        self.start().end().await
+    }
+}
+
+/// A `quorlock` that runs. Killed when the test ends before it.
+pub(crate) struct Running {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Running {
+    pub(crate) fn stdout(&self) -> String {
+        fs::read_to_string(self.path("stdout")).expect("the output can be read")
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        fs::read_to_string(self.path("stderr")).expect("the errors can be read")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Waits until its output has this many lines, and gives them.
+    pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
+        let what = format!("{count} lines on stdout; stderr: {}", self.stderr());
+        eventually(&what, SOON, async || self.stdout().matches('\n').count() >= count)
+            .await
+            .expect("the lines");
+        self.stdout().lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("quorlock is there to be signalled");
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(mut self) -> Ended {
+        let mut status = None;
+        let ended = eventually("the end of quorlock", SOON, async || {
+            status = self.process.try_wait().expect("quorlock is our child");
+            status.is_some()
+        });
+        let ended = ended.await;
+        let (stdout, stderr) = (self.stdout(), self.stderr());
+        ended.unwrap_or_else(|error| panic!("{error}\nstdout: {stdout}\nstderr: {stderr}"));
+        Ended { code: status.and_then(|status| status.code()), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// What a `quorlock` has left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Checks the exit code, and shows everything if it is another one.
+    #[track_caller]
+    pub(crate) fn expect(self, code: u8) -> Ended {
+        assert_eq!(self.code, Some(i32::from(code)), "the exit code; {self:#?}");
+        self
+    }
+}
+
+/// `quorlock run` with `options`, of a script for the shell.
+pub(crate) fn run(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
+    let words = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
+    Quorlock::new(words).on(servers)
+}
+
+/// Which keys stand at each server, but for the tombs of cancelled attempts, which end soon.
+pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
+    let mut found = Vec::new();
+    for server in servers {
+        let Resp::List(keys) = server.command(&["KEYS", "*"]).await.expect("the server answers") else {
+            panic!("KEYS gives a list");
+        };
+        let keys = keys.iter().map(ToString::to_string);
+        found.extend(keys.filter(|key| !key.contains(":tomb:")));
+    }
+    found
+}
+
+/// Whether a process has ended. One that nobody has waited for yet counts as ended: it does
+/// nothing any more.
+pub(crate) fn is_gone(pid: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
+}

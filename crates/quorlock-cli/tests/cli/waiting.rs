@@ -1,0 +1,52 @@
+//! Waiting for a lock that somebody else holds.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::eventually;
+
+use crate::support::{SOON, keys, run, servers};
+
+#[tokio::test]
+async fn the_lock_is_handed_on_when_the_holder_ends() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
+    holder.lines(1).await;
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    assert_eq!(waiter.stdout(), "", "two have the lock");
+    std::fs::write(holder.path("enough"), "").unwrap();
+    holder.end().await.expect(0);
+    let ended = waiter.end().await.expect(0);
+    assert_eq!(ended.stdout, "mine\n");
+}
+
+#[tokio::test]
+async fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
+    let Some(servers) = servers(5).await else { return };
+    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
+        eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+        waiter.signal(signal);
+        let ended = waiter.end().await.expect(code);
+        assert_eq!(ended.stdout, "", "the command ran without the lock");
+    }
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(143);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_wait_without_a_quorum_can_be_interrupted_too() {
+    let Some(servers) = servers(3).await else { return };
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    waiter.signal(Signal::SIGTERM);
+    waiter.end().await.expect(143);
+    eventually("a clean server", Duration::from_secs(5), async || keys(&servers[2..]).await.is_empty())
+        .await
+        .unwrap();
+}
