@@ -49,6 +49,8 @@ pub enum Said {
         /// The name of that other node.
         of: Arc<str>,
     },
+    /// It had not answered yet when the round was decided without it.
+    Pending,
     /// It gave no vote.
     Failed(NodeError),
     /// It was not asked: it is known not to hold the key.
@@ -114,7 +116,12 @@ impl Ballot {
             Said::Failed(error) => error.lasts(),
             Said::Held(holding) => holding.expiry == Expiry::Never,
             Said::Duplicate { .. } => true,
-            Said::Granted | Said::Restored | Said::Free | Said::Quarantined { .. } | Said::Skipped => false,
+            Said::Granted
+            | Said::Restored
+            | Said::Free
+            | Said::Quarantined { .. }
+            | Said::Pending
+            | Said::Skipped => false,
         });
         stuck.count() >= self.quorum.blocking()
     }
@@ -148,6 +155,7 @@ impl Said {
             Said::Granted | Said::Skipped => tally.grant(),
             Said::Held(_) | Said::Free | Said::Restored => tally.deny(),
             Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) => tally.unknown(),
+            Said::Pending => {}
         }
     }
 }
@@ -168,6 +176,7 @@ impl fmt::Display for Said {
                 humantime::format_duration(whole(*left))
             ),
             Said::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
+            Said::Pending => f.write_str("had not answered yet"),
             Said::Failed(error) => write!(f, "{error}"),
             Said::Skipped => f.write_str("does not hold the key"),
         }

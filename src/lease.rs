@@ -71,7 +71,7 @@ impl Lease {
     }
 
     /// Ends when the lease is over, no later than the end of its validity, whether any node
-    /// answers or not.
+    /// answers or not. The last two milliseconds are given up for that: timers fire late.
     ///
     /// # Cancel safety
     ///
@@ -199,9 +199,13 @@ impl LeaseWatch {
             let Some(deadline) = self.state.term.remaining(now) else {
                 return self.state.lapse();
             };
+            let last_call = deadline.back(TIMER_SLACK);
+            if now >= last_call {
+                return self.state.end(self.state.lapsed(deadline));
+            }
             // The runtime's timers stand still during suspend. Looking at the clock now and then
             // bounds how late a machine that wakes up notices.
-            let look = deadline.min(now + SUSPEND_CHECK);
+            let look = last_call.min(now + SUSPEND_CHECK);
             match select(over, self.state.clock.sleep_until(look)).await {
                 Either::Left(_) | Either::Right(_) => {}
             }
@@ -235,6 +239,9 @@ impl LeaseWatch {
     }
 }
 
+/// Timers have a resolution of a millisecond and fire late. Whoever waits for the loss is told this
+/// much before the end of validity, so as not to be told after it.
+const TIMER_SLACK: Duration = Duration::from_millis(2);
 /// How often [`LeaseWatch::lost`] looks at the clock.
 const SUSPEND_CHECK: Duration = Duration::from_secs(1);
 

@@ -214,7 +214,7 @@ impl Round {
             let waited = now.since(self.sent);
             Paper {
                 node: self.nodes.name(index),
-                said: self.said(&slots, index, now).unwrap_or_else(|| unanswered(waited)),
+                said: self.said(&slots, index, now).unwrap_or(Said::Pending),
                 took: if let State::Answered { took, .. } = slot.state { took } else { waited },
             }
         };

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
-use quorlock::{AcquireError, Expiry, NodeError, Said, Wait};
-use quorlock_testkit::SkewedClock;
+use quorlock::{AcquireError, Coordinator, Expiry, Node, NodeError, Question, Reply, Said, Wait};
+use quorlock_testkit::{MemoryNode, SkewedClock};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lock_is_granted_by_all_nodes() {
@@ -36,6 +36,35 @@ async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
     let took = bench.clock.now().since(before);
     assert!(took >= Duration::from_millis(40), "the answers took their time");
     assert!(lease.remaining() + took <= VALIDITY, "the time of the round is not given to the holder");
+}
+
+/// A node that is slow to take a question, as when the sender's buffers are full or it is paused:
+/// the client's clock goes on meanwhile.
+#[derive(Debug)]
+struct SlowToAsk {
+    node: MemoryNode,
+    clock: Arc<SkewedClock>,
+}
+
+impl Node for SlowToAsk {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.node.ask(question, reply);
+        self.clock.jump_forward(Duration::from_millis(10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_validity_counts_from_before_the_first_node_was_asked() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let nodes = bench.nodes.iter().map(|node| SlowToAsk { node: node.clone(), clock: clock.clone() });
+    let client = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).build().unwrap();
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    assert!(lease.remaining() <= VALIDITY - Duration::from_millis(30), "{:?}", lease.remaining());
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,9 +27,9 @@ async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::Expired);
     let told = bench.clock.now().since(start);
-    // The runtime's timers have a resolution of a millisecond.
-    assert!(told <= VALIDITY + Duration::from_millis(1), "told after {told:?}");
-    assert!(told >= VALIDITY, "and not given up early");
+    assert!(told <= VALIDITY, "told after {told:?}");
+    assert!(told >= VALIDITY - Duration::from_millis(3), "and not given up early: {told:?}");
+    assert!(lease.check().is_err(), "everybody is told the same");
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,6 +65,15 @@ async fn a_restarted_node_votes_again_once_nothing_it_forgot_can_be_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answers() {
+    let bench = bench(1);
+    bench.nodes[0].restart_empty();
+    bench.pass(QUARANTINE - Duration::from_millis(20)).await;
+    bench.nodes[0].delay(Duration::from_millis(15), Duration::from_millis(15));
+    assert!(bench.lock().try_acquire().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn i13_the_quarantine_lasts_for_the_longest_ttl_of_the_deployment() {
     let hour = Duration::from_secs(3600);
     let bench = bench_with(1, |builder| builder.max_ttl(hour));
