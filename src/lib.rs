@@ -1,4 +1,59 @@
 //! Distributed locks held by a quorum of independent Redis or Valkey masters.
+//!
+//! A lock is held by whoever more than half of N independent servers grant it to, for a time that
+//! ends by itself: the Redlock algorithm, with its open ends tied up. With two of five servers dead
+//! or hung, nobody notices.
+//!
+//! ```
+//! # use quorlock::Lost;
+//! # async fn load(_: u32) -> Result<u32, Lost> { Ok(40) }
+//! # async fn store(order: u32) -> Result<u32, Lost> { Ok(order + 2) }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use quorlock::Coordinator;
+//!
+//! # let nodes = quorlock_testkit::memory_nodes(3);
+//! let coordinator = Coordinator::builder()
+//! #   .custom_nodes(nodes).build()?; let _ = Coordinator::builder()
+//!     .nodes(["redis://10.0.0.1", "redis://10.1.0.1", "redis://10.2.0.1"])
+//!     .build()?; // parses all, contacts no one
+//!
+//! let total = coordinator.lock("orders/42").with(async |lease| {
+//!     let order = load(42).await?;
+//!     lease.check()?; // right before the side effect
+//!     store(order).await
+//! }).await?; // Ok: all of it ran while the lease was valid
+//! # assert_eq!(total, 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # What it does not do
+//!
+//! It does not stop work that is paused past the end of its lease: a process that sleeps through
+//! it and then writes has written. Call [`Lease::check`] right before each side effect, and keep
+//! side effects short against the TTL. Only a resource that checks a fencing token closes the gap,
+//! and fencing tokens are not there yet.
+//!
+//! It relies on clocks that run at nearly the same rate, on the servers and here, and on servers
+//! that keep their keys until they expire. A restart that loses them is seen, and the server not
+//! counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and clocks that jump are not.
+//!
+//! # Which verb
+//!
+//! | to | call | when others hold it | when the lease is lost |
+//! |---|---|---|---|
+//! | run work under a lock | [`Lock::with`] | waits | drops the work |
+//! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
+//! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
+//! | see who holds it | [`Lock::inspect`] | says who | |
+//!
+//! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
+//! for each node why.
+//!
+//! # Testing your own code
+//!
+//! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
+//! cut off and restarted; give them to [`Builder::custom_nodes`].
 
 mod ballot;
 mod clock;
