@@ -187,6 +187,38 @@ async fn a_timed_out_attempt_leaves_no_orphan_when_the_node_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
+    let bench = bench(5);
+    drop(bench.lock().acquire().await.unwrap());
+    bench.settle().await;
+    let before = bench.nodes[0].questions();
+    for node in &bench.nodes[..3] {
+        node.connecting();
+    }
+    assert!(bench.lock().acquire().await.is_err());
+    for node in &bench.nodes[..3] {
+        node.connect();
+    }
+    bench.settle().await;
+    assert_eq!(bench.nodes[0].questions().acquire, before.acquire, "nobody wants it any more");
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_given_up_is_not_sent_any_more() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    bench.nodes[0].connecting();
+    lease.renew().await.unwrap();
+    lease.release().await.unwrap();
+    bench.nodes[0].connect();
+    bench.settle().await;
+    assert_eq!(bench.nodes[0].questions().renew, 0, "nobody wants it any more");
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_set_that_lands_after_its_release_does_nothing() {
     let bench = bench(5);
     let node = &bench.nodes[0];

@@ -91,6 +91,16 @@ async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_ran_until_after_the_loss_did_not_run_under_the_lease() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    let outcome = lease.run_until_lost(async { clock.jump_forward(TTL) }).await;
+    assert_eq!(outcome.unwrap_err().reason, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_that_fails_gives_the_lock_back_and_its_error_is_not_masked() {
     let bench = bench(3);
     let outcome = bench.lock().with(async |_lease| Err::<(), _>("out of paper")).await;
