@@ -12,7 +12,7 @@ use redis::{
 
 use super::Settings;
 use super::address::Address;
-use super::failure::{Asked, ended, refused, unconnected, undialled, unexpected};
+use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
 use super::state::QUESTIONS;
 use super::wire::bytes;
 use crate::node::{Instance, Lasting, NodeError};
@@ -99,7 +99,11 @@ impl Connector {
             let request = pin!(connection.send_packed_commands(&introduction, 0, 2));
             match select(request, &mut driver).await {
                 Either::Left((answers, _)) => answers,
-                Either::Right(((), request)) => request.await,
+                // The connection has ended, perhaps right after the answer. It carries nothing more,
+                // and its driver must not be polled again.
+                Either::Right(((), _)) => {
+                    return Err(NodeError::Unreachable { reason: CLOSED.into() });
+                }
             }
         };
         let now = self.settings.clock.now();

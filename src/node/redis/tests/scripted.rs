@@ -60,6 +60,17 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
     assert_eq!(*votes.lock().unwrap(), [1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
+    let (node, votes) = node(Manner::LeavesAtOnce);
+    for _ in 0..3 {
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
+        let known = votes.lock().unwrap().len();
+        within("it is dialled again", async || votes.lock().unwrap().len() > known).await;
+    }
+}
+
 #[test]
 fn without_a_runtime_a_node_says_so() {
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
@@ -89,6 +100,8 @@ enum Manner {
     Foreign,
     /// Introduces itself, and then reads without ever answering.
     Hangs,
+    /// Introduces itself, and ends the connection in the same breath.
+    LeavesAtOnce,
 }
 
 /// How many questions each connection has carried, in the order of the connections.
@@ -129,14 +142,17 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
         let answer = match manner {
             Manner::Mute => String::new(),
             Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
-            Manner::Hangs if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
-            Manner::Hangs if heard.contains("INFO") => format!("+OK\r\n${}\r\n{INFO}\r\n", INFO.len()),
-            Manner::Hangs => {
+            _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
+            _ if heard.contains("INFO") => format!("+OK\r\n${}\r\n{INFO}\r\n", INFO.len()),
+            Manner::Hangs | Manner::LeavesAtOnce => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()
             }
         };
         drop(stream.write_all(answer.as_bytes()).await);
+        if manner == Manner::LeavesAtOnce && heard.contains("SETNAME") {
+            return;
+        }
     }
 }
 
