@@ -47,8 +47,10 @@ async fn main() {
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
     let coordinator =
         Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();
-    let mut figures = CONDITIONS
-        .map(|_| Figures { acquire: Histogram::new(3).unwrap(), release: Histogram::new(3).unwrap() });
+    let mut figures = CONDITIONS.map(|_| Figures {
+        acquire: Histogram::new_with_bounds(1, 60_000_000, 3).unwrap(),
+        release: Histogram::new_with_bounds(1, 60_000_000, 3).unwrap(),
+    });
     for _ in 0..TURNS {
         for (condition, figures) in CONDITIONS.iter().zip(&mut figures) {
             all_well(&coordinator).await;

@@ -37,6 +37,8 @@ pub enum Said {
     Restored,
     /// The key holds something else.
     Held(Holding),
+    /// The key is free, but somebody with an earlier ticket waits for it.
+    Behind,
     /// The key is free.
     Free,
     /// It granted, but has restarted too recently for its vote to count.
@@ -118,6 +120,7 @@ impl Ballot {
             Said::Duplicate { .. } => true,
             Said::Granted
             | Said::Restored
+            | Said::Behind
             | Said::Free
             | Said::Quarantined { .. }
             | Said::Pending
@@ -153,7 +156,7 @@ impl Said {
     pub(crate) fn count(&self, tally: &mut Tally) {
         match self {
             Said::Granted | Said::Skipped => tally.grant(),
-            Said::Held(_) | Said::Free | Said::Restored => tally.deny(),
+            Said::Held(_) | Said::Behind | Said::Free | Said::Restored => tally.deny(),
             Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) => tally.unknown(),
             Said::Pending => {}
         }
@@ -169,6 +172,7 @@ impl fmt::Display for Said {
                 f.write_str("the key has no expiry: it is data and not a lock")
             }
             Said::Held(Holding { token, expiry: Expiry::In(_) }) => write!(f, "held by {token}"),
+            Said::Behind => f.write_str("free, but others came before"),
             Said::Free => f.write_str("free"),
             Said::Quarantined { left } => write!(
                 f,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::protocol::Moment;
 
@@ -23,6 +23,13 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Ends at `moment` or somewhat later. It may end early only if it is polled again by a caller
     /// that checks [`Clock::now`] itself, as everything in this crate does.
     fn sleep_until(&self, moment: Moment) -> Sleep;
+
+    /// The time of the calendar, since 1970. It may jump, and orders nothing but places in a line.
+    fn wall(&self) -> Duration {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+        let now = SystemTime::now();
+        now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -32,6 +39,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn sleep_until(&self, moment: Moment) -> Sleep {
         (**self).sleep_until(moment)
+    }
+
+    fn wall(&self) -> Duration {
+        (**self).wall()
     }
 }
 

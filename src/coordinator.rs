@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,8 +16,9 @@ use crate::clock::Sleep;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::lock::Lock;
-use crate::protocol::{Drift, Moment};
+use crate::protocol::{Drift, Moment, Ticket};
 use crate::round::Nodes;
+use crate::wait::line::Lines;
 
 mod builder;
 
@@ -75,6 +77,7 @@ impl fmt::Debug for Coordinator {
         f.debug_struct("Coordinator")
             .field("nodes", &names.collect::<Vec<_>>())
             .field("quorum", &self.shared.nodes.quorum)
+            .field("lines", &self.shared.lines.len())
             .finish_non_exhaustive()
     }
 }
@@ -97,6 +100,7 @@ pub(crate) struct Shared {
     /// Keepers and sweeps.
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
+    pub(crate) lines: Arc<Lines>,
 }
 
 impl Shared {
@@ -106,6 +110,20 @@ impl Shared {
 
     pub(crate) fn sleep_until(&self, moment: Moment) -> Sleep {
         self.nodes.clock.sleep_until(moment)
+    }
+
+    /// A place in the line of those who wait in fair order, as of now.
+    pub(crate) fn ticket(&self) -> Ticket {
+        let micros = u64::try_from(self.nodes.clock.wall().as_micros()).unwrap_or(u64::MAX);
+        Ticket::new(micros, self.entropy.half())
+    }
+
+    /// Runs `task` in the background, and has [`Coordinator::close`] wait for it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime, as while one is being shut down, TTLs do what is left to do.
+        if let Ok(runtime) = Handle::try_current() {
+            self.tasks.spawn_on(task, &runtime);
+        }
     }
 
     /// A TTL that leaves something to hold and that restarted nodes wait for.

@@ -100,6 +100,9 @@ pub enum ConfigError {
     /// A resource name that cannot be a key.
     #[error(transparent)]
     Resource(#[from] ResourceError),
+    /// A reentrant lock that nobody could re-enter.
+    #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
+    NoOwner,
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
     LabelTooLong {

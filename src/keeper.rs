@@ -1,123 +1,102 @@
-//! The one task that owns a lease's whole life: it acquires, renews and releases.
+//! The one task that owns a lease's whole life: it acquires, renews and releases, and passes the
+//! lock on to whoever waits for it next in this process.
 //!
-//! Because one task does all three, a renewal and a release cannot race, dropping a lease is
+//! Because one task does all of that, a renewal and a release cannot race, dropping a lease is
 //! only a message, and whoever waits for a lock may stop waiting at any point: the task goes on
 //! and cleans up.
 
 use std::future::pending;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
+use crate::attempt::{Attempt, clean_up, new_claim};
+use crate::ballot::Holder;
 use crate::coordinator::Shared;
-use crate::error::{AcquireError, LossReason, Lost, RenewError};
+use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail};
-use crate::lock::Plan;
+use crate::lock::{Plan, Turn};
 use crate::node::Question;
-use crate::protocol::{Backoff, Claim, Moment, Token, Verdict};
+use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
-use crate::wait::Patience;
+use crate::wait::contest::{COURTESY, Contest, Outcome};
+use crate::wait::line::Waiter;
 
-/// Where the lease is delivered, or the reason why there is none.
-pub(crate) type Door = oneshot::Sender<Result<Lease, AcquireError>>;
-
-/// Acquires the lock for whoever waits at the `door`, then keeps it until it is over.
-pub(crate) async fn keep(shared: Arc<Shared>, plan: Arc<Plan>, mut door: Door) {
-    // Boxed, so that a lease held for hours does not carry the room for acquiring it.
-    let acquired = tokio::select! {
-        biased;
-        acquired = Box::pin(acquire(&shared, &plan)) => acquired,
-        // Nobody waits any more. The attempt in progress cleans up as it is dropped.
-        () = door.closed() => return,
-    };
-    let attempt = match acquired {
-        Ok(attempt) => attempt,
-        Err(error) => return drop(door.send(Err(error))),
-    };
-    let keeper = Keeper::new(attempt);
-    // A lease that nobody takes in is dropped with the failed message, and so given back.
-    drop(door.send(Ok(Lease::new(keeper.state.clone()))));
-    keeper.hold().await;
-}
-
-/// Tries until a quorum grants, the caller's patience ends, or nothing but mending would help.
-async fn acquire(shared: &Arc<Shared>, plan: &Arc<Plan>) -> Result<Attempt, AcquireError> {
+/// Serves the line for `key`: everybody who waits for it in this process, one after the other.
+/// Ends when nobody waits any more.
+pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
     shared.introduced().await;
-    let started = shared.now();
-    let mut patience = Patience::new(plan.wait, started);
-    loop {
-        let attempt = Attempt::start(shared, plan);
-        let verdict = attempt.round.verdict().await;
-        let now = shared.now();
-        if verdict == Verdict::Carried && now < attempt.deadline() {
-            return Ok(attempt);
+    let mut contest = Contest::new(&shared, &key);
+    while let Some(mut waiter) = shared.lines.next_or_end(&key) {
+        if shared.lines.owes_courtesy(&key, shared.now()) {
+            Box::pin(contest.give_way()).await;
         }
-        let ballot = Box::new(attempt.round.ballot());
-        drop(attempt);
-        debug!(resource = %plan.resource, %verdict, %ballot, "not acquired");
-        let resource = plan.resource.clone();
-        let waited = now.since(started);
-        if ballot.needs_mending() {
-            return Err(AcquireError::NeedsMending { resource, ballot });
-        }
-        let Some(pause) = patience.pause(now, shared.entropy.half()) else {
-            return Err(match verdict {
-                Verdict::Contended => AcquireError::Contended { resource, ballot, waited },
-                // Carried, but when nothing was left of the validity: the nodes are too slow.
-                Verdict::Unavailable | Verdict::Carried => {
-                    AcquireError::Unavailable { resource, ballot, waited }
-                }
-            });
-        };
-        tokio::select! {
-            biased;
-            () = shared.closing.cancelled() => return Err(AcquireError::Closed),
-            () = shared.sleep_until(now + pause) => {}
-        }
-    }
-}
-
-/// One round of asking for the lock, with a token of its own (rule I-4).
-///
-/// Dropped before it has become a lease, it is taken back at every node that it may have reached
-/// (rules I-5 and I-20).
-struct Attempt {
-    shared: Arc<Shared>,
-    plan: Arc<Plan>,
-    claim: Arc<Claim>,
-    round: Arc<Round>,
-    kept: bool,
-}
-
-impl Attempt {
-    fn start(shared: &Arc<Shared>, plan: &Arc<Plan>) -> Attempt {
-        let token = Token::new(shared.entropy.bits(), &plan.context);
-        let claim = Arc::new(Claim::new(plan.key.clone(), token));
-        let question = || Question::Acquire { claim: claim.clone(), ttl: plan.ttl };
-        let round = Round::start(&shared.nodes, Aim::Hold, plan.ttl, |_| Some(question()));
-        Attempt { shared: shared.clone(), plan: plan.clone(), claim, round, kept: false }
-    }
-
-    fn deadline(&self) -> Moment {
-        self.shared.drift.deadline(self.round.sent, self.plan.ttl)
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.round.abandon();
-            let standings = self.round.standings();
-            if let Some(sweep) = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &standings) {
-                // Without a runtime, as while one is being shut down, only the TTL ends it.
-                if let Ok(runtime) = Handle::try_current() {
-                    self.shared.tasks.spawn_on(sweep.finish(), &runtime);
-                }
+        // Boxed, so that a lease held for hours does not carry the room for acquiring it.
+        let mut keeper = match Box::pin(contest.win(&mut waiter)).await {
+            Outcome::Won(attempt) => Keeper::new(&shared, &waiter.plan, attempt),
+            Outcome::Failed(error) => {
+                drop(waiter.door.send(Err(error)));
+                continue;
             }
+            Outcome::Gone => {
+                leave_line(&shared, &waiter.plan);
+                continue;
+            }
+        };
+        let mut series = Series::new(shared.now());
+        keeper.deliver(waiter);
+        loop {
+            let reply = match keeper.hold().await {
+                Ended::Lost(reason) => {
+                    keeper.lose(reason);
+                    break;
+                }
+                Ended::Released(reply) => reply,
+            };
+            let next =
+                if series.goes_on(&keeper.plan, shared.now()) { shared.lines.next(&key) } else { None };
+            let Some(next) = next else {
+                Box::pin(keeper.release(reply)).await;
+                break;
+            };
+            let Some(passed) = Box::pin(keeper.pass_on(&next, reply)).await else {
+                // It came first, and stays first.
+                shared.lines.put_back(&key, next);
+                break;
+            };
+            keeper = passed;
+            keeper.deliver(next);
         }
+    }
+}
+
+/// Leases passed on from one waiter of this process to the next, without a chance for others.
+struct Series {
+    began: Moment,
+    passed: u32,
+}
+
+impl Series {
+    fn new(now: Moment) -> Series {
+        Series { began: now, passed: 0 }
+    }
+
+    /// Whether one more may follow.
+    fn goes_on(&mut self, plan: &Plan, now: Moment) -> bool {
+        let span = plan.hand_over.span.unwrap_or(plan.ttl);
+        let goes_on = self.passed < plan.hand_over.times && now.since(self.began) < span;
+        self.passed += 1;
+        goes_on
+    }
+}
+
+/// Whoever waited in fair order and does so no longer is not to hold up the others.
+fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
+    if let Turn::Fair(ticket) = plan.turn {
+        let question = |_| Some(Question::LeaveLine { key: plan.key.clone(), ticket });
+        drop(Round::start(&shared.nodes, Aim::Hear, plan.ttl, question));
     }
 }
 
@@ -138,6 +117,7 @@ struct Keeper {
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
+type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
 enum Event {
@@ -151,35 +131,73 @@ enum Event {
     Time,
 }
 
+/// How holding ended.
+enum Ended {
+    /// The holder gives the lock back, and perhaps waits to hear that it is done.
+    Released(Option<ReleaseReply>),
+    /// Against the holder's will.
+    Lost(LossReason),
+}
+
 impl Keeper {
-    fn new(mut attempt: Attempt) -> Keeper {
-        attempt.kept = true;
-        let (shared, plan) = (attempt.shared.clone(), attempt.plan.clone());
-        let hold_until = plan.max_hold.map(|longest| attempt.round.sent + longest);
-        let state = LeaseState::new(&plan.resource, &attempt.claim, attempt.deadline(), hold_until, &shared);
+    fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
+        let deadline = attempt.deadline();
+        let (claim, round) = attempt.keep();
+        Keeper::of(shared, plan, claim, round, deadline)
+    }
+
+    fn of(
+        shared: &Arc<Shared>,
+        plan: &Arc<Plan>,
+        claim: Arc<Claim>,
+        round: Arc<Round>,
+        deadline: Moment,
+    ) -> Keeper {
+        let hold_until = plan.max_hold.map(|longest| round.sent + longest);
+        let state = LeaseState::new(&plan.resource, &claim, deadline, hold_until, shared);
         info!(resource = %plan.resource, token = %state.token.short(), "acquired");
         Keeper {
             state,
-            claim: attempt.claim.clone(),
+            claim,
             standings: vec![Standing::Without; shared.nodes.quorum.nodes()],
-            latest: attempt.round.clone(),
+            due: plan.renewal.due(round.sent, plan.ttl),
+            latest: round,
             renewing: None,
-            due: plan.renewal.due(attempt.round.sent, plan.ttl),
             retry: plan.retry_backoff(),
-            shared,
-            plan,
+            shared: shared.clone(),
+            plan: plan.clone(),
         }
     }
 
-    async fn hold(mut self) {
+    /// Hands the lease out, and tells the others who has it now.
+    fn deliver(&self, waiter: Waiter) {
+        let now = self.shared.now();
+        let holder = Holder {
+            token: self.claim.token().clone(),
+            nodes: self.shared.nodes.quorum.needed(),
+            remaining: self.state.term.remaining(now).unwrap_or(now).since(now),
+        };
+        self.shared.lines.set_held(&self.plan.key, true);
+        self.shared.lines.tell(&self.plan.key, None, Some(&holder), now);
+        // A lease that nobody takes in is dropped with the failed message, and so given back.
+        drop(waiter.door.send(Ok(Lease::new(self.state.clone()))));
+    }
+
+    async fn hold(&mut self) -> Ended {
         loop {
             let event = self.next_event().await;
             let now = self.shared.now();
-            let ended = match event {
+            let running = self.state.term.remaining(now).is_some();
+            let outcome = match event {
+                Event::Mail(mail) if mail.ends() && running => return Ended::Released(mail.release),
                 Event::Mail(mail) if mail.ends() => {
-                    return Box::pin(self.release(mail)).await;
+                    let lost = self.state.end(self.state.lapsed(now));
+                    if let Some(reply) = mail.release {
+                        drop(reply.send(Err(lost.clone())));
+                    }
+                    Err(lost.reason)
                 }
-                _ if self.state.term.remaining(now).is_none() => Err(self.state.lapsed(now)),
+                _ if !running => Err(self.state.lapsed(now)),
                 Event::Mail(mail) => {
                     self.renew(mail.renewals);
                     Ok(())
@@ -193,8 +211,8 @@ impl Keeper {
                     Ok(())
                 }
             };
-            if let Err(reason) = ended {
-                return Box::pin(self.lose(reason)).await;
+            if let Err(reason) = outcome {
+                return Ended::Lost(reason);
             }
         }
     }
@@ -228,7 +246,7 @@ impl Keeper {
             renewing.extend(asked_by);
             return;
         }
-        self.fold();
+        self.standings = self.standings();
         let question = || Question::Renew { claim: self.claim.clone(), ttl: self.plan.ttl };
         self.latest = Round::start(&self.shared.nodes, Aim::Hold, self.plan.ttl, |_| Some(question()));
         self.renewing = Some(asked_by);
@@ -277,54 +295,96 @@ impl Keeper {
         outcome.map(|_| ())
     }
 
-    /// The holder gives the lock back.
-    async fn release(self, mail: Mail) {
-        let now = self.shared.now();
-        let held = match self.state.term.remaining(now) {
-            Some(_) => {
-                self.state.end(LossReason::Released);
-                info!(resource = %self.plan.resource, token = %self.state.token.short(), "released");
-                Ok(())
-            }
-            None => Err(self.tell_loss(self.state.lapsed(now))),
+    /// Gives the lock back, and tells the holder when a quorum has confirmed.
+    async fn release(self, reply: Option<ReleaseReply>) {
+        self.end();
+        // Before the holder is told: it may ask for the lock again at once.
+        self.shared.lines.set_held(&self.plan.key, false);
+        let Some(sweep) = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle()) else {
+            return;
         };
-        let sweep = self.sweep();
-        if let Some(reply) = mail.release {
-            if let (Ok(()), Some(sweep)) = (&held, &sweep) {
-                sweep.confirmed().await;
+        sweep.confirmed().await;
+        if sweep.is_wanted() {
+            self.shared.lines.owe_courtesy(&self.plan.key, self.shared.now() + COURTESY);
+        }
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        self.shared.spawn(sweep.finish());
+    }
+
+    /// Passes the lock on to the next who waits for it in this process, by one round that replaces
+    /// the token: a new lease with a full TTL, and no moment in which the lock is free.
+    ///
+    /// The old lease has ended before anything is sent, so that the two never overlap; and every
+    /// node that grants holds the new token from then on, as if it had been free. `None` if no
+    /// quorum did so in time: then both claims are taken back.
+    async fn pass_on(self, next: &Waiter, reply: Option<ReleaseReply>) -> Option<Keeper> {
+        self.end();
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
+        let before = self.settle();
+        let ttl = next.plan.ttl;
+        let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl };
+        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |_| Some(question()));
+        let verdict = round.verdict().await;
+        let now = self.shared.now();
+        let deadline = self.shared.drift.deadline(round.sent, ttl);
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        // Wherever the new token has not come, the old one may still stand.
+        let rest = {
+            let (shared, plan, round) = (self.shared.clone(), self.plan.clone(), round.clone());
+            async move {
+                round.settled().await;
+                clean_up(&shared, &from, &plan, &left_behind(&before, &round.standings()));
             }
-            drop(reply.send(held));
+        };
+        self.shared.spawn(rest);
+        if verdict == Verdict::Carried && now < deadline {
+            return Some(Keeper::of(&self.shared, &next.plan, to, round, deadline));
         }
-        if let Some(sweep) = sweep {
-            sweep.finish().await;
-        }
+        debug!(resource = %self.plan.resource, ballot = %round.ballot(), "not passed on");
+        round.abandon();
+        clean_up(&self.shared, &to, &next.plan, &round.standings());
+        self.shared.lines.set_held(&self.plan.key, false);
+        None
     }
 
-    /// The lease ends against the holder's will. Its keys are of no use to anybody.
-    async fn lose(self, reason: LossReason) {
-        self.tell_loss(reason);
-        if let Some(sweep) = self.sweep() {
-            sweep.finish().await;
-        }
+    /// The holder gives the lock back.
+    fn end(&self) {
+        self.state.end(LossReason::Released);
+        info!(resource = %self.plan.resource, token = %self.state.token.short(), "released");
     }
 
-    fn tell_loss(&self, reason: LossReason) -> Lost {
-        let lost = self.state.end(reason);
+    /// The lease ended against the holder's will. Its keys are of no use to anybody.
+    fn lose(self, reason: LossReason) {
+        self.shared.lines.set_held(&self.plan.key, false);
+        self.state.end(reason);
         warn!(resource = %self.plan.resource, token = %self.state.token.short(), %reason, "lease lost");
-        lost
+        clean_up(&self.shared, &self.claim, &self.plan, &self.settle());
     }
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
-    /// is on its way is overtaken by nothing, since releases queue up behind it.
-    fn sweep(mut self) -> Option<Sweep> {
+    /// is on its way is overtaken by nothing, since what follows queues up behind it.
+    fn settle(&self) -> Vec<Standing> {
         self.latest.abandon();
-        self.fold();
-        Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.standings)
+        self.standings()
     }
 
-    fn fold(&mut self) {
-        for (known, later) in self.standings.iter_mut().zip(self.latest.standings()) {
-            *known = known.then(later);
-        }
+    /// How each node stands after all rounds so far.
+    fn standings(&self) -> Vec<Standing> {
+        self.standings.iter().zip(self.latest.standings()).map(|(known, later)| known.then(later)).collect()
     }
+}
+
+/// Where the old token may still stand after it was to be replaced.
+fn left_behind(before: &[Standing], replaced: &[Standing]) -> Vec<Standing> {
+    let left = |(before, replaced): (&Standing, &Standing)| match replaced {
+        Standing::Holds => Standing::Without,
+        Standing::Without => *before,
+        Standing::OnItsWay | Standing::Unknown if *before == Standing::Without => Standing::Without,
+        Standing::OnItsWay | Standing::Unknown => Standing::Unknown,
+    };
+    before.iter().zip(replaced).map(left).collect()
 }

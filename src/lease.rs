@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,9 +25,21 @@ use crate::protocol::{Claim, Moment, Resource, Term, Token};
 /// Dropping a lease gives the lock back in the background. [`release`](Lease::release) does the
 /// same and says whether the lease lasted until then.
 #[must_use = "dropping the lease gives the lock back at once"]
-#[derive(Debug)]
 pub struct Lease {
+    hold: Arc<Hold>,
     watch: LeaseWatch,
+}
+
+/// The lock is held for as long as this lives. An owner that acquires the lock again has another
+/// lease with the same hold.
+pub(crate) struct Hold {
+    state: Arc<LeaseState>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.state.post(|mail| mail.dropped = true);
+    }
 }
 
 /// Watches a [`Lease`], and cannot release it. As many as you like, in any task.
@@ -38,7 +50,16 @@ pub struct LeaseWatch {
 
 impl Lease {
     pub(crate) fn new(state: Arc<LeaseState>) -> Lease {
-        Lease { watch: LeaseWatch { state } }
+        Lease::again(Arc::new(Hold { state }))
+    }
+
+    /// One more lease of what is held already.
+    pub(crate) fn again(hold: Arc<Hold>) -> Lease {
+        Lease { watch: LeaseWatch { state: hold.state.clone() }, hold }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Hold> {
+        Arc::downgrade(&self.hold)
     }
 
     /// What is locked.
@@ -132,11 +153,14 @@ impl Lease {
     /// The lock is given back when the future is dropped, at whatever point.
     pub async fn release(self) -> Result<(), Lost> {
         self.watch.check()?;
+        let Lease { hold, watch } = self;
+        // Held once more by its owner: the last one to be released gives the lock back.
+        let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.post(|mail| mail.release = Some(sender));
+        hold.state.post(|mail| mail.release = Some(sender));
         match receiver.await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.watch.state.lapse()),
+            Err(_) => Err(watch.state.lapse()),
         }
     }
 
@@ -147,9 +171,9 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.watch.state.post(|mail| mail.dropped = true);
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.watch.fmt(f)
     }
 }
 

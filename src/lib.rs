@@ -47,6 +47,10 @@
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
 //!
+//! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
+//! served in the order they came and put the load of one waiter on the nodes, however many they
+//! are; [`Lock::fair`] extends the order to other processes, and [`Owner`] lets a holder enter again.
+//!
 //! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
 //! for each node why.
 //!
@@ -55,6 +59,7 @@
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
 
+mod attempt;
 mod ballot;
 mod clock;
 mod coordinator;
@@ -64,6 +69,7 @@ mod keeper;
 mod lease;
 mod lock;
 mod node;
+mod owner;
 pub mod protocol;
 mod round;
 mod sweep;
@@ -81,7 +87,11 @@ pub use {
     lease::{Lease, LeaseWatch},
     lock::{Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
-    node::{Answer, Expiry, Holding, Instance, Lasting, Node, NodeError, Question, Reply, Vote, ask},
+    node::{
+        Answer, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question, Reply, Vote,
+        ask,
+    },
+    owner::Owner,
     protocol::{Resource, Token},
-    wait::Wait,
+    wait::{HandOver, Wait, Waiting},
 };

@@ -1,7 +1,7 @@
 //! A lock that can be acquired: a name and options, no IO.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
 use crate::node::Question;
-use crate::protocol::{Backoff, Moment, Resource, renewal_every};
+use crate::owner::Owner;
+use crate::protocol::{Backoff, Moment, Resource, Ticket, Verdict, renewal_every};
 use crate::round::{Aim, Round};
-use crate::wait::Wait;
+use crate::wait::line::{Joined, News};
+use crate::wait::{HandOver, OnWait, Wait, Waiting};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
@@ -44,6 +46,29 @@ pub struct Lock {
     renewal: Renewal,
     max_hold: Option<Duration>,
     label: Arc<str>,
+    hand_over: HandOver,
+    fairness: Fairness,
+    on_wait: Option<Arc<OnWait>>,
+    reentry: Reentry,
+}
+
+/// In which order those who wait in different processes get the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fairness {
+    /// As it comes.
+    Any,
+    /// First come, first served.
+    Fair,
+}
+
+/// Whether the lock can be acquired by whoever holds it.
+#[derive(Clone, Debug)]
+enum Reentry {
+    None,
+    /// By this owner.
+    Of(Owner),
+    /// By the owner in whose scope it is acquired.
+    OfScope,
 }
 
 /// Who renews a lease.
@@ -71,7 +96,6 @@ impl Renewal {
 }
 
 /// The options of a lock, checked.
-#[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) resource: Resource,
     pub(crate) key: Arc<str>,
@@ -80,9 +104,31 @@ pub(crate) struct Plan {
     pub(crate) wait: Wait,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) hand_over: HandOver,
+    pub(crate) turn: Turn,
+    pub(crate) on_wait: Option<Arc<OnWait>>,
+}
+
+/// When it is somebody's turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// When the key is free.
+    Any,
+    /// When in addition nobody with an earlier ticket waits.
+    Fair(Ticket),
 }
 
 impl Plan {
+    /// The error for somebody who stops waiting.
+    pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
+        let resource = self.resource.clone();
+        match verdict {
+            Verdict::Contended => AcquireError::Contended { resource, ballot, waited },
+            // Carried, but when nothing was left of the validity: the nodes are too slow.
+            Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
+        }
+    }
+
     /// A renewal that failed is tried again soon, and ever less eagerly.
     pub(crate) fn retry_backoff(&self) -> Backoff {
         Backoff::new(self.ttl / 100, self.ttl / 10)
@@ -101,6 +147,10 @@ impl Lock {
             wait: Wait::UpTo(DEFAULT_WAIT),
             renewal: Renewal::Automatic,
             max_hold: None,
+            hand_over: HandOver::default(),
+            fairness: Fairness::Any,
+            on_wait: None,
+            reentry: Reentry::None,
             shared,
         }
     }
@@ -140,6 +190,44 @@ impl Lock {
         self
     }
 
+    /// How often the lease may pass from one waiter of this process to the next before other
+    /// processes get their chance. At most 64 times and one TTL in a row unless set.
+    pub fn hand_over(mut self, hand_over: HandOver) -> Lock {
+        self.hand_over = hand_over;
+        self
+    }
+
+    /// Serves those who wait, in whatever process, in the order in which they came, as far as
+    /// their wall clocks agree and all of them ask for fairness. Best effort: it costs more
+    /// requests, a waiter that died holds the others up for a few seconds, and plain waiters
+    /// jump the queue. Leases are not passed on within the process.
+    ///
+    /// A queue that is exactly first come, first served and survives crashes would need consensus
+    /// among the nodes, which are independent on purpose.
+    pub fn fair(mut self) -> Lock {
+        self.fairness = Fairness::Fair;
+        self
+    }
+
+    /// Calls `listener` whenever somebody who waits for this lock learns who holds it: for a
+    /// program that shows it. It must not block.
+    pub fn on_wait(mut self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Lock {
+        self.on_wait = Some(Arc::new(listener));
+        self
+    }
+
+    /// Lets `owner` acquire the lock again while it holds it: see [`Owner`].
+    pub fn owner(mut self, owner: &Owner) -> Lock {
+        self.reentry = Reentry::Of(owner.clone());
+        self
+    }
+
+    /// Lets the lock be acquired again by whoever holds it within the same [`Owner::scope`].
+    pub fn reentrant(mut self) -> Lock {
+        self.reentry = Reentry::OfScope;
+        self
+    }
+
     /// Checks name and options; everything that acquires does so too, before it asks anybody.
     ///
     /// # Errors
@@ -166,7 +254,10 @@ impl Lock {
     ///
     /// Outside a Tokio runtime.
     pub async fn acquire(&self) -> Result<Lease, AcquireError> {
-        self.acquire_within(self.wait).await
+        match self.acquire_within(self.wait).await? {
+            Got::Lease(lease) => Ok(lease),
+            Got::TakenHere => Err(self.contended(Duration::ZERO).await),
+        }
     }
 
     /// Asks once for the lock, without waiting: `None` if others have it.
@@ -185,8 +276,8 @@ impl Lock {
     /// Outside a Tokio runtime.
     pub async fn try_acquire(&self) -> Result<Option<Lease>, AcquireError> {
         match self.acquire_within(Wait::Never).await {
-            Ok(lease) => Ok(Some(lease)),
-            Err(AcquireError::Contended { .. }) => Ok(None),
+            Ok(Got::Lease(lease)) => Ok(Some(lease)),
+            Ok(Got::TakenHere) | Err(AcquireError::Contended { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -260,15 +351,90 @@ impl Lock {
         Ok(round.ballot())
     }
 
-    async fn acquire_within(&self, wait: Wait) -> Result<Lease, AcquireError> {
+    async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let plan = Arc::new(self.plan(wait)?);
-        if self.shared.closing.is_cancelled() {
+        let owner = match &self.reentry {
+            Reentry::None => return self.acquire_anew(plan).await,
+            Reentry::Of(owner) => owner.clone(),
+            Reentry::OfScope => Owner::current().ok_or(ConfigError::NoOwner)?,
+        };
+        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
+        // Somebody of the same owner may be acquiring it right now.
+        let mut held = match wait {
+            Wait::Never => match slot.try_lock() {
+                Ok(held) => held,
+                Err(_) => return Ok(Got::TakenHere),
+            },
+            Wait::UpTo(_) | Wait::Forever => tokio::select! {
+                biased;
+                held = slot.lock() => held,
+                () = self.patience(wait) => return Ok(Got::TakenHere),
+            },
+        };
+        if let Some(again) = held.upgrade().map(Lease::again)
+            && again.check().is_ok()
+        {
+            return Ok(Got::Lease(again));
+        }
+        let got = self.acquire_anew(plan).await?;
+        if let Got::Lease(lease) = &got {
+            *held = lease.downgrade();
+        }
+        Ok(got)
+    }
+
+    async fn acquire_anew(&self, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+        let shared = &self.shared;
+        let (key, wait, since) = (plan.key.clone(), plan.wait, shared.now());
+        if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
-        let (door, lease) = oneshot::channel();
-        self.shared.tasks.spawn(keeper::keep(self.shared.clone(), plan, door));
-        // The keeper answers, unless the runtime is being shut down.
-        lease.await.unwrap_or(Err(AcquireError::Closed))
+        if wait == Wait::Never && shared.lines.is_taken(&key) {
+            return Ok(Got::TakenHere);
+        }
+        let (door, mut lease) = oneshot::channel();
+        let _place = match shared.lines.join(plan.clone(), since, door) {
+            Joined::Behind(place) => place,
+            Joined::First(place) => {
+                shared.tasks.spawn(keeper::keep(shared.clone(), key.clone()));
+                place
+            }
+        };
+        tokio::select! {
+            biased;
+            // The keeper answers, unless the runtime is being shut down.
+            lease = &mut lease => lease.unwrap_or(Err(AcquireError::Closed)).map(Got::Lease),
+            () = self.patience(wait) => {
+                // From here on a lease that comes is given back.
+                drop(lease);
+                let waited = shared.now().since(since);
+                Err(match shared.lines.news(&key) {
+                    Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
+                    // The last contest may have asked one node only, or none.
+                    _ => self.contended(waited).await,
+                })
+            }
+        }
+    }
+
+    /// Ends with the caller's patience. To ask once takes as long as it takes.
+    async fn patience(&self, wait: Wait) {
+        match wait {
+            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest).await,
+            Wait::Never | Wait::Forever => pending().await,
+        }
+    }
+
+    /// The error for a lock that this process itself holds, with what the nodes say of it.
+    async fn contended(&self, waited: Duration) -> AcquireError {
+        let ballot = match self.inspect().await {
+            Ok(ballot) => Box::new(ballot),
+            Err(error) => return error,
+        };
+        match Resource::parse(&self.name) {
+            Ok(resource) => AcquireError::Contended { resource, ballot, waited },
+            Err(error) => AcquireError::Config(error.into()),
+        }
     }
 
     fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
@@ -296,8 +462,25 @@ impl Lock {
             wait,
             renewal: self.renewal,
             max_hold: self.max_hold,
+            hand_over: match self.fairness {
+                Fairness::Any => self.hand_over,
+                Fairness::Fair => HandOver::times(0),
+            },
+            turn: match self.fairness {
+                Fairness::Any => Turn::Any,
+                Fairness::Fair => Turn::Fair(self.shared.ticket()),
+            },
+            on_wait: self.on_wait.clone(),
         })
     }
+}
+
+/// What came of acquiring.
+enum Got {
+    Lease(Lease),
+    /// This process has the lock, or somebody in it waits for it already, and the caller does not
+    /// want to wait.
+    TakenHere,
 }
 
 /// How long to wait unless said otherwise.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::protocol::{Claim, Moment, Token};
+use crate::protocol::{Claim, Moment, Ticket, Token};
 
 pub(crate) mod redis;
 
@@ -52,6 +52,38 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(std::future::ready(Ok(())))
     }
+
+    /// From now on tells `listener` what happens to keys that this node has refused, so that
+    /// whoever waits for them need not ask again and again. A node that cannot know says nothing,
+    /// and its waiters ask again after pauses.
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        drop(listener);
+    }
+}
+
+/// Hears from a [`Node`] what may be worth asking again.
+///
+/// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
+/// one asks the node, and whoever waits for one also waits for a time.
+pub trait Listener: fmt::Debug + Send + Sync {
+    /// Called from the node's own task: must not block, nor ask that node.
+    fn hear(&self, hint: Hint<'_>);
+}
+
+/// What a [`Listener`] hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
+pub enum Hint<'a> {
+    /// From now on changes are told: of every key for which the node answers [`Vote::Held`], the
+    /// next change after that answer, be it a release, an expiry or anything else.
+    Hearing,
+    /// This key has changed or ended.
+    Changed(&'a [u8]),
+    /// Any key may have changed without a word, such as when all keys were deleted.
+    AllChanged,
+    /// From now on nothing is told, and what was asked for before is forgotten: the connection
+    /// ended.
+    Deaf,
 }
 
 /// What a node is asked.
@@ -63,6 +95,36 @@ pub enum Question {
     Acquire {
         /// Key and token.
         claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those
+    /// who wait, or say that one is still there, for the time of `patience`. Best effort: nodes
+    /// need not know the same waiters.
+    AcquireInTurn {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+        /// The place in the line.
+        ticket: Ticket,
+        /// Who has not asked again for this long is no longer waited for.
+        patience: Duration,
+    },
+    /// Leave the line of those who wait for the key.
+    LeaveLine {
+        /// The key.
+        key: Arc<str>,
+        /// The place that is given up.
+        ticket: Ticket,
+    },
+    /// Store the token of `to` for `ttl`, if the key holds the token of `from` or is free: the
+    /// holder passes the lock on, without a moment in which it is free.
+    Transfer {
+        /// Key and token so far.
+        from: Arc<Claim>,
+        /// The same key and the next token.
+        to: Arc<Claim>,
         /// For how long.
         ttl: Duration,
     },
@@ -99,7 +161,16 @@ impl Question {
     /// up.
     #[must_use]
     pub fn may_create(&self) -> bool {
-        matches!(self, Question::Acquire { .. } | Question::Renew { .. })
+        match self {
+            Question::Acquire { .. }
+            | Question::AcquireInTurn { .. }
+            | Question::Transfer { .. }
+            | Question::Renew { .. } => true,
+            Question::Release { .. }
+            | Question::Cancel { .. }
+            | Question::Inspect { .. }
+            | Question::LeaveLine { .. } => false,
+        }
     }
 }
 
@@ -109,11 +180,15 @@ impl Question {
 pub enum Vote {
     /// Done as asked: the key holds the token now, or, after a release, did until now.
     Granted,
+    /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock.
+    Wanted,
     /// The key was gone, and a renewal has stored the token again. The node does not count for
     /// this renewal: somebody else may have held it in between.
     Restored,
     /// Not done: the key holds something else.
     Held(Holding),
+    /// Not done: the key is free, but somebody with an earlier ticket waits for it.
+    Behind,
     /// Not done, or nothing to do: the key is free.
     Free,
 }

@@ -16,7 +16,7 @@ mod term;
 mod validity;
 
 pub use moment::Moment;
-pub use names::{Claim, Resource, ResourceError, Token};
+pub use names::{Claim, Resource, ResourceError, Ticket, Token, line_keys};
 pub use quorum::Quorum;
 pub use restart::{Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};

@@ -78,6 +78,8 @@ pub(crate) struct Round {
     pub(crate) sent: Moment,
     /// Which votes are the aim of the question: a release wants the key gone.
     aim: Aim,
+    /// Bounds the time limits of the nodes.
+    ttl: Duration,
     slots: Mutex<Vec<Slot>>,
     abandoned: AtomicBool,
     news: Notify,
@@ -103,9 +105,15 @@ struct Slot {
 
 #[derive(Debug)]
 enum State {
+    /// Not to be asked.
     Skipped,
+    /// Not asked yet.
+    Unasked,
     Pending,
-    Answered { result: Result<Answer, NodeError>, took: Duration },
+    Answered {
+        result: Result<Answer, NodeError>,
+        took: Duration,
+    },
 }
 
 impl Round {
@@ -116,26 +124,65 @@ impl Round {
         ttl: Duration,
         question: impl Fn(usize) -> Option<Question>,
     ) -> Arc<Round> {
-        let sent = nodes.clock.now();
         let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
-        let slots = nodes.members.iter().zip(&questions).map(|(member, question)| Slot {
-            limit: sent + member.limit(nodes.base_limit, ttl),
-            state: if question.is_some() { State::Pending } else { State::Skipped },
-        });
-        let round = Arc::new(Round {
-            sent,
-            aim,
-            slots: Mutex::new(slots.collect()),
-            nodes: nodes.clone(),
-            abandoned: AtomicBool::new(false),
-            news: Notify::new(),
-        });
-        for (index, (member, question)) in nodes.members.iter().zip(questions).enumerate() {
+        let state = |index: usize| match questions.get(index) {
+            Some(Some(_)) => State::Unasked,
+            Some(None) | None => State::Skipped,
+        };
+        let round = Round::prepare(nodes, aim, ttl, state);
+        for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
-                member.node.ask(question, Reply::new(round.clone(), index));
+                round.ask(index, question);
             }
         }
         round
+    }
+
+    /// Asks the node at `first` only. The others are to follow by [`ask_rest`](Round::ask_rest).
+    pub(crate) fn start_at(
+        nodes: &Arc<Nodes>,
+        aim: Aim,
+        ttl: Duration,
+        first: usize,
+        question: Question,
+    ) -> Arc<Round> {
+        let round = Round::prepare(nodes, aim, ttl, |_| State::Unasked);
+        round.ask(first, question);
+        round
+    }
+
+    /// Asks all those that have not been asked yet.
+    pub(crate) fn ask_rest(self: &Arc<Round>, question: impl Fn() -> Question) {
+        for index in 0..self.nodes.members.len() {
+            let unasked = matches!(self.slots().get(index), Some(Slot { state: State::Unasked, .. }));
+            if unasked {
+                self.ask(index, question());
+            }
+        }
+    }
+
+    fn prepare(nodes: &Arc<Nodes>, aim: Aim, ttl: Duration, state: impl Fn(usize) -> State) -> Arc<Round> {
+        let sent = nodes.clock.now();
+        let slot = |index| Slot { limit: sent, state: state(index) };
+        Arc::new(Round {
+            sent,
+            aim,
+            ttl,
+            slots: Mutex::new((0..nodes.members.len()).map(slot).collect()),
+            nodes: nodes.clone(),
+            abandoned: AtomicBool::new(false),
+            news: Notify::new(),
+        })
+    }
+
+    /// The node answers into the round, perhaps before this returns.
+    fn ask(self: &Arc<Round>, index: usize, question: Question) {
+        let Some(member) = self.nodes.members.get(index) else { return };
+        if let Some(slot) = self.slots().get_mut(index) {
+            slot.limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
+            slot.state = State::Pending;
+        }
+        member.node.ask(question, Reply::new(self.clone(), index));
     }
 
     /// Waits for the verdict: until it cannot change any more, or every node that has not
@@ -165,10 +212,26 @@ impl Round {
                 Some(State::Answered { result, .. }) => {
                     return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
                 }
-                Some(State::Pending) => {}
+                Some(State::Pending | State::Unasked) => {}
             }
             news.await;
         }
+    }
+
+    /// Waits until the node at `index` has answered or has had its time, and says whether it
+    /// refused.
+    pub(crate) async fn refuses(&self, index: usize) -> bool {
+        self.wait_for(|round, now| match round.said(&round.slots(), index, now)? {
+            Said::Held(_) | Said::Behind | Said::Free => Some(true),
+            Said::Granted
+            | Said::Restored
+            | Said::Quarantined { .. }
+            | Said::Duplicate { .. }
+            | Said::Pending
+            | Said::Failed(_)
+            | Said::Skipped => Some(false),
+        })
+        .await
     }
 
     async fn wait_for<T>(&self, done: impl Fn(&Round, Moment) -> Option<T>) -> T {
@@ -187,6 +250,17 @@ impl Round {
                 None => news.await,
             }
         }
+    }
+
+    /// Whether a node has said that somebody else wants the key.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let wanted = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
+            }
+        };
+        self.slots().iter().any(wanted)
     }
 
     /// Gives the round up: questions that are not on their way yet need not be sent.
@@ -212,11 +286,14 @@ impl Round {
         let slots = self.slots();
         let paper = |(index, slot): (usize, &Slot)| {
             let waited = now.since(self.sent);
-            Paper {
-                node: self.nodes.name(index),
-                said: self.said(&slots, index, now).unwrap_or(Said::Pending),
-                took: if let State::Answered { took, .. } = slot.state { took } else { waited },
-            }
+            let said = match slot.state {
+                State::Unasked => Said::Failed(NodeError::NotAsked),
+                State::Skipped | State::Pending | State::Answered { .. } => {
+                    self.said(&slots, index, now).unwrap_or(Said::Pending)
+                }
+            };
+            let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
+            Paper { node: self.nodes.name(index), said, took }
         };
         Ballot::new(self.nodes.quorum, slots.iter().enumerate().map(paper).collect())
     }
@@ -224,13 +301,15 @@ impl Round {
     /// How each node stands to the key of the round's claim, as far as its answer tells.
     pub(crate) fn standings(&self) -> Vec<Standing> {
         let standing = |slot: &Slot| match &slot.state {
-            State::Pending => Standing::Unknown,
+            State::Pending => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Restored if self.aim == Aim::Hold => Standing::Holds,
-                Vote::Granted | Vote::Restored | Vote::Held(_) | Vote::Free => Standing::Without,
+                Vote::Granted | Vote::Wanted | Vote::Restored if self.aim == Aim::Hold => Standing::Holds,
+                Vote::Granted | Vote::Wanted | Vote::Restored | Vote::Held(_) | Vote::Behind | Vote::Free => {
+                    Standing::Without
+                }
             },
-            State::Answered { result: Err(_), .. } | State::Skipped => Standing::Without,
+            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
         self.slots().iter().map(standing).collect()
     }
@@ -240,6 +319,7 @@ impl Round {
         let slot = slots.get(index)?;
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
+            State::Unasked => return None,
             State::Pending if now < slot.limit => return None,
             State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
@@ -247,23 +327,31 @@ impl Round {
         };
         let twin = slots.iter().take(index).position(|earlier| match &earlier.state {
             State::Answered { result: Ok(other), .. } => other.instance.id == answer.instance.id,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Skipped => false,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
+            }
         });
         if let Some(twin) = twin {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
         Some(match (&answer.vote, self.aim) {
-            (Vote::Granted, Aim::Hold) => {
+            (Vote::Granted | Vote::Wanted, Aim::Hold) => {
                 // The age counts when the question was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
                 let left = self.nodes.quarantine.left(answer.instance.age_at(self.sent));
                 if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
             }
-            (_, Aim::LetGo) | (Vote::Granted, Aim::Hear) => Said::Granted,
+            (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,
             (Vote::Restored, _) => Said::Restored,
             (Vote::Held(holding), _) => Said::Held(holding.clone()),
+            (Vote::Behind, _) => Said::Behind,
             (Vote::Free, _) => Said::Free,
         })
+    }
+
+    /// Whether some nodes are to be asked only when others have answered.
+    fn is_staged(&self) -> bool {
+        self.slots().iter().any(|slot| matches!(slot.state, State::Unasked))
     }
 
     /// When the next node runs out of time.
@@ -288,8 +376,9 @@ impl Collect for Round {
             debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
             slot.state = State::Answered { result, took };
         }
-        // Answers that decide nothing wake nobody.
-        if self.tally(self.sent + took).verdict().is_some() {
+        // Answers that decide nothing wake nobody, unless somebody waits for the first of them.
+        let now = self.sent + took;
+        if self.tally(now).verdict().is_some() || self.is_staged() {
             self.news.notify_waiters();
         }
     }
@@ -316,16 +405,21 @@ pub(crate) enum Standing {
     Without,
     /// It does.
     Holds,
+    /// A request is on its way, over a connection that was there a moment ago: a release that is
+    /// asked now queues up behind it, or fails with it.
+    OnItsWay,
     /// It may, now or later.
     Unknown,
 }
 
 impl Standing {
     /// How a node stands after a later question. A renewal that was refused or not sent leaves the
-    /// key as it was known before.
+    /// key as it was known before; one that is still on its way says nothing about what came
+    /// before it.
     pub(crate) fn then(self, later: Standing) -> Standing {
         match (self, later) {
-            (Standing::Unknown, _) | (_, Standing::Unknown) => Standing::Unknown,
+            (Standing::Unknown | Standing::OnItsWay, _) | (_, Standing::Unknown) => Standing::Unknown,
+            (_, Standing::OnItsWay) => Standing::OnItsWay,
             (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
             (Standing::Without, Standing::Without) => Standing::Without,
         }

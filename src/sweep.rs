@@ -30,10 +30,11 @@ const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
 impl Sweep {
     /// Asks at once; `None` if no node may hold anything.
     ///
-    /// Where the key is known to stand, it is released. Where an earlier question may still be on
-    /// its way, it is cancelled: the release queues up behind it on the same connection, and if
-    /// that connection is gone, the tombstone stops what comes late (theory 4.5). A node that has
-    /// refused, or was never written to, holds nothing (rule I-5).
+    /// Where the key stands, or is on its way there, it is released: the release queues up behind
+    /// what is on its way. Where nobody knows, because the connection that carried a question has
+    /// ended, it is cancelled: the tombstone stops what comes late (theory 4.5). The same for a
+    /// release that fails. A node that has refused, or was never written to, holds nothing (rule
+    /// I-5).
     pub(crate) fn start(
         shared: &Arc<Shared>,
         claim: &Arc<Claim>,
@@ -46,7 +47,7 @@ impl Sweep {
         let until = shared.now() + shared.drift.stretch(ttl);
         let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index)? {
             Standing::Without => None,
-            Standing::Holds => Some(Question::Release { claim: claim.clone() }),
+            Standing::Holds | Standing::OnItsWay => Some(Question::Release { claim: claim.clone() }),
             Standing::Unknown => Some(cancel(shared, claim)),
         });
         Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
@@ -55,6 +56,11 @@ impl Sweep {
     /// Waits until a quorum has let go, or the nodes have had their time to.
     pub(crate) async fn confirmed(&self) {
         self.round.verdict().await;
+    }
+
+    /// Whether somebody else wants what was released, as far as the nodes have answered.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.round.is_wanted()
     }
 
     /// Waits until all have let go, telling those again that could not be reached.

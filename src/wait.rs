@@ -1,8 +1,16 @@
 //! Waiting for a lock that others hold.
+//!
+//! Everything that this process knows of a contended key is in its [`line`]: who waits for it
+//! here, in which order, and what the nodes have hinted at. One of those who wait talks to the
+//! nodes for all of them: the [`contest`].
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Backoff, Moment};
+use crate::ballot::Holder;
+
+pub(crate) mod contest;
+pub(crate) mod line;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,43 +18,66 @@ use crate::protocol::{Backoff, Moment};
 pub enum Wait {
     /// Ask once.
     Never,
-    /// Ask until so much time has passed.
+    /// Until so much time has passed.
     UpTo(Duration),
-    /// Ask until the lock is there.
+    /// Until the lock is there.
     Forever,
 }
 
-/// What is left of a caller's will to wait, and how long to pause between two attempts.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    until: Option<Moment>,
-    backoff: Backoff,
+/// What somebody who waits for a lock is told meanwhile.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Who holds the lock, as far as the nodes agree.
+    pub holder: Option<Holder>,
+    /// How many in this process came before and wait too.
+    pub ahead: usize,
+    /// How long the wait has lasted.
+    pub waited: Duration,
 }
 
-/// The first pause is at most this: a few round trips in one datacenter, so that competitors which
-/// split the vote come apart.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// And none is longer: a lock that was given back is noticed that soon.
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Whoever wants to be told.
+pub(crate) type OnWait = dyn Fn(&Waiting) + Send + Sync;
 
-impl Patience {
-    pub(crate) fn new(wait: Wait, now: Moment) -> Patience {
-        let until = match wait {
-            Wait::Never => Some(now),
-            Wait::UpTo(longest) => Some(now + longest),
-            Wait::Forever => None,
-        };
-        Patience { until, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE) }
+/// How often a lease may pass from one waiter of a process to the next before the others, in other
+/// processes, get their chance.
+///
+/// Passing on costs one round and no contest, so it is fast; it is also a monopoly for as long as
+/// it goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOver {
+    /// In a row.
+    pub(crate) times: u32,
+    /// From the first to the last of them.
+    pub(crate) span: Option<Duration>,
+}
+
+impl HandOver {
+    /// At most so many times in a row; 0 for never.
+    #[must_use]
+    pub fn times(times: u32) -> HandOver {
+        HandOver { times, span: None }
     }
 
-    /// How long to pause before the next attempt; `None` when patience is at an end. The last
-    /// attempt is made when the time is up.
-    pub(crate) fn pause(&mut self, now: Moment, random: u64) -> Option<Duration> {
-        let pause = self.backoff.next(random);
-        match self.until {
-            Some(until) if now >= until => None,
-            Some(until) => Some(pause.min(until.since(now))),
-            None => Some(pause),
+    /// And for no longer than `span` in a row, which is one TTL unless set.
+    #[must_use]
+    pub fn within(self, span: Duration) -> HandOver {
+        HandOver { span: Some(span), ..self }
+    }
+}
+
+impl Default for HandOver {
+    /// 64 times, and one TTL: others wait about as long as for a holder that takes its time.
+    fn default() -> HandOver {
+        HandOver { times: 64, span: None }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(holder) => write!(f, "held by {}", holder.token),
+            None => f.write_str("wanted by several at once"),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::node::redis::{
 };
 use crate::protocol::{Drift, Quarantine, Quorum};
 use crate::round::Nodes;
+use crate::wait::line::{Ear, Lines};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
@@ -232,6 +233,10 @@ impl Builder {
         };
         let least_ttl = self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit * LIMITS_IN_A_TTL));
         let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
+        let lines = Arc::<Lines>::default();
+        for (node, listened) in nodes.iter().enumerate() {
+            listened.listen(Arc::new(Ear { lines: lines.clone(), node }));
+        }
         let shared = Shared {
             nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
             entropy: self.entropy,
@@ -246,6 +251,7 @@ impl Builder {
             host: host(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
+            lines,
         };
         shared.check_ttl(self.ttl)?;
         Ok(Coordinator { shared: Arc::new(shared) })

@@ -3,7 +3,8 @@
 //! The only place that names the client crate. A handle checks the node's `state` and puts
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
-//! one connection, as `wire` encodes them, until that ends. `failure` says what errors mean.
+//! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `failure`
+//! says what errors mean.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +19,10 @@ use tokio::sync::watch;
 pub use address::{Address, AddressError, Endpoint};
 pub use dial::{Dial, Stream, SystemDial};
 
+use self::hints::Listeners;
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
-use super::{Node, NodeError, Question, Reply};
+use super::{Listener, Node, NodeError, Question, Reply};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 
@@ -28,6 +30,7 @@ mod address;
 mod dial;
 mod failure;
 mod handshake;
+mod hints;
 mod link;
 pub mod scripts;
 mod state;
@@ -72,6 +75,7 @@ pub struct RedisNode {
     name: Arc<str>,
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
+    listeners: Arc<Listeners>,
     started: AtomicBool,
     /// Whether the first attempt to connect is over.
     contact: watch::Receiver<bool>,
@@ -91,10 +95,17 @@ impl RedisNode {
         let (queue, questions) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
         let name: Arc<str> = address.to_string().into();
-        let (task, contact) =
-            Supervisor::new(Arc::clone(&name), address, settings, questions, Arc::clone(&state));
+        let listeners = Arc::new(Listeners::default());
+        let (task, contact) = Supervisor::new(
+            Arc::clone(&name),
+            address,
+            settings,
+            questions,
+            Arc::clone(&state),
+            Arc::clone(&listeners),
+        );
         let parked = Mutex::new(Some(Box::new(task)));
-        RedisNode { name, queue, state, started: AtomicBool::new(false), contact, parked }
+        RedisNode { name, queue, state, listeners, started: AtomicBool::new(false), contact, parked }
     }
 
     /// Starts the task, the first time.
@@ -140,6 +151,13 @@ impl Node for RedisNode {
             drop(contact.wait_for(|over| *over).await);
             state.connected()
         })
+    }
+
+    /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is
+    /// asked for them if somebody listens by the time it is made: who listens later, and is the
+    /// first, hears from the next connection on. Changes made through this node are not told.
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(listener);
     }
 }
 

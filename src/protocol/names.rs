@@ -161,6 +161,23 @@ impl Claim {
         &self.token
     }
 
+    /// Which of so many nodes all who contend for the key ask first. The same for everybody, as long
+    /// as they list the nodes in the same order, and spread over the nodes by the key (FNV-1a).
+    #[must_use]
+    pub fn preferred_node(&self, nodes: usize) -> usize {
+        let hash = self.key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let nodes = u64::try_from(nodes.max(1)).unwrap_or(1);
+        usize::try_from(hash % nodes).unwrap_or(0)
+    }
+
+    /// The key whose presence says that somebody was refused and still wants the lock.
+    #[must_use]
+    pub fn want_mark(&self) -> String {
+        sibling("want", &self.key, "mark")
+    }
+
     /// The key whose presence says that this attempt was cancelled, and that a request of it that
     /// arrives late must do nothing (theory 4.5).
     #[must_use]
@@ -168,6 +185,47 @@ impl Claim {
         let random = self.token.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.token.bytes);
         sibling("tomb", &self.key, &String::from_utf8_lossy(random))
     }
+}
+
+/// A place in the line of those who wait for a lock in fair order: first come, first served, by
+/// the waiters' own wall clocks.
+///
+/// Tickets are totally ordered, and the same at every node, so all nodes that know two waiters
+/// agree on who is first (theory 4.12). Clocks that show different times make the order unfair by
+/// as much, and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket {
+    wall_micros: u64,
+    id: u64,
+}
+
+impl Ticket {
+    /// The place of somebody who came at this wall-clock time, in microseconds since 1970, told
+    /// from others of the same microsecond by a random `id`. The time is cut to 2^53, which Redis'
+    /// scores can hold.
+    #[must_use]
+    pub fn new(wall_micros: u64, id: u64) -> Ticket {
+        Ticket { wall_micros: wall_micros.min(1 << 53), id }
+    }
+
+    /// When its owner came.
+    #[must_use]
+    pub fn wall_micros(self) -> u64 {
+        self.wall_micros
+    }
+
+    /// What its owner is called in the line.
+    #[must_use]
+    pub fn name(self) -> String {
+        format!("{:016x}", self.id)
+    }
+}
+
+/// The keys in which a node keeps the line of those who wait for `key`: their order, and until
+/// when each is waited for.
+#[must_use]
+pub fn line_keys(key: &str) -> [String; 2] {
+    [sibling("line", key, "order"), sibling("line", key, "until")]
 }
 
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it

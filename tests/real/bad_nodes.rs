@@ -2,11 +2,14 @@
 //! that names it, and how to mend it.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quorlock::{AcquireError, Wait};
-use quorlock_testkit::Servers;
+use quorlock::protocol::{Claim, Token};
+use quorlock::{AcquireError, Address, Hint, Listener, Node, Question, RedisNode, Vote, Wait, ask};
+use quorlock_testkit::{Server, Servers};
 
-use crate::world::{World, client};
+use crate::world::{TTL, World, client};
 
 async fn refusal(urls: &[String]) -> String {
     let error = client(urls, |builder| builder).lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
@@ -43,44 +46,52 @@ async fn a_wrong_password_is_named_and_never_shown() {
     drop(right.lock("r").acquire().await.unwrap());
 }
 
+/// Lets a user in with the password `pw` and these rights.
+async fn set_user(server: &Server, name: &str, rights: &[&str]) {
+    let words = [&["ACL", "SETUSER", name, "on", ">pw"], rights].concat();
+    assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
+}
+
+fn url_of(server: &Server, user: &str) -> String {
+    server.url().replace("redis://", &format!("redis://{user}:pw@"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_rights_name_the_command_and_the_cure() {
     let servers = Servers::start(1).await.unwrap();
-    let user = |name: &str, rights: &[&str]| {
-        let words: Vec<String> = ["ACL", "SETUSER", name, "on", ">pw"]
-            .iter()
-            .chain(rights)
-            .map(|word| (*word).to_owned())
-            .collect();
-        let server = &servers[0];
-        async move {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let answer = server.command(&words).await.unwrap();
-            assert_eq!(answer.to_string(), "OK");
-        }
-    };
-    user("no_eval", &["~*", "+@all", "-eval"]).await;
-    user("no_info", &["~*", "+@all", "-info"]).await;
-    user("no_key", &["~other:*", "+@all"]).await;
+    set_user(&servers[0], "no_eval", &["~*", "+@all", "-eval"]).await;
+    set_user(&servers[0], "no_info", &["~*", "+@all", "-info"]).await;
+    set_user(&servers[0], "no_key", &["~other:*", "+@all"]).await;
     let documented = [
         "~r",
         "~quorlock:tomb:*",
+        "~quorlock:line:*",
+        "~quorlock:want:*",
         "resetchannels",
         "-@all",
         "+eval",
         "+get",
         "+set",
         "+del",
-        "+exists",
+        "+setrange",
         "+pttl",
         "+pexpire",
         "+info",
         "+hello",
         "+client|setname",
+        "+client|tracking",
+        "+zadd",
+        "+zpopmin",
+        "+zrem",
+        "+hset",
+        "+hdel",
+        "+hincrby",
+        "+pexpireat",
+        "+time",
         "+ping",
     ];
-    user("documented", &documented).await;
-    let url = |name: &str| servers[0].url().replace("redis://", &format!("redis://{name}:pw@"));
+    set_user(&servers[0], "documented", &documented).await;
+    let url = |name| url_of(&servers[0], name);
     for (name, word) in [("no_eval", "eval"), ("no_info", "info"), ("no_key", "key")] {
         let refused = refusal(&[url(name)]).await;
         assert!(refused.to_lowercase().contains(word) && refused.contains("ACL"), "{name}: {refused}");
@@ -89,6 +100,34 @@ async fn missing_rights_name_the_command_and_the_cure() {
     let lease = client(&[url("documented")], |builder| builder).lock("r").acquire().await.unwrap();
     lease.renew().await.expect("the documented rights suffice");
     lease.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
+    let servers = Servers::start(1).await.unwrap();
+    set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client|tracking"]).await;
+    let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_tracking")).unwrap());
+    let ear = Arc::new(Ear::default());
+    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "bad_nodes")));
+    let acquire = |number| Question::Acquire { claim: claim(number), ttl: TTL };
+    assert_eq!(ask(&node, acquire(1)).await.unwrap().vote, Vote::Granted);
+    assert!(matches!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Held(_)));
+    servers[0].command(&["DEL", "r"]).await.unwrap();
+    assert_eq!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Granted);
+    assert_eq!(ear.hints.load(Ordering::Relaxed), 0, "it cannot hear, and must not say that it does");
+}
+
+/// Counts hints.
+#[derive(Debug, Default)]
+struct Ear {
+    hints: AtomicUsize,
+}
+
+impl Listener for Ear {
+    fn hear(&self, _hint: Hint<'_>) {
+        self.hints.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,4 +16,5 @@ mod cut;
 mod faults;
 mod interop;
 mod restart;
+mod waiting;
 mod world;

@@ -16,6 +16,7 @@ use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use crate::resp::{Resp, Version, read_command};
@@ -24,9 +25,11 @@ use crate::store::Store;
 mod child;
 mod commands;
 mod eval;
+mod tracking;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
+use tracking::{Author, Trackers};
 
 /// Serves until the future is dropped or a client says `SHUTDOWN`, from an empty store. Open connections end with it.
 ///
@@ -49,6 +52,9 @@ pub struct BuiltinServer {
 
 struct Shared {
     store: Mutex<Store>,
+    /// Locked for the whole of a command: they are carried out one at a time, as in Redis, so that
+    /// each change has an author.
+    trackers: Mutex<Trackers>,
     clock: Arc<dyn Clock>,
     started: Moment,
     run_id: String,
@@ -71,10 +77,19 @@ impl BuiltinServer {
         let started = clock.now();
         // As long as a real one, because clients may look at it.
         let run_id = format!("{:032x}{:08x}", SystemEntropy::default().bits(), std::process::id());
-        let store = Mutex::new(Store::default());
+        let (store, trackers) = (Mutex::default(), Mutex::default());
         let (connections, ended) = (AtomicI64::new(0), Notify::new());
         BuiltinServer {
-            shared: Arc::new(Shared { store, clock, started, run_id, password, connections, ended }),
+            shared: Arc::new(Shared {
+                store,
+                trackers,
+                clock,
+                started,
+                run_id,
+                password,
+                connections,
+                ended,
+            }),
         }
     }
 
@@ -121,6 +136,19 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn trackers(&self) -> MutexGuard<'_, Trackers> {
+        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends when a key has ended that somebody wants to hear of. Never if there is none.
+    async fn until_a_key_ends(&self) {
+        let end = self.store().next_change();
+        match end {
+            Some(end) => self.clock.sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn now(&self) -> Moment {
         self.clock.now()
     }
@@ -133,6 +161,8 @@ struct Connection {
     peer: SocketAddr,
     version: Version,
     name: Vec<u8>,
+    /// Where the pushes come, if it is told what changes.
+    pushes: Option<UnboundedReceiver<Resp>>,
     welcome: bool,
     over: bool,
 }
@@ -141,18 +171,28 @@ impl Connection {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Connection {
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let welcome = shared.password.is_none();
-        Connection { shared, id, peer, version: Version::Two, name: Vec::new(), welcome, over: false }
+        let (version, name, pushes) = (Version::Two, Vec::new(), None);
+        Connection { shared, id, peer, version, name, pushes, welcome, over: false }
     }
 
     async fn serve(mut self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let (mut input, mut output) = (Vec::with_capacity(4096), Vec::new());
         while !self.over {
-            if stream.read_buf(&mut input).await? == 0 {
-                return Ok(());
+            tokio::select! {
+                biased;
+                push = next(&mut self.pushes) => push.write(self.version, &mut output),
+                () = self.shared.until_a_key_ends(), if self.pushes.is_some() => {
+                    self.shared.trackers().tell(&self.shared, Author::Time);
+                }
+                read = stream.read_buf(&mut input) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    let used = self.answer_all(&input, &mut output);
+                    input.drain(..used);
+                }
             }
-            let used = self.answer_all(&input, &mut output);
-            input.drain(..used);
             stream.write_all(&output).await?;
             output.clear();
         }
@@ -180,4 +220,22 @@ impl Connection {
         }
         used
     }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.pushes.is_some() {
+            self.shared.trackers().stop(&self.shared, self.id);
+        }
+    }
+}
+
+/// The next push. None comes to a connection that is not told what changes.
+async fn next(pushes: &mut Option<UnboundedReceiver<Resp>>) -> Resp {
+    if let Some(pushes) = pushes
+        && let Some(push) = pushes.recv().await
+    {
+        return push;
+    }
+    std::future::pending().await
 }

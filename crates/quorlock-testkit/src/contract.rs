@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use quorlock::{Clock, Expiry, Node};
+use quorlock::{Clock, Expiry, Listener, Node};
 
 use crate::memory::MemoryNode;
 use crate::store::Value;
@@ -15,17 +16,24 @@ use crate::store::Value;
 mod acquire;
 mod bench;
 mod cancel;
+mod ear;
+mod hints;
+mod line;
 mod names;
 mod order;
 mod release;
 mod renew;
+mod transfer;
 
 use bench::{Bench, Finding};
+use ear::Ear;
 
 /// Checks that `node` keeps every clause of the contract, one after the other.
 ///
-/// `plant` puts foreign data into the same server, past the node. `clock` is the one by which the
-/// node's keys end. Each clause uses keys of its own, so the server may be in use otherwise; they
+/// `plant` changes data in the same server, past the node. `clock` is the one by which the node's
+/// keys end. The clauses about hints are checked only if the node says that it hears of changes: a
+/// node from which nobody has heard before is best, because some can be asked for hints only when
+/// they connect. Each clause uses keys of its own, so the server may be in use otherwise; they
 /// stay behind until their TTL ends.
 ///
 /// # Errors
@@ -49,9 +57,11 @@ use bench::{Bench, Finding};
 /// # }
 /// ```
 pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Clock) -> Result<(), Breach> {
+    let ear = Arc::new(Ear::default());
+    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
     let mut broken = Vec::new();
     for (index, clause) in clauses().iter().enumerate() {
-        let bench = Bench::new(node, plant, clock, index);
+        let bench = Bench::new(node, plant, clock, &ear, index);
         if let Err(finding) = clause.check(&bench).await {
             broken.push((*clause, finding));
         }
@@ -59,15 +69,23 @@ pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Cloc
     if broken.is_empty() { Ok(()) } else { Err(Breach { node: node.name().to_owned(), broken }) }
 }
 
-/// Puts somebody else's data into a server, past the node under test.
+/// Another client of a server: changes what stands there, past the node under test.
 pub trait Plant: Send + Sync {
     /// Stores `value` under `key`, which is free.
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Deletes `key`.
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>>;
 }
 
 impl Plant for MemoryNode {
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
         self.set_data(key, value, expiry);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        MemoryNode::remove(self, key);
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -141,6 +159,7 @@ fn clauses() -> &'static [Clause] {
         release::a_release_frees_the_own_key,
         release::a_release_leaves_a_foreign_key,
         release::a_release_of_a_missing_key_says_that_it_is_free,
+        release::a_release_tells_once_that_somebody_was_refused,
         release::an_inspection_changes_nothing,
         cancel::a_cancellation_frees_the_own_key,
         cancel::a_late_acquisition_of_a_cancelled_attempt_does_nothing,
@@ -148,6 +167,22 @@ fn clauses() -> &'static [Clause] {
         cancel::a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt,
         cancel::a_cancellation_stops_no_other_attempt,
         cancel::a_tombstone_ends,
+        cancel::a_late_transfer_to_a_cancelled_attempt_does_nothing,
+        cancel::a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing,
+        transfer::a_transfer_passes_the_key_on_from_its_holder,
+        transfer::a_transfer_from_a_stranger_is_refused_and_changes_nothing,
+        transfer::a_transfer_takes_a_free_key,
+        transfer::a_transfer_asked_twice_is_granted_twice,
+        transfer::a_transfer_restarts_the_time,
+        line::those_who_wait_come_in_the_order_of_their_tickets,
+        line::who_stops_asking_is_passed_over_after_their_patience,
+        line::leaving_the_line_lets_the_next_one_in,
+        line::a_held_key_excludes_even_the_first_in_the_line,
+        line::the_own_token_is_granted_again_in_turn,
+        line::a_plain_acquisition_ignores_the_line,
+        hints::a_removal_by_another_client_is_told_to_who_was_refused,
+        hints::a_removal_is_told_to_who_was_refused_in_turn,
+        hints::the_end_of_a_key_is_told_to_who_was_refused,
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,

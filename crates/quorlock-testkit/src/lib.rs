@@ -21,6 +21,6 @@ pub use {
     proxy::{Proxy, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup},
-    store::{SetLife, SetOptions, SetWhen, Store, Value, WrongType},
+    store::{Change, InTurn, SetLife, SetOptions, SetWhen, Store, Value, WrongType},
     wait::{eventually, find_eventually},
 };

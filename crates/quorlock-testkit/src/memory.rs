@@ -1,12 +1,13 @@
 //! A lock server in memory, and its faults.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::{Moment, Token};
-use quorlock::{Clock, Expiry, Node, NodeError, Question, Reply, SystemClock};
+use quorlock::{Clock, Expiry, Listener, Node, NodeError, Question, Reply, SystemClock};
 use tokio::sync::Notify;
 
 use crate::store::Value;
@@ -14,7 +15,7 @@ use crate::store::Value;
 mod line;
 mod server;
 
-use line::{Line, Link};
+use line::{Delivery, Line, Link};
 use server::Server;
 
 /// A lock server in memory: a [`Node`] that answers at once, until it is told not to.
@@ -26,8 +27,11 @@ use server::Server;
 /// What a fault means is taken from real servers. A question that was *sent*, even to a server that
 /// hangs, is carried out when the server gets to it, though nobody waits any more.
 ///
-/// Delays need a tokio runtime: a task keeps the time while an answer is due. Everything else
-/// happens within the calls.
+/// It gives hints: to all who listen, whoever made the change. So several coordinators may share it
+/// as if each had a connection of its own.
+///
+/// Delays need a tokio runtime, and so do listeners: a task keeps the time while an answer is due,
+/// or the end of a key that somebody waits for. Everything else happens within the calls.
 ///
 /// # Examples
 ///
@@ -87,10 +91,24 @@ impl MemoryNode {
     #[must_use]
     pub fn with_own_clock(name: impl Into<String>, clock: Arc<dyn Clock>, own: Arc<dyn Clock>) -> MemoryNode {
         let name = name.into();
-        let server = Server::new(&name, own, clock.now());
-        let state = Mutex::new(State { server, line: Line::default(), timekeeper: false });
+        let server = Server::new(&name, Arc::clone(&own), clock.now());
+        let state = State {
+            server,
+            line: Line::default(),
+            arrived: VecDeque::new(),
+            delivering: false,
+            timekeeper: false,
+        };
         MemoryNode {
-            shared: Arc::new(Shared { name, clock, state, due: Notify::new(), contact: Notify::new() }),
+            shared: Arc::new(Shared {
+                name,
+                clock,
+                own,
+                state: Mutex::new(state),
+                listeners: Mutex::default(),
+                due: Notify::new(),
+                contact: Notify::new(),
+            }),
         }
     }
 }
@@ -118,7 +136,10 @@ impl MemoryNode {
     /// [`NodeError::Disconnected`]; whoever asks later, [`NodeError::Unreachable`] at once. What
     /// becomes of the questions that the server had not read yet, [`MemoryNode::in_socket`] says.
     pub fn disconnect(&self) {
-        self.change(|state| state.line.disconnect());
+        self.change(|state| {
+            state.line.disconnect();
+            state.server.unwatch_all();
+        });
         self.shared.contact.notify_waiters();
     }
 
@@ -126,7 +147,10 @@ impl MemoryNode {
     /// [`connect`](MemoryNode::connect) or [`disconnect`](MemoryNode::disconnect), and so does
     /// [`Node::ready`].
     pub fn connecting(&self) {
-        self.change(|state| state.line.connecting());
+        self.change(|state| {
+            state.line.connecting();
+            state.server.unwatch_all();
+        });
     }
 
     /// Ends [`disconnect`](MemoryNode::disconnect) and [`connecting`](MemoryNode::connecting). A
@@ -140,6 +164,15 @@ impl MemoryNode {
             }
         });
         self.shared.contact.notify_waiters();
+    }
+
+    /// Whether the server gives hints, which it does unless this says otherwise: one without RESP3
+    /// does not.
+    pub fn hints(&self, given: bool) {
+        self.change(|state| {
+            state.line.hints(given);
+            state.server.unwatch_all();
+        });
     }
 
     /// What becomes of questions that are under way to the server, or that a hung server has not
@@ -225,12 +258,17 @@ impl MemoryNode {
 
     /// Puts somebody else's data under `key`.
     pub fn set_data(&self, key: &str, value: impl Into<Value>, expiry: Expiry) {
-        self.shared.state().server.set_data(key, value.into(), expiry);
+        self.change(|state| state.server.set_data(key, value.into(), expiry));
+    }
+
+    /// Deletes `key`, as DEL does.
+    pub fn remove(&self, key: &str) {
+        self.change(|state| state.server.remove(key));
     }
 
     /// Deletes all keys, as FLUSHALL does: the process stays the same.
     pub fn flush(&self) {
-        self.shared.state().server.forget();
+        self.change(|state| state.server.forget());
     }
 
     /// How many questions of each kind were sent to it.
@@ -246,6 +284,12 @@ impl MemoryNode {
 pub struct Questions {
     /// [`Question::Acquire`].
     pub acquire: usize,
+    /// [`Question::AcquireInTurn`].
+    pub acquire_in_turn: usize,
+    /// [`Question::LeaveLine`].
+    pub leave_line: usize,
+    /// [`Question::Transfer`].
+    pub transfer: usize,
     /// [`Question::Renew`].
     pub renew: usize,
     /// [`Question::Release`].
@@ -260,7 +304,8 @@ impl Questions {
     /// All of them.
     #[must_use]
     pub fn total(self) -> usize {
-        self.acquire + self.renew + self.release + self.cancel + self.inspect
+        let acquire = self.acquire + self.acquire_in_turn + self.transfer;
+        acquire + self.renew + self.release + self.cancel + self.leave_line + self.inspect
     }
 }
 
@@ -303,6 +348,10 @@ impl Node for MemoryNode {
             }
         })
     }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.change(|state| state.line.listen(listener));
+    }
 }
 
 fn disconnected() -> NodeError {
@@ -331,7 +380,10 @@ impl MemoryNode {
 struct Shared {
     name: String,
     clock: Arc<dyn Clock>,
+    /// The server's own.
+    own: Arc<dyn Clock>,
     state: Mutex<State>,
+    listeners: Mutex<Vec<Arc<dyn Listener>>>,
     /// Wakes the worker: something is due earlier than it knows.
     due: Notify,
     /// Wakes those who wait for the first contact.
@@ -341,6 +393,10 @@ struct Shared {
 struct State {
     server: Server,
     line: Line,
+    /// What has come to the clients and is being given to them.
+    arrived: VecDeque<Delivery>,
+    /// Whether somebody is giving it.
+    delivering: bool,
     /// Whether a task keeps the time.
     timekeeper: bool,
 }
@@ -354,10 +410,23 @@ impl State {
         }
     }
 
+    fn due(&self) -> Option<Due> {
+        let due = Due { line: self.line.next_due(), server: self.line.next_change(&self.server) };
+        (due.line.is_some() || due.server.is_some()).then_some(due)
+    }
+
     fn restart(&mut self, now: Moment) {
         self.line.reset();
+        self.server.unwatch_all();
         self.server.restart(now);
     }
+}
+
+/// When something happens next: on the line by the clients' clock, in the server by its own.
+#[derive(Clone, Copy)]
+struct Due {
+    line: Option<Moment>,
+    server: Option<Moment>,
 }
 
 /// The task that waits for what is due.
@@ -372,21 +441,47 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does everything that is due. Answers are given outside the lock, because whoever gets one
-    /// may ask again at once.
+    /// Does everything that is due, and gives the clients what has come, one after the other:
+    /// whoever is called may ask again at once, and another thread may come in between.
     fn advance(&self) {
-        let answers = {
-            let State { server, line, .. } = &mut *self.state();
-            line.advance(self.clock.now(), |question| server.carry_out(question))
-        };
-        for (reply, answer) in answers {
-            reply.send(answer);
+        let mut state = self.state();
+        let State { server, line, arrived, .. } = &mut *state;
+        arrived.extend(line.advance(self.clock.now(), server));
+        if std::mem::replace(&mut state.delivering, true) {
+            // Whoever delivers gives this too.
+            return;
+        }
+        drop(state);
+        let delivering = Delivering(self);
+        while let Some(delivery) = delivering.next() {
+            self.deliver(delivery);
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        match delivery {
+            Delivery::Answer(reply, answer) => {
+                drop(listeners);
+                reply.send(answer);
+            }
+            Delivery::Hint(news) => {
+                for listener in &*listeners {
+                    listener.hear(news.hint());
+                }
+            }
+            Delivery::Listener(listener, first) => {
+                if let Some(news) = first {
+                    listener.hear(news.hint());
+                }
+                listeners.push(listener);
+            }
         }
     }
 
     fn keep_time(&self) -> KeepTime {
         let mut state = self.state();
-        if state.line.next_due().is_none() {
+        if state.due().is_none() {
             KeepTime::NotNeeded
         } else if std::mem::replace(&mut state.timekeeper, true) {
             KeepTime::Running
@@ -396,11 +491,44 @@ impl Shared {
     }
 
     /// When something is due next. If nothing is, the timekeeper ends with this call.
-    fn next_due(&self) -> Option<Moment> {
+    fn next_due(&self) -> Option<Due> {
         let mut state = self.state();
-        let due = state.line.next_due();
+        let due = state.due();
         state.timekeeper = due.is_some();
         due
+    }
+
+    /// Ends when it is time.
+    async fn wait_until(&self, due: Due) {
+        let sleep = |clock: &Arc<dyn Clock>, moment: Option<Moment>| match moment {
+            Some(moment) => clock.sleep_until(moment),
+            None => Box::pin(std::future::pending()),
+        };
+        tokio::select! {
+            () = sleep(&self.clock, due.line) => {}
+            () = sleep(&self.own, due.server) => {}
+        }
+    }
+}
+
+/// Gives up delivering when it ends, be it by a panic of whoever is called.
+struct Delivering<'a>(&'a Shared);
+
+impl Delivering<'_> {
+    /// The next thing to deliver. If there is none, whoever comes next delivers.
+    fn next(&self) -> Option<Delivery> {
+        let mut state = self.0.state();
+        let next = state.arrived.pop_front();
+        state.delivering = next.is_some();
+        next
+    }
+}
+
+impl Drop for Delivering<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state().delivering = false;
+        }
     }
 }
 
@@ -409,7 +537,7 @@ async fn keep_time(shared: Arc<Shared>) {
         tokio::select! {
             biased;
             () = shared.due.notified() => {}
-            () = shared.clock.sleep_until(due) => {}
+            () = shared.wait_until(due) => {}
         }
         shared.advance();
     }

@@ -20,6 +20,8 @@ pub enum Resp {
     Null,
     /// A list.
     List(Vec<Resp>),
+    /// What nobody asked for: hints, in RESP3.
+    Push(Vec<Resp>),
     /// Pairs; in RESP2 a list of twice the length.
     Map(Vec<(Resp, Resp)>),
 }
@@ -74,8 +76,9 @@ impl Resp {
             Resp::Verbatim(text) => Resp::text(text).write(version, out),
             Resp::Null if version == Version::Three => line(out, '_', ""),
             Resp::Null => line(out, '$', -1),
-            Resp::List(parts) => {
-                line(out, '*', parts.len());
+            Resp::List(parts) | Resp::Push(parts) => {
+                let kind = if matches!(self, Resp::Push(_)) { '>' } else { '*' };
+                line(out, kind, parts.len());
                 for part in parts {
                     part.write(version, out);
                 }
@@ -101,7 +104,7 @@ impl fmt::Display for Resp {
             Resp::Number(number) => write!(f, "{number}"),
             Resp::Text(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
             Resp::Null => f.write_str("(nil)"),
-            Resp::List(parts) => separated(f, parts.iter()),
+            Resp::List(parts) | Resp::Push(parts) => separated(f, parts.iter()),
             Resp::Map(pairs) => separated(f, pairs.iter().flat_map(|(key, value)| [key, value])),
         }
     }
@@ -211,7 +214,7 @@ impl<'a> Reader<'a> {
                     let Some(part) = self.answer(depth)? else { return Ok(None) };
                     parts.push(part);
                 }
-                Resp::List(parts)
+                if *kind == b'>' { Resp::Push(parts) } else { Resp::List(parts) }
             }
             _ => return Err(Garbage("an answer of an unknown kind")),
         }))

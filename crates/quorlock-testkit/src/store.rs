@@ -1,11 +1,17 @@
 //! What one lock server remembers, without a network and without a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use quorlock::protocol::{Moment, Token};
 use quorlock::{Expiry, Holding, Vote};
+
+mod line;
+mod watch;
+
+pub use line::InTurn;
+pub use watch::Change;
 
 /// The keys of one lock server.
 ///
@@ -16,6 +22,10 @@ use quorlock::{Expiry, Holding, Vote};
 pub struct Store {
     // Ordered, so that a simulation sees the keys in the same order in every run.
     keys: BTreeMap<Vec<u8>, Entry>,
+    /// By the key of their order.
+    lines: BTreeMap<Vec<u8>, line::Line>,
+    watched: BTreeSet<Vec<u8>>,
+    changes: Vec<Change>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,9 +63,13 @@ impl fmt::Display for WrongType {
 
 impl std::error::Error for WrongType {}
 
-/// The five questions, with the meaning of the scripts in `quorlock::scripts`.
+/// The questions about one key, with the meaning of the scripts in `quorlock::scripts`.
+/// How long a mark stands that somebody wants a key.
+const WANTED: Duration = Duration::from_secs(6);
+
 impl Store {
-    /// `acquire.lua`: stores the token if the key is free and no tombstone stands.
+    /// `acquire.lua`: stores the token if the key is free and no tombstone stands, else leaves a mark
+    /// that somebody wants it.
     ///
     /// # Errors
     ///
@@ -64,7 +78,7 @@ impl Store {
         &mut self,
         now: Moment,
         key: &[u8],
-        tombstone: &[u8],
+        [tombstone, mark]: [&[u8]; 2],
         token: &[u8],
         ttl: Duration,
     ) -> Result<Vote, WrongType> {
@@ -77,7 +91,10 @@ impl Store {
         }
         match self.get(now, key)? {
             Some(holder) if holder == token => Ok(Vote::Granted),
-            Some(_) | None => self.inspect(now, key),
+            Some(_) | None => {
+                self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
+                self.inspect(now, key)
+            }
         }
     }
 
@@ -95,38 +112,61 @@ impl Store {
         token: &[u8],
         ttl: Duration,
     ) -> Result<Vote, WrongType> {
-        let ends = millis(now).saturating_add(span(ttl));
         let ours = self.get(now, key)?.map(|holder| holder == token);
         match ours {
             Some(true) => {
-                if let Some(entry) = self.live(now, key) {
-                    // `PTTL` says -1 of a key without expiry, which is less than any TTL: the
-                    // script gives such a key an end.
-                    entry.ends = Some(entry.ends.map_or(ends, |old| old.max(ends)));
-                }
+                self.prolong(now, key, ttl);
                 Ok(Vote::Granted)
             }
             Some(false) => self.inspect(now, key),
             None if self.exists(now, tombstone) => Ok(Vote::Free),
             None => {
-                self.put(key, Value::Text(token.to_vec()), Some(ends));
+                self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
                 Ok(Vote::Restored)
             }
         }
     }
 
-    /// `release.lua`: deletes the key if it is ours.
+    /// `transfer.lua`: replaces one token by another, or stores it if the key is free.
     ///
     /// # Errors
     ///
     /// [`WrongType`] if something other than a string stands there.
-    pub fn release(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
-        if self.get(now, key)? == Some(token) {
-            self.del(now, key);
-            Ok(Vote::Granted)
-        } else {
-            Ok(Vote::Free)
+    pub fn transfer(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        tombstone: &[u8],
+        [from, to]: [&[u8]; 2],
+        ttl: Duration,
+    ) -> Result<Vote, WrongType> {
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free);
         }
+        match self.get(now, key)? {
+            Some(holder) if holder == to => self.prolong(now, key, ttl),
+            Some(holder) if holder != from => return self.inspect(now, key),
+            Some(_) | None => {
+                self.put(key, Value::Text(to.to_vec()), Some(millis(now).saturating_add(span(ttl))));
+            }
+        }
+        Ok(Vote::Granted)
+    }
+
+    /// `release.lua`: deletes the key if it is ours, and tells whether somebody wants it.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
+        let vote = self.let_go(now, key, token)?;
+        let wanted = vote == Vote::Granted && self.del(now, mark);
+        Ok(if wanted { Vote::Wanted } else { vote })
+    }
+
+    fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
+        let ours = self.get(now, key)? == Some(token);
+        Ok(if ours && self.del(now, key) { Vote::Granted } else { Vote::Free })
     }
 
     /// `cancel.lua`: deletes the key if it is ours, and leaves a tombstone.
@@ -143,7 +183,7 @@ impl Store {
         token: &[u8],
         linger: Duration,
     ) -> Result<Vote, WrongType> {
-        let vote = self.release(now, key, token)?;
+        let vote = self.let_go(now, key, token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
         Ok(vote)
     }
@@ -232,7 +272,7 @@ impl Store {
     /// `DEL` of one key. Tells whether it was there.
     pub fn del(&mut self, now: Moment, key: &[u8]) -> bool {
         let there = self.exists(now, key);
-        self.keys.remove(key);
+        self.remove(key);
         there
     }
 
@@ -253,30 +293,61 @@ impl Store {
     /// `PEXPIRE`. Tells whether the key is there.
     pub fn pexpire(&mut self, now: Moment, key: &[u8], ttl: Duration) -> bool {
         let ends = millis(now).saturating_add(span(ttl));
-        let entry = self.live(now, key);
-        entry.map(|entry| entry.ends = Some(ends)).is_some()
+        let there = self.live(now, key).map(|entry| entry.ends = Some(ends)).is_some();
+        if there {
+            self.changed(key);
+        }
+        there
     }
 
     /// `FLUSHALL`.
     pub fn flush(&mut self) {
         self.keys.clear();
+        self.lines.clear();
+        self.all_changed();
     }
 
     /// `KEYS *`, in order.
     pub fn keys(&mut self, now: Moment) -> Vec<Vec<u8>> {
-        let now = millis(now);
-        self.keys.retain(|_, entry| entry.lives(now));
-        self.keys.keys().cloned().collect()
+        let at = millis(now);
+        for key in self.keys.keys().cloned().collect::<Vec<_>>() {
+            self.live(now, &key);
+        }
+        self.lines.retain(|_, line| line.lives(at));
+        let lines = self.lines.iter().flat_map(|(order, line)| line.keys(order));
+        let mut keys: Vec<_> = self.keys.keys().cloned().chain(lines.map(<[u8]>::to_vec)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Lets the key live for at least `ttl`.
+    fn prolong(&mut self, now: Moment, key: &[u8], ttl: Duration) {
+        let ends = millis(now).saturating_add(span(ttl));
+        // `PTTL` says -1 of a key without expiry, which is less than any TTL: the scripts give such
+        // a key an end.
+        if let Some(entry) = self.live(now, key)
+            && entry.ends.is_none_or(|old| old < ends)
+        {
+            entry.ends = Some(ends);
+            self.changed(key);
+        }
     }
 
     fn put(&mut self, key: &[u8], value: Value, ends: Option<Millis>) {
         self.keys.insert(key.to_vec(), Entry { value, ends });
+        self.changed(key);
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if self.keys.remove(key).is_some() {
+            self.changed(key);
+        }
     }
 
     /// The entry, after removing it if it has ended.
     fn live(&mut self, now: Moment, key: &[u8]) -> Option<&mut Entry> {
         if self.keys.get(key).is_some_and(|entry| !entry.lives(millis(now))) {
-            self.keys.remove(key);
+            self.remove(key);
         }
         self.keys.get_mut(key)
     }

@@ -1,19 +1,27 @@
 //! The built-in server, as the client crate meets it and as a child process.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quorlock::{Address, Hint, Listener, Node, Question, RedisNode, ask};
 use quorlock_testkit::{BuiltinServer, eventually};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, cmd};
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-async fn connect(query: &str) -> RedisResult<MultiplexedConnection> {
+/// A new server's address.
+async fn serve(query: &str) -> RedisResult<Client> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     tokio::spawn(async move { BuiltinServer::new().serve(listener).await });
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/{query}"))?;
-    client.get_multiplexed_async_connection().await
+    Client::open(format!("redis://127.0.0.1:{port}/{query}"))
+}
+
+async fn connect(query: &str) -> RedisResult<MultiplexedConnection> {
+    serve(query).await?.get_multiplexed_async_connection().await
 }
 
 const BOTH: [&str; 2] = ["", "?protocol=resp3"];
@@ -44,11 +52,22 @@ async fn the_scripts_of_quorlock_run_by_their_text() -> RedisResult<()> {
     for protocol in BOTH {
         let mut redis = connect(protocol).await?;
         let mut acquire = cmd("EVAL");
-        acquire.arg(quorlock::scripts::ACQUIRE).arg(2).arg("lock").arg("tomb").arg("token").arg(30_000);
+        acquire
+            .arg(quorlock::scripts::ACQUIRE.as_str())
+            .arg(1)
+            .arg("lock")
+            .arg("token")
+            .arg(30_000)
+            .arg("tomb")
+            .arg("mark");
         let granted: Vec<String> = acquire.query_async(&mut redis).await?;
         assert_eq!(granted, ["granted"]);
-        let held: (String, Vec<u8>, i64) =
-            cmd("EVAL").arg(quorlock::scripts::INSPECT).arg(1).arg("lock").query_async(&mut redis).await?;
+        let held: (String, Vec<u8>, i64) = cmd("EVAL")
+            .arg(quorlock::scripts::INSPECT.as_str())
+            .arg(1)
+            .arg("lock")
+            .query_async(&mut redis)
+            .await?;
         assert_eq!((held.0.as_str(), held.1.as_slice()), ("held", &b"token"[..]));
         assert!((1..=30_000).contains(&held.2), "{} ms left", held.2);
     }
@@ -121,4 +140,129 @@ async fn shutdown_ends_the_server() -> io::Result<()> {
     stream.writable().await?;
     stream.try_write(b"*1\r\n$8\r\nSHUTDOWN\r\n")?;
     eventually("the server to end", Duration::from_secs(10), async || server.is_finished()).await
+}
+
+/// A client that is told what changes, with what it is told, and another one.
+async fn tracking(options: &[&str]) -> RedisResult<(MultiplexedConnection, Pushes, MultiplexedConnection)> {
+    let client = serve("?protocol=resp3").await?;
+    let (sender, pushes) = unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let mut told = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let on: String = cmd("CLIENT").arg("TRACKING").arg("ON").arg(options).query_async(&mut told).await?;
+    assert_eq!(on, "OK");
+    Ok((told, Pushes(pushes), client.get_multiplexed_async_connection().await?))
+}
+
+struct Pushes(UnboundedReceiver<PushInfo>);
+
+impl Pushes {
+    /// The next thing that was invalidated.
+    async fn next(&mut self) -> Option<Value> {
+        let push = self.0.recv().await?;
+        assert_eq!(push.kind, PushKind::Invalidate);
+        push.data.into_iter().next()
+    }
+
+    /// What has come before the answer to a question.
+    async fn so_far(&mut self, client: &mut MultiplexedConnection) -> RedisResult<Vec<Vec<Value>>> {
+        let _: String = cmd("PING").query_async(client).await?;
+        Ok(std::iter::from_fn(|| self.0.try_recv().ok()).map(|push| push.data).collect())
+    }
+}
+
+fn key(key: &str) -> Value {
+    Value::Array(vec![Value::BulkString(key.into())])
+}
+
+#[tokio::test]
+async fn a_change_by_another_client_is_told_once_to_who_has_read_the_key() -> RedisResult<()> {
+    let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
+    for name in ["unread", "read", "read"] {
+        let _: String = cmd("SET").arg(name).arg("a").query_async(&mut other).await?;
+    }
+    assert_eq!(pushes.next().await, Some(key("read")));
+    assert!(pushes.so_far(&mut told).await?.is_empty(), "it was told once, and of nothing else");
+    let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
+    let _: i64 = cmd("DEL").arg("read").query_async(&mut other).await?;
+    assert_eq!(pushes.next().await, Some(key("read")), "it has read it again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn own_changes_are_told_unless_noloop_says_otherwise() -> RedisResult<()> {
+    for (options, times) in [(&["NOLOOP"][..], 0), (&[], 1)] {
+        let (mut told, mut pushes, _) = tracking(options).await?;
+        let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
+        let _: String = cmd("SET").arg("k").arg("a").query_async(&mut told).await?;
+        // A push may follow the answer to what caused it, but not the next one.
+        assert_eq!(pushes.so_far(&mut told).await?.len(), times, "{options:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
+    let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let acquire = |token: &str, ttl: i64| {
+        let mut acquire = cmd("EVAL");
+        acquire
+            .arg(quorlock::scripts::ACQUIRE.as_str())
+            .arg(1)
+            .arg("lock")
+            .arg(token)
+            .arg(ttl)
+            .arg("tomb")
+            .arg("mark");
+        acquire
+    };
+    let _: Vec<String> = acquire("theirs", 500).query_async(&mut other).await?;
+    let refused: Vec<String> = acquire("ours", 1000).query_async(&mut told).await?;
+    assert_eq!(refused[..2], ["held", "theirs"]);
+    // Nobody asks for it, so the server looks by itself.
+    assert_eq!(pushes.next().await, Some(key("lock")));
+    let granted: Vec<String> = acquire("ours", 1000).query_async(&mut told).await?;
+    assert_eq!(granted, ["granted"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn when_all_is_deleted_no_key_is_named() -> RedisResult<()> {
+    let (_told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let _: String = cmd("FLUSHALL").query_async(&mut other).await?;
+    assert_eq!(pushes.next().await, Some(Value::Nil));
+    Ok(())
+}
+
+#[tokio::test]
+async fn tracking_ends_when_it_is_turned_off_and_needs_resp3() -> RedisResult<()> {
+    let (mut told, mut pushes, mut other) = tracking(&[]).await?;
+    let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
+    let _: String = cmd("CLIENT").arg("TRACKING").arg("OFF").query_async(&mut told).await?;
+    let _: String = cmd("SET").arg("k").arg("a").query_async(&mut other).await?;
+    assert!(pushes.so_far(&mut told).await?.is_empty());
+    let mut old = connect("").await?;
+    let refused: RedisResult<String> = cmd("CLIENT").arg("TRACKING").arg("ON").query_async(&mut old).await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("RESP3")));
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Hears(AtomicBool);
+
+impl Listener for Hears {
+    fn hear(&self, hint: Hint<'_>) {
+        self.0.store(hint == Hint::Hearing, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_node_hears_from_it_by_the_time_of_the_first_answer() -> Result<(), Box<dyn std::error::Error>> {
+    let address = serve("").await?.get_connection_info().addr().to_string();
+    let node = RedisNode::new(Address::parse(&address)?);
+    let ear = Arc::new(Hears::default());
+    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    ask(&node, Question::Inspect { key: "k".into() }).await?;
+    assert!(ear.0.load(Ordering::Relaxed), "the contract's clauses about hints would be passed over");
+    Ok(())
 }

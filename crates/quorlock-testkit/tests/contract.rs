@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::Claim;
-use quorlock::{Clock, Node, Question, Reply, SystemClock};
+use quorlock::{Clock, Hint, Listener, Node, Question, Reply, SystemClock};
 use quorlock_testkit::contract::{Breach, check_contract};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
@@ -59,4 +59,39 @@ async fn a_dead_node_breaks_it_without_a_panic() {
     memory.disconnect();
     let breach = check_contract(&memory, &memory, &SystemClock::default()).await.expect_err("it is dead");
     assert!(breach.to_string().contains("unreachable"), "{breach}");
+}
+
+/// Says that it tells changes, and tells none.
+#[derive(Debug)]
+struct Mute(MemoryNode);
+
+impl Node for Mute {
+    fn name(&self) -> &'static str {
+        "mute"
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.0.ask(question, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        listener.hear(Hint::Hearing);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let memory = MemoryNode::on("memory", Arc::clone(&clock));
+    let breach = check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it says nothing");
+    let said = breach.to_string();
+    assert!(said.contains("breaks 3 of"), "{said}");
+    assert!(said.contains("a removal by another client is told"), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_without_hints_keeps_it() -> Result<(), Breach> {
+    let memory = MemoryNode::new("memory");
+    memory.hints(false);
+    check_contract(&memory, &memory, &SystemClock::default()).await
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::protocol::{Claim, Moment, Ticket, Token};
 use quorlock::{Address, Expiry, Holding, Question, RedisNode, Vote, ask};
-use quorlock_testkit::{Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value, WrongType};
+use quorlock_testkit::{
+    Change, InTurn, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value, WrongType,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -20,7 +22,7 @@ fn at(millis: u64) -> Moment {
 #[test]
 fn a_key_is_there_in_its_last_millisecond_and_not_in_the_next() -> Result<(), WrongType> {
     let mut store = Store::default();
-    store.acquire(at(1000), b"k", b"tomb", b"mine", TTL)?;
+    store.acquire(at(1000), b"k", [b"tomb", b"want"], b"mine", TTL)?;
     let last = Vote::Held(Holding::new(Token::found(b"mine"), Expiry::In(Duration::ZERO)));
     assert_eq!(store.inspect(at(31_000), b"k")?, last);
     assert_eq!(store.inspect(at(31_001), b"k")?, Vote::Free);
@@ -31,7 +33,7 @@ fn a_key_is_there_in_its_last_millisecond_and_not_in_the_next() -> Result<(), Wr
 fn parts_of_a_millisecond_do_not_count() -> Result<(), WrongType> {
     let mut store = Store::default();
     let late_in_it = Moment::since_origin(Duration::from_micros(1_000_999));
-    store.acquire(late_in_it, b"k", b"tomb", b"mine", TTL)?;
+    store.acquire(late_in_it, b"k", [b"tomb", b"want"], b"mine", TTL)?;
     assert_eq!(store.pttl(at(1001), b"k"), Some(Expiry::In(Duration::from_millis(29_999))));
     Ok(())
 }
@@ -41,16 +43,16 @@ fn a_tombstone_stops_its_attempt_until_it_ends() -> Result<(), WrongType> {
     let mut store = Store::default();
     let linger = Duration::from_millis(50);
     assert_eq!(store.cancel(at(0), b"k", b"tomb", b"mine", linger)?, Vote::Free);
-    assert_eq!(store.acquire(at(50), b"k", b"tomb", b"mine", TTL)?, Vote::Free);
+    assert_eq!(store.acquire(at(50), b"k", [b"tomb", b"want"], b"mine", TTL)?, Vote::Free);
     assert_eq!(store.renew(at(50), b"k", b"tomb", b"mine", TTL)?, Vote::Free);
-    assert_eq!(store.acquire(at(51), b"k", b"tomb", b"mine", TTL)?, Vote::Granted);
+    assert_eq!(store.acquire(at(51), b"k", [b"tomb", b"want"], b"mine", TTL)?, Vote::Granted);
     Ok(())
 }
 
 #[test]
 fn a_renewal_prolongs_but_never_shortens() -> Result<(), WrongType> {
     let mut store = Store::default();
-    store.acquire(at(0), b"k", b"tomb", b"mine", TTL)?;
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"mine", TTL)?;
     assert_eq!(store.renew(at(0), b"k", b"tomb", b"mine", TTL / 2)?, Vote::Granted);
     assert_eq!(store.pttl(at(0), b"k"), Some(Expiry::In(TTL)));
     assert_eq!(store.renew(at(1000), b"k", b"tomb", b"mine", TTL)?, Vote::Granted);
@@ -77,11 +79,148 @@ fn set_obeys_its_options() -> Result<(), WrongType> {
 fn a_list_is_there_but_no_string() {
     let mut store = Store::default();
     store.set(at(0), b"k", Value::List(vec![b"item".to_vec()]), SetOptions::default());
-    assert_eq!(store.acquire(at(0), b"k", b"tomb", b"mine", TTL), Err(WrongType));
+    assert_eq!(store.acquire(at(0), b"k", [b"tomb", b"want"], b"mine", TTL), Err(WrongType));
     assert_eq!(store.cancel(at(0), b"k", b"tomb", b"mine", TTL), Err(WrongType));
     assert!(!store.exists(at(0), b"tomb"), "the script stopped before the tombstone");
     assert!(store.exists(at(0), b"k"));
     assert!(store.del(at(0), b"k"));
+}
+
+#[test]
+fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"one", TTL)?;
+    assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL)?, Vote::Granted);
+    let two = Vote::Held(Holding::new(Token::found(b"two"), Expiry::In(TTL)));
+    assert_eq!(store.inspect(at(1000), b"k")?, two, "for a time of its own");
+    assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"three"], TTL)?, two);
+    assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL / 2)?, Vote::Granted);
+    assert_eq!(store.inspect(at(1000), b"k")?, two, "asked again, it does not shorten");
+    assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"two", b"three"], TTL / 2)?, Vote::Granted);
+    assert_eq!(store.pttl(at(1000), b"k"), Some(Expiry::In(TTL / 2)), "but the next one starts anew");
+    Ok(())
+}
+
+#[test]
+fn a_transfer_takes_a_free_key_unless_a_tombstone_stands() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.cancel(at(0), b"k", b"tomb", b"two", Duration::from_millis(50))?;
+    assert_eq!(store.transfer(at(50), b"k", b"tomb", [b"one", b"two"], TTL)?, Vote::Free);
+    assert!(!store.exists(at(50), b"k"));
+    assert_eq!(store.transfer(at(51), b"k", b"tomb", [b"one", b"two"], TTL)?, Vote::Granted);
+    Ok(())
+}
+
+const PATIENCE: Duration = Duration::from_millis(50);
+const ORDER: &[u8] = b"order";
+
+/// A question of `name`, who came at `place` and wants the key for itself.
+fn in_turn(name: &[u8], place: u64) -> InTurn<'_> {
+    let (key, tombstone, line) = (b"k", b"tomb", [ORDER, b"until"]);
+    InTurn { key, tombstone, line, token: name, ttl: TTL, place, name, patience: PATIENCE }
+}
+
+#[test]
+fn the_line_goes_by_place_and_then_by_name() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"holder", TTL)?;
+    let turns = [in_turn(b"z", 1), in_turn(b"b", 2), in_turn(b"c", 2)];
+    for asked in turns.iter().rev() {
+        assert!(matches!(store.acquire_in_turn(at(0), asked)?, Vote::Held(_)));
+    }
+    let mut holder: &[u8] = b"holder";
+    for (turn, next) in turns.iter().enumerate() {
+        store.release(at(10), b"k", b"want", holder)?;
+        for later in &turns[turn + 1..] {
+            assert_eq!(store.acquire_in_turn(at(10), later)?, Vote::Behind);
+        }
+        assert_eq!(store.acquire_in_turn(at(10), next)?, Vote::Granted);
+        holder = next.token;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_stops_asking_is_waited_for_until_their_patience_is_over() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"holder", TTL)?;
+    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
+    store.release(at(0), b"k", b"want", b"holder")?;
+    assert_eq!(store.acquire_in_turn(at(50), &in_turn(b"next", 2))?, Vote::Behind);
+    assert_eq!(store.acquire_in_turn(at(51), &in_turn(b"next", 2))?, Vote::Granted);
+    Ok(())
+}
+
+#[test]
+fn asking_again_is_waiting_on() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"holder", TTL)?;
+    for now in [0, 50, 100] {
+        store.acquire_in_turn(at(now), &in_turn(b"first", 1))?;
+    }
+    store.release(at(100), b"k", b"want", b"holder")?;
+    assert_eq!(store.acquire_in_turn(at(150), &in_turn(b"next", 2))?, Vote::Behind);
+    Ok(())
+}
+
+#[test]
+fn a_tombstone_keeps_its_attempt_out_of_the_line() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.cancel(at(0), b"k", b"tomb", b"first", TTL)?;
+    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"first", 1))?, Vote::Free);
+    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Free);
+    Ok(())
+}
+
+#[test]
+fn leaving_the_line_is_granted_once_and_lets_the_next_one_in() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"holder", TTL)?;
+    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
+    store.release(at(0), b"k", b"want", b"holder")?;
+    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?, Vote::Behind);
+    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Granted);
+    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Free);
+    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?, Vote::Granted);
+    Ok(())
+}
+
+#[test]
+fn a_line_ends_when_it_is_of_no_use_to_anybody() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.set(at(0), b"k", "data".into(), SetOptions::default());
+    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
+    assert_eq!(store.keys(at(100)), [&b"k"[..], ORDER, b"until"]);
+    assert_eq!(store.keys(at(101)), [b"k"]);
+    Ok(())
+}
+
+#[test]
+fn a_watched_key_is_told_of_once() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"mine", TTL)?;
+    assert!(store.take_changes(at(0)).is_empty(), "nobody watched it");
+    store.watch(b"k");
+    store.renew(at(0), b"k", b"tomb", b"mine", TTL)?;
+    assert!(store.take_changes(at(0)).is_empty(), "a renewal that prolongs nothing changes nothing");
+    store.release(at(0), b"k", b"want", b"mine")?;
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"mine", TTL)?;
+    assert_eq!(store.take_changes(at(0)), [Change::Key(b"k".to_vec())]);
+    assert!(!store.watches());
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_watched_key_is_a_change_whose_time_is_known() -> Result<(), WrongType> {
+    let mut store = Store::default();
+    store.acquire(at(0), b"k", [b"tomb", b"want"], b"mine", TTL)?;
+    assert_eq!(store.next_change(), None);
+    store.watch(b"k");
+    assert_eq!(store.next_change(), Some(at(30_001)));
+    assert!(store.take_changes(at(30_000)).is_empty());
+    assert_eq!(store.take_changes(at(30_001)), [Change::Key(b"k".to_vec())]);
+    assert_eq!(store.next_change(), None);
+    Ok(())
 }
 
 /// Questions about few keys by few attempts, so that they meet.
@@ -90,13 +229,21 @@ fn question(run: u64) -> impl Strategy<Value = Question> {
         Arc::new(Claim::new(format!("store/{run}/{key}").into(), Token::new(token, "store:1")))
     };
     let ttl = prop_oneof![Just(TTL), Just(TTL * 10), Just(TTL / 2)];
-    (0..5_u8, 0..2_u8, 0..3_u128, ttl).prop_map(move |(kind, key, token, ttl)| {
-        let claim = claim(key, token);
+    let tokens = (0..5_u128, 0..5_u128);
+    // Places and names do not go together, so that some waiters change places.
+    let ticket = (1..4_u64, 1..4_u64).prop_map(|(place, name)| Ticket::new(place, name));
+    (0..14_u8, 0..2_u8, tokens, ttl, ticket).prop_map(move |(kind, key, (token, next), ttl, ticket)| {
+        let (claim, to) = (claim(key, token), claim(key, next));
         match kind {
             0 => Question::Acquire { claim, ttl },
             1 => Question::Renew { claim, ttl },
-            2 => Question::Release { claim },
-            3 => Question::Cancel { claim, linger: ttl },
+            2 => Question::Cancel { claim, linger: ttl },
+            3 => Question::Transfer { from: claim, to, ttl },
+            4 => Question::LeaveLine { key: claim.key().into(), ticket },
+            // More of these, so that a key is often free while some wait for it.
+            5..8 => Question::Release { claim },
+            // Nobody's patience ends within the test: votes do not depend on time.
+            8..13 => Question::AcquireInTurn { claim, ttl, ticket, patience: TTL },
             _ => Question::Inspect { key: claim.key().into() },
         }
     })

@@ -11,7 +11,8 @@ use crate::node::{Lasting, NodeError};
 const WORDS: usize = 200;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
-const RIGHTS: &str = "+eval +set +get +del +pexpire +pttl +exists +info +client|setname";
+pub(super) const RIGHTS: &str = "+eval +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
+     +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat +time";
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]

@@ -9,10 +9,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ErrorKind, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value,
 };
+use tokio::sync::mpsc;
 
 use super::Settings;
 use super::address::Address;
 use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
+use super::hints::{Listeners, Pushes};
 use super::state::QUESTIONS;
 use super::wire::bytes;
 use crate::node::{Instance, Lasting, NodeError};
@@ -28,12 +30,15 @@ pub(crate) struct Line {
     pub(crate) driver: BoxFuture<'static, ()>,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
+    /// What the server tells unasked, if somebody listens and it agreed to tell.
+    pub(crate) pushes: Option<Pushes>,
 }
 
 /// Connects to one address, and remembers who answered there.
 pub(crate) struct Connector {
     address: Address,
     settings: Settings,
+    listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
     last: Option<Seen>,
 }
@@ -45,8 +50,8 @@ struct Seen {
 }
 
 impl Connector {
-    pub(crate) fn new(address: Address, settings: Settings) -> Connector {
-        Connector { address, settings, protocol: ProtocolVersion::RESP3, last: None }
+    pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
+        Connector { address, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
     }
 
     /// The ACL user that the questions are asked as.
@@ -77,7 +82,7 @@ impl Connector {
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
             return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
         }
-        let (mut connection, mut driver) = match self.log_in().await {
+        let LoggedIn { mut connection, mut driver, pushes } = match self.log_in().await {
             Err(Refusal::Protocol) => {
                 // Remembered, so that an old server costs a second connection only once.
                 self.protocol = ProtocolVersion::RESP2;
@@ -90,13 +95,18 @@ impl Connector {
             Refusal::Error(error) => error,
         })?;
 
-        let mut introduction = Pipeline::with_capacity(2);
+        let mut introduction = Pipeline::with_capacity(3);
         // The name is for people who look at the server's list of clients. Its answer does not
         // matter: a user without the right to set it can vote all the same.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
+        if pushes.is_some() {
+            // NOLOOP: what we change ourselves, we know.
+            introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+        }
         introduction.cmd("INFO");
         let answers = {
-            let request = pin!(connection.send_packed_commands(&introduction, 0, 2));
+            let count = introduction.len();
+            let request = pin!(connection.send_packed_commands(&introduction, 0, count));
             match select(request, &mut driver).await {
                 Either::Left((answers, _)) => answers,
                 // The connection has ended, perhaps right after the answer. It carries nothing more,
@@ -107,16 +117,18 @@ impl Connector {
             }
         };
         let now = self.settings.clock.now();
-        let info = answers.map_err(|error| NodeError::Unreachable { reason: ended(&error).into() })?.pop();
-        let info = match info {
+        let mut answers = answers.map_err(|error| NodeError::Unreachable { reason: ended(&error).into() })?;
+        let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(bytes).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
         let process = Process::fit_to_vote(&String::from_utf8_lossy(&info))?;
-        Ok(Line { connection, driver, instance: self.recognise(process, now) })
+        // Hints are a courtesy: a server or a user that may not give them can vote all the same.
+        let pushes = pushes.filter(|_| matches!(answers.pop(), Some(Value::Okay)));
+        Ok(Line { connection, driver, instance: self.recognise(process, now), pushes })
     }
 
-    async fn log_in(&self) -> Result<(MultiplexedConnection, BoxFuture<'static, ()>), Refusal> {
+    async fn log_in(&self) -> Result<LoggedIn, Refusal> {
         let dialled = self.settings.dial.dial(&self.address).await;
         let stream = dialled.map_err(|error| Refusal::Error(undialled(&error)))?;
         let mut login = RedisConnectionInfo::default()
@@ -129,7 +141,7 @@ impl Connector {
         if let Some(password) = self.address.password() {
             login = login.set_password(password);
         }
-        let config = AsyncConnectionConfig::new()
+        let mut config = AsyncConnectionConfig::new()
             // Every round has its own limit, and a question that timed out is still awaited: its
             // answer tells what to clean up.
             .set_response_timeout(None)
@@ -137,8 +149,14 @@ impl Connector {
             // As many as can be unanswered, so that a request always enters at once and requests
             // keep their order.
             .set_pipeline_buffer_size(QUESTIONS);
+        let mut pushes = None;
+        if self.protocol == ProtocolVersion::RESP3 && self.listeners.any() {
+            let (sender, inbox) = mpsc::unbounded_channel();
+            config = config.set_push_sender(sender);
+            pushes = Some(Pushes::new(inbox));
+        }
         match MultiplexedConnection::new_with_config(&login, stream, config).await {
-            Ok((connection, driver)) => Ok((connection, Box::pin(driver))),
+            Ok((connection, driver)) => Ok(LoggedIn { connection, driver: Box::pin(driver), pushes }),
             Err(error) if no_resp3(&error) => Err(Refusal::Protocol),
             Err(error) => Err(Refusal::Error(unconnected(error, self.asked("HELLO")))),
         }
@@ -164,6 +182,14 @@ impl Connector {
     fn asked(&self, command: &'static str) -> Asked<'_> {
         Asked { command, key: "", user: self.user() }
     }
+}
+
+/// A connection that has not introduced itself.
+struct LoggedIn {
+    connection: MultiplexedConnection,
+    driver: BoxFuture<'static, ()>,
+    /// Where the server's pushes would come.
+    pushes: Option<Pushes>,
 }
 
 /// Why a login failed.
@@ -274,7 +300,7 @@ mod tests {
     }
 
     fn connector() -> Connector {
-        Connector::new(Address::parse("db-7").unwrap(), super::super::tests::settings())
+        Connector::new(Address::parse("db-7").unwrap(), super::super::tests::settings(), Arc::default())
     }
 
     #[test]

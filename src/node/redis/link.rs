@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::failure::{CLOSED, ended};
 use super::handshake::{Connector, Line};
+use super::hints::{Listeners, Oldest};
 use super::state::{Ask, State, cleans_up};
 use super::wire::{decode, encode};
 use crate::clock::{Clock, Sleep};
@@ -43,13 +44,16 @@ pub(crate) async fn carry(
     connector: &mut Connector,
     queue: &mut UnboundedReceiver<Ask>,
     state: &State,
+    listeners: &Listeners,
     clock: &dyn Clock,
 ) -> End {
     let mut traffic = Link {
         line,
         broken: false,
         state,
+        listeners,
         clock,
+        sent: 0,
         fresh: None,
         flight: VecDeque::new(),
         batch: Vec::new(),
@@ -113,6 +117,8 @@ enum Event {
 
 /// Questions that were sent in one write.
 struct Sent {
+    /// Counts the batches of this connection.
+    batch: u64,
     asks: Vec<Ask>,
     at: Moment,
     answers: BoxFuture<'static, Result<Vec<Value>, RedisError>>,
@@ -139,7 +145,10 @@ struct Link<'a> {
     /// The driver has ended and must not be polled again.
     broken: bool,
     state: &'a State,
+    listeners: &'a Listeners,
     clock: &'a dyn Clock,
+    /// How many batches were sent.
+    sent: u64,
     /// A request that has not entered the connection yet.
     fresh: Option<Sent>,
     /// Requests that wait for their answers, oldest first. A connection answers in order, so only
@@ -175,6 +184,13 @@ impl Link<'_> {
             && let Some(sent) = self.flight.pop_front()
         {
             return Poll::Ready(Event::Answered(sent, answers));
+        }
+        // All that was ready has been handed out. As long as something is, no question is taken from
+        // the queue, so this is reached before long.
+        if let Some(pushes) = &mut self.line.pushes {
+            let oldest = self.flight.front();
+            let oldest = oldest.map(|sent| Oldest { batch: sent.batch, questions: sent.asks.len() });
+            pushes.tell(oldest, self.listeners);
         }
         if self.broken {
             return Poll::Ready(Event::Broken);
@@ -216,7 +232,8 @@ impl Link<'_> {
         // Without the runtime's budget, which could make a request wait at the entrance while a
         // later one goes in. The driver and the queue keep to the budget, so the task still yields.
         let answers = Box::pin(tokio::task::coop::unconstrained(request));
-        self.fresh = Some(Sent { asks, at, answers });
+        self.sent += 1;
+        self.fresh = Some(Sent { batch: self.sent, asks, at, answers });
         if self.timer.is_none() {
             self.timer = Some(self.clock.sleep_until(at + STALL));
         }

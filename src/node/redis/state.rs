@@ -13,7 +13,7 @@ use crate::node::{Answer, NodeError, Question, Reply};
 const VOTES: usize = 512;
 
 /// The most unanswered questions of any kind. So many more than votes that the clean-up of every
-/// vote has room: a release and a cancel for each.
+/// vote has room: a release, a cancel and a leaving of the line for each.
 pub(crate) const QUESTIONS: usize = 2048;
 
 /// A question on its way to the node, which gets one answer.
@@ -107,7 +107,7 @@ impl State {
 
 /// Whether the question takes back an earlier one, and so is worth sending to a node that hangs.
 pub(crate) fn cleans_up(question: &Question) -> bool {
-    matches!(question, Question::Release { .. } | Question::Cancel { .. })
+    matches!(question, Question::Release { .. } | Question::Cancel { .. } | Question::LeaveLine { .. })
 }
 
 /// A place among the unanswered questions of a node, given back when dropped.

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 use super::Settings;
 use super::address::Address;
 use super::handshake::Connector;
+use super::hints::Listeners;
 use super::link::{End, carry};
 use super::state::{Ask, State};
 use crate::node::NodeError;
@@ -30,6 +31,7 @@ pub(crate) struct Supervisor {
     settings: Settings,
     queue: UnboundedReceiver<Ask>,
     state: Arc<State>,
+    listeners: Arc<Listeners>,
     /// Says that the first attempt to connect is over; so does its end, should the task end first.
     contacted: watch::Sender<bool>,
 }
@@ -42,18 +44,20 @@ impl Supervisor {
         settings: Settings,
         queue: UnboundedReceiver<Ask>,
         state: Arc<State>,
+        listeners: Arc<Listeners>,
     ) -> (Supervisor, watch::Receiver<bool>) {
         let (contacted, contact) = watch::channel(false);
-        let connector = Connector::new(address, settings.clone());
-        (Supervisor { name, connector, settings, queue, state, contacted }, contact)
+        let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
+        (Supervisor { name, connector, settings, queue, state, listeners, contacted }, contact)
     }
 
     /// Serves the node until its last handle is dropped.
     pub(crate) async fn run(self) {
-        let Supervisor { name, mut connector, settings, mut queue, state, contacted } = self;
+        let Supervisor { name, mut connector, settings, mut queue, state, listeners, contacted } = self;
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut known = None;
+        let mut wait = FIRST_WAIT;
         // The first time, questions wait in the queue for the connection.
         let mut outcome = connector.connect().await;
         loop {
@@ -64,9 +68,13 @@ impl Supervisor {
                     let since = clock.now();
                     state.open();
                     contacted.send_replace(true);
-                    let end = carry(line, &mut connector, &mut queue, &state, clock).await;
-                    // A server that accepts connections only to end them is no better than none.
-                    if clock.now().since(since) >= LONGEST_WAIT {
+                    if line.pushes.is_some() {
+                        listeners.hearing();
+                    }
+                    let end = carry(line, &mut connector, &mut queue, &state, &listeners, clock).await;
+                    listeners.deaf();
+                    // A connection that lasts less long than the wait for it is no better than none.
+                    if clock.now().since(since) >= wait {
                         backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
                     }
                     match end {
@@ -85,7 +93,7 @@ impl Supervisor {
             } else {
                 warn!(node = %name, %trouble, "down; it is dialled again until it answers");
             }
-            let wait = backoff.next(settings.entropy.half());
+            wait = backoff.next(settings.entropy.half());
             let connected = pin!(async {
                 clock.sleep_until(clock.now() + wait).await;
                 connector.connect().await

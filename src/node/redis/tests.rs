@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{RedisNode, Settings, SystemDial};
-use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote, ask};
-use crate::protocol::{Claim, Token};
+use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
+use crate::protocol::{Claim, Ticket, Token};
 use crate::{Clock, SystemClock, SystemEntropy};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -31,6 +31,14 @@ fn claim(key: &str, random: u128) -> Arc<Claim> {
 
 fn acquire(claim: &Arc<Claim>) -> Question {
     Question::Acquire { claim: Arc::clone(claim), ttl: LONG }
+}
+
+fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Question {
+    Question::AcquireInTurn { claim: Arc::clone(claim), ttl: LONG, ticket, patience: LONG }
+}
+
+fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Question {
+    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG }
 }
 
 fn renew(claim: &Arc<Claim>) -> Question {
@@ -115,5 +123,27 @@ impl Collect for Log {
 
     fn wanted(&self) -> bool {
         !self.unwanted
+    }
+}
+
+/// Hints in the order in which they came, as words.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    heard: Mutex<Vec<String>>,
+}
+
+impl Ear {
+    /// What was heard since the last call.
+    pub(super) fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut self.heard.lock().unwrap())
+    }
+}
+
+impl Listener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        self.heard.lock().unwrap().push(match hint {
+            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+        });
     }
 }

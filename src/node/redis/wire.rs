@@ -7,21 +7,50 @@ use redis::{Cmd, Value};
 use super::failure::{Asked, refused, unexpected};
 use super::scripts;
 use crate::node::{Expiry, Holding, NodeError, Question, Vote};
-use crate::protocol::{Claim, Token};
+use crate::protocol::{Claim, Token, line_keys};
 
-/// The command that asks the question.
+/// The command that asks the question. The lock is the only declared key; see `acquire.lua`.
 pub(crate) fn encode(question: &Question) -> Cmd {
     match question {
-        Question::Acquire { claim, ttl } => guarded(scripts::ACQUIRE, claim, *ttl),
-        Question::Renew { claim, ttl } => guarded(scripts::RENEW, claim, *ttl),
-        Question::Cancel { claim, linger } => guarded(scripts::CANCEL, claim, *linger),
+        Question::Acquire { claim, ttl } => {
+            let mut command = guarded(&scripts::ACQUIRE, claim, *ttl);
+            command.arg(claim.tombstone()).arg(claim.want_mark());
+            command
+        }
+        Question::AcquireInTurn { claim, ttl, ticket, patience } => {
+            let mut command = guarded(&scripts::ACQUIRE_IN_TURN, claim, *ttl);
+            command.arg(ticket.wall_micros()).arg(ticket.name()).arg(millis(*patience));
+            command.arg(claim.tombstone()).arg(&line_keys(claim.key()));
+            command
+        }
+        Question::LeaveLine { key, ticket } => {
+            let mut command = eval(&scripts::LEAVE_LINE, 2);
+            command.arg(&line_keys(key)).arg(ticket.name());
+            command
+        }
+        Question::Transfer { from, to, ttl } => {
+            let mut command = eval(&scripts::TRANSFER, 1);
+            command.arg(to.key()).arg(from.token().as_bytes()).arg(to.token().as_bytes());
+            command.arg(millis(*ttl)).arg(to.tombstone());
+            command
+        }
+        Question::Renew { claim, ttl } => {
+            let mut command = guarded(&scripts::RENEW, claim, *ttl);
+            command.arg(claim.tombstone());
+            command
+        }
+        Question::Cancel { claim, linger } => {
+            let mut command = guarded(&scripts::CANCEL, claim, *linger);
+            command.arg(claim.tombstone());
+            command
+        }
         Question::Release { claim } => {
-            let mut command = eval(scripts::RELEASE, 1);
-            command.arg(claim.key()).arg(claim.token().as_bytes());
+            let mut command = eval(&scripts::RELEASE, 1);
+            command.arg(claim.key()).arg(claim.token().as_bytes()).arg(claim.want_mark());
             command
         }
         Question::Inspect { key } => {
-            let mut command = eval(scripts::INSPECT, 1);
+            let mut command = eval(&scripts::INSPECT, 1);
             command.arg(&**key);
             command
         }
@@ -42,7 +71,9 @@ fn vote(items: Vec<Value>) -> Option<Vote> {
     let mut items = items.into_iter();
     match &*bytes(items.next()?)? {
         b"granted" => Some(Vote::Granted),
+        b"wanted" => Some(Vote::Wanted),
         b"restored" => Some(Vote::Restored),
+        b"behind" => Some(Vote::Behind),
         b"free" => Some(Vote::Free),
         b"held" => {
             let token = Token::found(&bytes(items.next()?)?);
@@ -61,10 +92,10 @@ fn vote(items: Vec<Value>) -> Option<Vote> {
     }
 }
 
-/// A script over the lock and its tombstone, with a token and a time.
+/// A script over the lock, with a token and a time.
 fn guarded(script: &'static str, claim: &Claim, time: Duration) -> Cmd {
-    let mut command = eval(script, 2);
-    command.arg(claim.key()).arg(claim.tombstone()).arg(claim.token().as_bytes()).arg(millis(time));
+    let mut command = eval(script, 1);
+    command.arg(claim.key()).arg(claim.token().as_bytes()).arg(millis(time));
     command
 }
 
@@ -83,10 +114,12 @@ fn millis(time: Duration) -> i64 {
 fn key_of(question: &Question) -> &str {
     match question {
         Question::Acquire { claim, .. }
+        | Question::AcquireInTurn { claim, .. }
+        | Question::Transfer { to: claim, .. }
         | Question::Renew { claim, .. }
         | Question::Release { claim }
         | Question::Cancel { claim, .. } => claim.key(),
-        Question::Inspect { key } => key,
+        Question::LeaveLine { key, .. } | Question::Inspect { key } => key,
     }
 }
 
@@ -132,6 +165,7 @@ mod tests {
         for (reply, vote) in [
             (list(&["granted"]), Vote::Granted),
             (list(&["restored"]), Vote::Restored),
+            (list(&["behind"]), Vote::Behind),
             (list(&["free"]), Vote::Free),
             (held(-2), Vote::Free),
             (held(-1), Vote::Held(Holding::new(Token::found(b"\xff"), Expiry::Never))),
@@ -159,12 +193,12 @@ mod tests {
         ] {
             let command = encode(&Question::Acquire { claim: claim(), ttl });
             let packed = String::from_utf8(command.get_packed_command()).unwrap();
-            assert!(packed.ends_with(&format!("\r\n{last}\r\n")), "{packed}");
+            assert!(packed.contains(&format!("\r\n{last}\r\n$")), "{packed}");
         }
     }
 
     fn values() -> impl Strategy<Value = Value> {
-        let word = prop_oneof!["granted", "restored", "free", "held", ".{0,5}"];
+        let word = prop_oneof!["granted", "wanted", "restored", "behind", "free", "held", ".{0,5}"];
         let leaf = prop_oneof![
             Just(Value::Nil),
             Just(Value::Okay),

@@ -1,10 +1,12 @@
 //! What each command does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Expiry;
 
 use super::eval::eval;
+use super::tracking::{Author, Own, Trackers, read_keys};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
@@ -14,21 +16,32 @@ impl Connection {
     pub(super) fn command(&mut self, parts: &[Vec<u8>]) -> Resp {
         let [name, arguments @ ..] = parts else { return Resp::Error("ERR empty command".to_owned()) };
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
-        match name.as_str() {
-            "HELLO" => self.hello(arguments),
+        let shared = Arc::clone(&self.shared);
+        let mut trackers = shared.trackers();
+        // Before this client can replace a key that has ended: that is not its own change.
+        trackers.tell(&shared, Author::Time);
+        let answer = self.carry_out(&name, arguments, &mut trackers);
+        trackers.tell(&shared, Author::Client(self.id));
+        trackers.remember(&shared, self.id, read_keys(&name, arguments, &answer));
+        answer
+    }
+
+    fn carry_out(&mut self, name: &str, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
+        match name {
+            "HELLO" => self.hello(arguments, trackers),
             "AUTH" => self.auth(arguments),
             "QUIT" => {
                 self.over = true;
                 Resp::ok()
             }
             _ if !self.welcome => Resp::Error("NOAUTH Authentication required.".to_owned()),
-            "CLIENT" => self.client(arguments),
-            _ => plain(&self.shared, &name, arguments),
+            "CLIENT" => self.client(arguments, trackers),
+            _ => plain(&self.shared, name, arguments),
         }
     }
 
     /// `HELLO [version [AUTH user password] [SETNAME name]]`
-    fn hello(&mut self, arguments: &[Vec<u8>]) -> Resp {
+    fn hello(&mut self, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
         let (version, mut rest) = match arguments {
             [] => (self.version, arguments),
             [version, rest @ ..] if version == b"2" => (Version::Two, rest),
@@ -57,6 +70,10 @@ impl Connection {
             );
         }
         self.version = version;
+        if version == Version::Two {
+            // It has no pushes.
+            self.untrack(trackers);
+        }
         let proto = if version == Version::Three { 3 } else { 2 };
         let text = |key: &str, value: &str| (Resp::text(key), Resp::text(value));
         Resp::Map(vec![
@@ -88,7 +105,7 @@ impl Connection {
         Err(Resp::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned()))
     }
 
-    fn client(&mut self, arguments: &[Vec<u8>]) -> Resp {
+    fn client(&mut self, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
         match arguments {
             [word] if is(word, "ID") => Resp::Number(self.id),
             [word] if is(word, "GETNAME") => Resp::text(&self.name),
@@ -98,9 +115,38 @@ impl Connection {
                 Resp::ok()
             }
             [word, _, _] if is(word, "SETINFO") => Resp::ok(),
+            [word, options @ ..] if is(word, "TRACKING") => self.tracking(options, trackers),
             [word, ..] => unknown(&format!("client|{}", String::from_utf8_lossy(word))),
             [] => wrong_number("CLIENT"),
         }
+    }
+
+    /// `CLIENT TRACKING ON [NOLOOP]|OFF`
+    fn tracking(&mut self, options: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
+        let own = match options {
+            [word] if is(word, "OFF") => {
+                self.untrack(trackers);
+                return Resp::ok();
+            }
+            [word] if is(word, "ON") => Own::Told,
+            [word, own] if is(word, "ON") && is(own, "NOLOOP") => Own::Skipped,
+            [..] => {
+                let knows = "the built-in server knows CLIENT TRACKING ON [NOLOOP] and OFF";
+                return Resp::Error(format!("ERR syntax error: {knows}"));
+            }
+        };
+        if self.version == Version::Two {
+            return Resp::Error("ERR the built-in server tracks for RESP3 connections only".to_owned());
+        }
+        if let Some(pushes) = trackers.start(self.id, own) {
+            self.pushes = Some(pushes);
+        }
+        Resp::ok()
+    }
+
+    fn untrack(&mut self, trackers: &mut Trackers) {
+        trackers.stop(&self.shared, self.id);
+        self.pushes = None;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Token};
+use quorlock::protocol::{Drift, Ticket, Token};
 use quorlock::{Expiry, Holding, Question, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
@@ -50,7 +50,7 @@ pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let sent = bench.clock.now();
     bench.acquire(&first, SHORT).await?;
-    bench.until_granted(&second).await?;
+    bench.until_granted(&Question::Acquire { claim: second, ttl: LONG }).await?;
     let lived = bench.clock.now().since(sent);
     // Servers count whole milliseconds, which is what the margin is for.
     ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
@@ -67,10 +67,13 @@ pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> F
 pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
-    let claim = bench.claim(&key);
+    let (claim, from) = (bench.claim(&key), bench.claim(&key));
     let (ttl, linger) = (LONG, Duration::from_secs(1));
+    let (ticket, patience) = (Ticket::new(1, 1), linger);
     for question in [
         Question::Acquire { claim: claim.clone(), ttl },
+        Question::AcquireInTurn { claim: claim.clone(), ttl, ticket, patience },
+        Question::Transfer { from, to: claim.clone(), ttl },
         Question::Renew { claim: claim.clone(), ttl },
         Question::Release { claim: claim.clone() },
         Question::Cancel { claim, linger },

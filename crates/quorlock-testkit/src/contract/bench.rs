@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Token};
+use quorlock::protocol::{Claim, Moment, Ticket, Token};
 use quorlock::{
     Answer, Clock, Entropy, Expiry, Holding, Node, NodeError, Question, SystemEntropy, Vote, ask,
 };
 
-use super::Plant;
+use super::{Ear, Plant};
 use crate::store::Value;
 
 /// That a clause holds, or what was found instead.
@@ -24,6 +24,8 @@ pub(super) struct Bench<'a> {
     pub(super) node: &'a dyn Node,
     plant: &'a dyn Plant,
     pub(super) clock: &'a dyn Clock,
+    /// Listens to the node.
+    pub(super) ear: &'a Ear,
     /// Different for each clause of each run, also against a server that remembers the last one.
     name: String,
     made: AtomicU64,
@@ -34,10 +36,11 @@ impl<'a> Bench<'a> {
         node: &'a dyn Node,
         plant: &'a dyn Plant,
         clock: &'a dyn Clock,
+        ear: &'a Ear,
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().half());
-        Bench { node, plant, clock, name, made: AtomicU64::new(0) }
+        Bench { node, plant, clock, ear, name, made: AtomicU64::new(0) }
     }
 
     /// A key that nobody has used.
@@ -55,12 +58,42 @@ impl<'a> Bench<'a> {
         let planted = self.plant.plant(key, value.into(), expiry).await;
         planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
     }
+
+    /// As another client.
+    pub(super) async fn remove(&self, key: &str) -> Finding {
+        let removed = self.plant.remove(key).await;
+        removed.map_err(|error| format!("cannot remove {key} as another client: {error}"))
+    }
 }
 
 /// Questions.
 impl Bench<'_> {
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
         self.vote(Question::Acquire { claim: Arc::clone(claim), ttl }).await
+    }
+
+    pub(super) async fn acquire_in_turn(
+        &self,
+        claim: &Arc<Claim>,
+        ticket: Ticket,
+        patience: Duration,
+    ) -> Result<Vote, String> {
+        let claim = Arc::clone(claim);
+        self.vote(Question::AcquireInTurn { claim, ttl: LONG, ticket, patience }).await
+    }
+
+    pub(super) async fn leave_line(&self, key: &str, ticket: Ticket) -> Result<Vote, String> {
+        self.vote(Question::LeaveLine { key: key.into(), ticket }).await
+    }
+
+    pub(super) async fn transfer(
+        &self,
+        from: &Arc<Claim>,
+        to: &Arc<Claim>,
+        ttl: Duration,
+    ) -> Result<Vote, String> {
+        let (from, to) = (Arc::clone(from), Arc::clone(to));
+        self.vote(Question::Transfer { from, to, ttl }).await
     }
 
     pub(super) async fn renew(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
@@ -101,19 +134,42 @@ impl Bench<'_> {
         is(&self.inspect(key).await?, &Vote::Free)
     }
 
-    /// Tries again and again until `claim` is granted.
-    pub(super) async fn until_granted(&self, claim: &Arc<Claim>) -> Finding {
-        let end = self.clock.now() + LONG / 4;
-        loop {
-            let vote = self.acquire(claim, LONG).await?;
-            if vote == Vote::Granted {
-                return Ok(());
-            }
-            if self.clock.now() > end {
-                return Err(format!("waited in vain for a grant; the last vote was {vote:?}"));
-            }
-            self.clock.sleep_until(self.clock.now() + SHORT / 20).await;
+    /// Asks again and again until it is granted.
+    pub(super) async fn until_granted(&self, question: &Question) -> Finding {
+        let patience = self.patience();
+        while let Err(finding) = is(&self.vote(question.clone()).await?, &Vote::Granted) {
+            patience.or(&finding).await?;
         }
+        Ok(())
+    }
+
+    /// Waits until a hint about `key` was heard.
+    pub(super) async fn until_told(&self, key: &str) -> Finding {
+        let patience = self.patience();
+        while self.ear.told(key) == 0 {
+            patience.or("nothing was said of the key").await?;
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Patience<'_> {
+        Patience { clock: self.clock, end: self.clock.now() + LONG / 4 }
+    }
+}
+
+/// Ends at some time, for a server that never does what is waited for.
+struct Patience<'a> {
+    clock: &'a dyn Clock,
+    end: Moment,
+}
+
+impl Patience<'_> {
+    /// Pauses before the next look.
+    async fn or(&self, finding: &str) -> Finding {
+        let now = self.clock.now();
+        ensure(now <= self.end, format!("waited in vain: {finding}"))?;
+        self.clock.sleep_until(now + SHORT / 20).await;
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Clauses about cancelling: a late request of a cancelled attempt does nothing (theory 4.5).
 
-use quorlock::Vote;
+use quorlock::protocol::Ticket;
+use quorlock::{Question, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, is};
 
@@ -24,6 +25,26 @@ pub(super) async fn a_late_renewal_of_a_cancelled_attempt_does_nothing(bench: &B
     bench.cancel(&claim, LONG).await?;
     is(&bench.renew(&claim, LONG).await?, &Vote::Free)?;
     bench.free(claim.key()).await
+}
+
+pub(super) async fn a_late_transfer_to_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.cancel(&next, LONG).await?, &Vote::Free)?;
+    is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Free)?;
+    bench.held(&holder, LONG).await.map(drop)
+}
+
+pub(super) async fn a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing(
+    bench: &Bench<'_>,
+) -> Finding {
+    let (claim, ticket) = (bench.claim(&bench.key()), Ticket::new(1, 1));
+    is(&bench.cancel(&claim, LONG).await?, &Vote::Free)?;
+    is(&bench.acquire_in_turn(&claim, ticket, LONG).await?, &Vote::Free)?;
+    bench.free(claim.key()).await?;
+    // Nor does it wait.
+    is(&bench.leave_line(claim.key(), ticket).await?, &Vote::Free)
 }
 
 pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt(
@@ -50,5 +71,5 @@ pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
     is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
-    bench.until_granted(&claim).await
+    bench.until_granted(&Question::Acquire { claim, ttl: LONG }).await
 }

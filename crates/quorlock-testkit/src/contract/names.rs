@@ -1,6 +1,6 @@
 //! Clauses about keys and tokens: a server takes any bytes.
 
-use quorlock::protocol::{Resource, Token};
+use quorlock::protocol::{Resource, Ticket, Token};
 use quorlock::{Expiry, Holding, Vote};
 
 use super::bench::{Bench, Finding, LONG, held_by, is};
@@ -36,12 +36,14 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
     keys.push(longest);
     for key in keys {
         let (first, second) = (bench.claim(&key), bench.claim(&key));
+        let ticket = Ticket::new(1, 1);
         let checked = async {
             is(&bench.acquire(&first, LONG).await?, &Vote::Granted)?;
             held_by(&bench.acquire(&second, LONG).await?, first.token(), LONG)?;
             is(&bench.cancel(&first, LONG).await?, &Vote::Granted)?;
             is(&bench.acquire(&first, LONG).await?, &Vote::Free)?;
-            is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
+            is(&bench.acquire_in_turn(&first, ticket, LONG).await?, &Vote::Free)?;
+            is(&bench.acquire_in_turn(&second, ticket, LONG).await?, &Vote::Granted)
         };
         checked.await.map_err(|finding| format!("key {key:?}: {finding}"))?;
     }

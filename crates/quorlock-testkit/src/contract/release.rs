@@ -29,6 +29,16 @@ pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Benc
     is(&bench.release(&claim).await?, &Vote::Free)
 }
 
+pub(super) async fn a_release_tells_once_that_somebody_was_refused(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    bench.acquire(&refused, LONG).await?;
+    is(&bench.release(&holder).await?, &Vote::Wanted)?;
+    bench.acquire(&refused, LONG).await?;
+    is(&bench.release(&refused).await?, &Vote::Granted)
+}
+
 pub(super) async fn an_inspection_changes_nothing(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.free(claim.key()).await?;

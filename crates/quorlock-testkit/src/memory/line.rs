@@ -1,19 +1,61 @@
 //! The way to a memory node and back: what is on it, and what holds it up.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Answer, NodeError, Question, Reply};
+use quorlock::{Answer, Hint, Listener, NodeError, Question, Reply, Vote};
 
+use super::server::Server;
 use super::{InSocket, Questions};
+use crate::store::Change;
 
-pub(super) type Answered = (Reply, Result<Answer, NodeError>);
+/// What reaches the clients.
+pub(super) enum Delivery {
+    Answer(Reply, Result<Answer, NodeError>),
+    /// For all who listen.
+    Hint(News),
+    /// Somebody listens from now on, and hears this first.
+    Listener(Arc<dyn Listener>, Option<News>),
+}
 
-/// One connection, with two queues: questions before the server, answers before the client.
+/// A [`Hint`] on its way.
+pub(super) enum News {
+    Hearing,
+    Changed(Vec<u8>),
+    AllChanged,
+    Deaf,
+}
+
+impl News {
+    pub(super) fn hint(&self) -> Hint<'_> {
+        match self {
+            News::Hearing => Hint::Hearing,
+            News::Changed(key) => Hint::Changed(key),
+            News::AllChanged => Hint::AllChanged,
+            News::Deaf => Hint::Deaf,
+        }
+    }
+}
+
+impl From<Change> for News {
+    fn from(change: Change) -> News {
+        match change {
+            Change::Key(key) => News::Changed(key),
+            Change::All => News::AllChanged,
+        }
+    }
+}
+
+/// One connection, with two queues: questions before the server, answers and hints before the
+/// client.
 #[derive(Default)]
 pub(super) struct Line {
     link: Link,
+    hints: Hints,
+    /// How many listen.
+    listeners: usize,
     request: Duration,
     reply: Duration,
     hung: bool,
@@ -26,8 +68,8 @@ pub(super) struct Line {
     /// From connections that have ended.
     orphans: VecDeque<Orphan>,
     outbox: VecDeque<Coming>,
-    /// Errors that the client learns at once.
-    refused: Vec<Answered>,
+    /// What the client learns at once.
+    at_once: Vec<Delivery>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +78,14 @@ pub(super) enum Link {
     Up,
     Coming,
     Down,
+}
+
+/// Whether the server tells what changes, to a client that is connected.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Hints {
+    #[default]
+    On,
+    Off,
 }
 
 struct Sent {
@@ -50,7 +100,7 @@ struct Orphan {
 }
 
 struct Coming {
-    answered: Answered,
+    delivery: Delivery,
     due: Moment,
 }
 
@@ -90,7 +140,10 @@ impl Line {
     }
 
     pub(super) fn connect(&mut self) -> Vec<(Question, Reply)> {
-        self.link = Link::Up;
+        if self.link != Link::Up {
+            self.link = Link::Up;
+            self.say_whether_hearing();
+        }
         std::mem::take(&mut self.unsent)
     }
 
@@ -109,19 +162,51 @@ impl Line {
         self.cut("the server ended");
         self.orphans.clear();
         self.hung = false;
+        self.say_whether_hearing();
+    }
+
+    pub(super) fn hints(&mut self, on: bool) {
+        if self.hearing() {
+            self.at_once.push(Delivery::Hint(News::Deaf));
+            self.outbox.retain(|coming| matches!(coming.delivery, Delivery::Answer(..)));
+        }
+        self.hints = if on { Hints::On } else { Hints::Off };
+        self.say_whether_hearing();
+    }
+
+    pub(super) fn listen(&mut self, listener: Arc<dyn Listener>) {
+        self.listeners += 1;
+        let first = self.hearing().then_some(News::Hearing);
+        self.at_once.push(Delivery::Listener(listener, first));
+    }
+
+    /// Whether whoever listens hears what changes.
+    fn hearing(&self) -> bool {
+        self.listeners > 0 && self.link == Link::Up && self.hints == Hints::On
+    }
+
+    fn say_whether_hearing(&mut self) {
+        if self.hearing() {
+            self.at_once.push(Delivery::Hint(News::Hearing));
+        }
     }
 
     fn cut(&mut self, reason: &str) {
         let disconnected = || NodeError::Disconnected { reason: reason.into() };
         let arriving = self.in_socket == InSocket::CarriedOut && !self.requests_lost;
         for Sent { question, reply, due } in self.inbox.drain(..) {
-            self.refused.push((reply, Err(disconnected())));
+            self.at_once.push(Delivery::Answer(reply, Err(disconnected())));
             if arriving {
                 self.orphans.push_back(Orphan { question, due });
             }
         }
-        for Coming { answered: (reply, _), .. } in self.outbox.drain(..) {
-            self.refused.push((reply, Err(disconnected())));
+        for Coming { delivery, .. } in self.outbox.drain(..) {
+            if let Delivery::Answer(reply, _) = delivery {
+                self.at_once.push(Delivery::Answer(reply, Err(disconnected())));
+            }
+        }
+        if self.hearing() {
+            self.at_once.push(Delivery::Hint(News::Deaf));
         }
     }
 }
@@ -138,28 +223,51 @@ impl Line {
     }
 
     pub(super) fn refuse(&mut self, reply: Reply, error: NodeError) {
-        self.refused.push((reply, Err(error)));
+        self.at_once.push(Delivery::Answer(reply, Err(error)));
     }
 
-    /// Lets everything happen that is due, and hands out the answers that have come.
-    pub(super) fn advance(
-        &mut self,
-        now: Moment,
-        mut carry_out: impl FnMut(&Question) -> Result<Answer, NodeError>,
-    ) -> Vec<Answered> {
-        let mut answers = std::mem::take(&mut self.refused);
+    /// Lets everything happen that is due, and hands out what has come.
+    pub(super) fn advance(&mut self, now: Moment, server: &mut Server) -> Vec<Delivery> {
+        let mut arrived = std::mem::take(&mut self.at_once);
+        self.tell_changes(now, server);
         while let Some(Sent { question, reply, .. }) = self.arrived(now) {
-            let answered = (reply, carry_out(&question));
-            self.outbox.push_back(Coming { answered, due: now + self.reply });
+            let answer = server.carry_out(&question);
+            if self.hearing() {
+                watch(server, &question, &answer);
+            }
+            self.send_back(now, Delivery::Answer(reply, answer));
+            self.tell_changes(now, server);
         }
         while !self.hung && self.orphans.front().is_some_and(|orphan| orphan.due <= now) {
             // Nobody hears the answer.
-            drop(self.orphans.pop_front().map(|orphan| carry_out(&orphan.question)));
+            drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.question)));
+            self.tell_changes(now, server);
         }
         while !self.replies_lost && self.outbox.front().is_some_and(|coming| coming.due <= now) {
-            answers.extend(self.outbox.pop_front().map(|coming| coming.answered));
+            arrived.extend(self.outbox.pop_front().map(|coming| coming.delivery));
         }
-        answers
+        arrived
+    }
+
+    /// Sends back what has changed. A server that hangs tells it later.
+    fn tell_changes(&mut self, now: Moment, server: &mut Server) {
+        if self.hung {
+            return;
+        }
+        for change in server.take_changes() {
+            if self.hearing() {
+                self.send_back(now, Delivery::Hint(change.into()));
+            }
+        }
+    }
+
+    fn send_back(&mut self, now: Moment, delivery: Delivery) {
+        self.outbox.push_back(Coming { delivery, due: now + self.reply });
+    }
+
+    /// When the server has something to tell by itself, on its own clock.
+    pub(super) fn next_change(&self, server: &Server) -> Option<Moment> {
+        if self.hung || !self.hearing() { None } else { server.next_change() }
     }
 
     /// The earliest moment at which something can happen by itself.
@@ -180,10 +288,36 @@ impl Line {
     }
 }
 
+/// Whoever was refused is told when the key changes next.
+fn watch(server: &mut Server, question: &Question, answer: &Result<Answer, NodeError>) {
+    if let Ok(Answer { vote: Vote::Held(_) | Vote::Behind, .. }) = answer
+        && let Some(key) = key_of(question)
+    {
+        server.watch(key);
+    }
+}
+
+fn key_of(question: &Question) -> Option<&str> {
+    match question {
+        Question::Acquire { claim, .. }
+        | Question::AcquireInTurn { claim, .. }
+        | Question::Transfer { to: claim, .. }
+        | Question::Renew { claim, .. }
+        | Question::Release { claim }
+        | Question::Cancel { claim, .. } => Some(claim.key()),
+        Question::Inspect { key } | Question::LeaveLine { key, .. } => Some(key),
+        // A kind that is newer than this kit.
+        _ => None,
+    }
+}
+
 impl Questions {
     fn count(&mut self, question: &Question) {
         match question {
             Question::Acquire { .. } => self.acquire += 1,
+            Question::AcquireInTurn { .. } => self.acquire_in_turn += 1,
+            Question::LeaveLine { .. } => self.leave_line += 1,
+            Question::Transfer { .. } => self.transfer += 1,
             Question::Renew { .. } => self.renew += 1,
             Question::Release { .. } => self.release += 1,
             Question::Cancel { .. } => self.cancel += 1,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::protocol::{Claim, Moment, Token, line_keys};
 use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
 
-use crate::store::{SetLife, SetOptions, Store, Value};
+use crate::store::{Change, InTurn, SetLife, SetOptions, Store, Value};
 
 pub(super) struct Server {
     name: String,
@@ -34,14 +34,39 @@ impl Server {
         let vote = match question {
             Question::Acquire { claim, ttl } => {
                 let (key, tomb, token) = bytes(claim);
-                self.store.acquire(now, key, &tomb, token, *ttl)
+                let mark = claim.want_mark();
+                self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, *ttl)
+            }
+            Question::AcquireInTurn { claim, ttl, ticket, patience } => {
+                let (key, tombstone, token) = bytes(claim);
+                let (keys, name) = (line_keys(claim.key()), ticket.name());
+                let asked = InTurn {
+                    key,
+                    tombstone: &tombstone,
+                    line: [keys[0].as_bytes(), keys[1].as_bytes()],
+                    token,
+                    ttl: *ttl,
+                    place: ticket.wall_micros(),
+                    name: name.as_bytes(),
+                    patience: *patience,
+                };
+                self.store.acquire_in_turn(now, &asked)
+            }
+            Question::LeaveLine { key, ticket } => {
+                let [order, _] = line_keys(key);
+                Ok(self.store.leave_line(now, order.as_bytes(), ticket.name().as_bytes()))
+            }
+            Question::Transfer { from, to, ttl } => {
+                let (key, tomb, token) = bytes(to);
+                self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl)
             }
             Question::Renew { claim, ttl } => {
                 let (key, tomb, token) = bytes(claim);
                 self.store.renew(now, key, &tomb, token, *ttl)
             }
             Question::Release { claim } => {
-                self.store.release(now, claim.key().as_bytes(), claim.token().as_bytes())
+                let mark = claim.want_mark();
+                self.store.release(now, claim.key().as_bytes(), mark.as_bytes(), claim.token().as_bytes())
             }
             Question::Cancel { claim, linger } => {
                 let (key, tomb, token) = bytes(claim);
@@ -55,6 +80,25 @@ impl Server {
         answer.map_err(|wrong| lasting(wrong.to_string()))
     }
 
+    /// Notes the next change of `key`.
+    pub(super) fn watch(&mut self, key: &str) {
+        self.store.watch(key.as_bytes());
+    }
+
+    /// Forgets what to note.
+    pub(super) fn unwatch_all(&mut self) {
+        self.store.unwatch_all();
+    }
+
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        self.store.take_changes(self.clock.now())
+    }
+
+    /// When something will have changed by itself, on the server's own clock.
+    pub(super) fn next_change(&self) -> Option<Moment> {
+        self.store.next_change()
+    }
+
     pub(super) fn fail(&mut self, message: Option<&str>) {
         self.failure = message.map(|message| {
             let lasts =
@@ -66,6 +110,10 @@ impl Server {
 
     pub(super) fn forget(&mut self) {
         self.store.flush();
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.store.del(self.clock.now(), key.as_bytes());
     }
 
     pub(super) fn restart(&mut self, now: Moment) {

@@ -232,6 +232,10 @@ impl Plant for Server {
             }
         })
     }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { refuse_error(self.command(&["DEL", key]).await?) })
+    }
 }
 
 /// Starting it.

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::super::failure::RIGHTS;
 use super::super::{Address, RedisNode};
 use super::server::Server;
 use super::{
-    LONG, Log, acquire, cancel, claim, hangs, inspect, release, renew, settings, spawn_ask, vote, within,
+    Ear, LONG, Log, acquire, cancel, claim, hangs, in_turn, inspect, release, renew, settings, spawn_ask,
+    transfer, vote, within,
 };
-use crate::node::{Collect, Expiry, Holding, Node, NodeError, Reply, Vote, ask};
+use crate::node::{Collect, Expiry, Holding, Listener, Node, NodeError, Question, Reply, Vote, ask};
+use crate::protocol::Ticket;
 
 #[tokio::test]
 async fn a_node_answers_each_question_as_documented() {
@@ -31,7 +34,7 @@ async fn a_node_answers_each_question_as_documented() {
     }
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted, "others were refused");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
@@ -174,14 +177,24 @@ async fn a_login_tells_what_is_missing() {
 #[tokio::test]
 async fn the_rights_that_the_error_asks_for_are_enough() {
     let Some(server) = Server::start(&[]) else { return };
-    let rights = "+eval +set +get +del +pexpire +pttl +exists +info +client|setname";
     let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*", "~quorlock:*"];
-    line.extend(rights.split(' '));
+    line.extend(RIGHTS.split(' '));
     server.cli(&line);
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
     let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
-    for question in [acquire(&ours), renew(&ours), release(&ours), cancel(&ours), inspect()] {
+    node.listen(Arc::new(Ear::default()));
+    let (key, ticket) = ("orders/42".into(), Ticket::new(1, 1));
+    for question in [
+        acquire(&ours),
+        in_turn(&claim("orders/42", 2), ticket),
+        Question::LeaveLine { key, ticket },
+        transfer(&ours, &claim("orders/42", 3)),
+        renew(&ours),
+        release(&ours),
+        cancel(&ours),
+        inspect(),
+    ] {
         vote(&node, question).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
@@ -215,4 +228,48 @@ async fn a_cluster_member_is_refused() {
     let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
     let error = ask(&server.node(), inspect()).await.unwrap_err();
     assert!(error.lasts() && error.to_string().contains("cluster member"), "{error}");
+}
+
+#[tokio::test]
+async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_other_key_is_remembered() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ear = Arc::new(Ear::default());
+    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    for heard in ["Hearing", "Deaf Hearing"] {
+        within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+        server.cli(&["set", "orders/42", "x", "px", "60000"]);
+        assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
+        assert_eq!(ear.heard().join(" "), heard);
+        server.cli(&["del", "orders/42"]);
+        let mut told = Vec::new();
+        within("it is told", async || {
+            told.extend(ear.heard());
+            !told.is_empty()
+        })
+        .await;
+        assert_eq!(told, ["orders/42"]);
+        let tracked = || {
+            let info = server.cli(&["info", "stats"]);
+            info.lines().find(|line| line.starts_with("tracking_total_keys")).map(str::to_owned)
+        };
+        let before = tracked();
+        for random in 10..210 {
+            let ours = claim(&format!("r/{random}"), random);
+            assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+            assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+        }
+        assert_eq!(tracked(), before, "the server remembers keys that were granted");
+        let ours = claim("held", 7);
+        assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+        for random in 300..500 {
+            assert!(matches!(vote(&node, acquire(&claim("held", random))).await, Vote::Held(_)));
+            assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+        }
+        assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted);
+        assert_eq!(tracked(), before, "the server remembers tombstones or marks");
+        server.kill();
+        server.restart();
+        within("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+    }
 }

@@ -1,0 +1,52 @@
+//! Clauses about passing a key on.
+
+use quorlock::Vote;
+
+use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+
+pub(super) async fn a_transfer_passes_the_key_on_from_its_holder(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Granted)?;
+    bench.held(&next, LONG).await?;
+    held_by(&bench.renew(&holder, LONG).await?, next.token(), LONG)?;
+    is(&bench.release(&holder).await?, &Vote::Free)?;
+    is(&bench.release(&next).await?, &Vote::Granted)
+}
+
+pub(super) async fn a_transfer_from_a_stranger_is_refused_and_changes_nothing(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, stranger, next) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    held_by(&bench.transfer(&stranger, &next, LONG * 10).await?, holder.token(), LONG)?;
+    bench.held(&holder, LONG).await.map(drop)
+}
+
+pub(super) async fn a_transfer_takes_a_free_key(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (gone, next) = (bench.claim(&key), bench.claim(&key));
+    is(&bench.transfer(&gone, &next, LONG).await?, &Vote::Granted)?;
+    bench.held(&next, LONG).await.map(drop)
+}
+
+pub(super) async fn a_transfer_asked_twice_is_granted_twice(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Granted)?;
+    is(&bench.transfer(&holder, &next, SHORT).await?, &Vote::Granted)?;
+    let left = bench.held(&next, LONG).await?;
+    ensure(left > LONG / 2, format!("asked again with {SHORT:?}, only {left:?} remain of {LONG:?}"))
+}
+
+pub(super) async fn a_transfer_restarts_the_time(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (first, second, third) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    bench.acquire(&first, LONG / 10).await?;
+    bench.transfer(&first, &second, LONG).await?;
+    let left = bench.held(&second, LONG).await?;
+    ensure(left > LONG / 2, format!("only {left:?} remain after a transfer for {LONG:?}"))?;
+    bench.transfer(&second, &third, LONG / 10).await?;
+    bench.held(&third, LONG / 10).await.map(drop)
+}

@@ -1,0 +1,122 @@
+//! Those who wait for a lock in fair order, as `acquire_in_turn.lua` keeps them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorlock::Vote;
+use quorlock::protocol::Moment;
+
+use super::{Millis, Store, Value, WrongType, millis, span};
+
+/// What [`Store::acquire_in_turn`] is asked: the keys and the arguments of the script.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
+pub struct InTurn<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Its tombstone.
+    pub tombstone: &'a [u8],
+    /// The keys of the line: its order, and until when each in it is waited for.
+    pub line: [&'a [u8]; 2],
+    /// What is to stand under the lock.
+    pub token: &'a [u8],
+    /// For how long.
+    pub ttl: Duration,
+    /// The place in the line: the smallest comes first.
+    pub place: u64,
+    /// The name in the line, which decides between equal places.
+    pub name: &'a [u8],
+    /// Who has not asked again for this long is no longer waited for.
+    pub patience: Duration,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    until_key: Vec<u8>,
+    waiters: BTreeMap<Vec<u8>, Waiter>,
+    ends: Millis,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    place: u64,
+    until: Millis,
+}
+
+/// The scripts about the line.
+impl Store {
+    /// `acquire_in_turn.lua`: stores the token if the key is free, no tombstone stands and nobody
+    /// earlier waits; else joins the line.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] if something other than a string stands there.
+    pub fn acquire_in_turn(&mut self, now: Moment, asked: &InTurn<'_>) -> Result<Vote, WrongType> {
+        let InTurn { key, tombstone, line: [order, until], token, ttl, place, name, patience } = *asked;
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free);
+        }
+        let holder = self.get(now, key)?;
+        if holder == Some(token) {
+            self.leave_line(now, order, name);
+            return Ok(Vote::Granted);
+        }
+        let free = holder.is_none();
+        let at = millis(now);
+        let line = self.live_line(now, order);
+        line.until_key = until.to_vec();
+        line.waiters.insert(name.to_vec(), Waiter { place, until: at.saturating_add(span(patience)) });
+        let first = line.first(at);
+        if free && first.as_deref() == Some(name) {
+            self.leave_line(now, order, name);
+            self.put(key, Value::Text(token.to_vec()), Some(at.saturating_add(span(ttl))));
+            return Ok(Vote::Granted);
+        }
+        line.ends = line.ends.max(at.saturating_add(2 * span(patience)));
+        if free { Ok(Vote::Behind) } else { self.inspect(now, key) }
+    }
+
+    /// `leave_line.lua`: takes `name` out of the line with that order.
+    pub fn leave_line(&mut self, now: Moment, order: &[u8], name: &[u8]) -> Vote {
+        let line = self.live_line(now, order);
+        let was_there = line.waiters.remove(name).is_some();
+        if line.waiters.is_empty() {
+            self.lines.remove(order);
+        }
+        if was_there { Vote::Granted } else { Vote::Free }
+    }
+
+    /// The line, made anew if it has ended.
+    fn live_line(&mut self, now: Moment, order: &[u8]) -> &mut Line {
+        let line = self.lines.entry(order.to_vec()).or_default();
+        if !line.lives(millis(now)) {
+            *line = Line::default();
+        }
+        line
+    }
+}
+
+impl Line {
+    /// Its end is its last millisecond, as that of a key.
+    pub(super) fn lives(&self, now: Millis) -> bool {
+        now <= self.ends
+    }
+
+    /// The keys in which a server keeps it.
+    pub(super) fn keys<'a>(&'a self, order: &'a [u8]) -> [&'a [u8]; 2] {
+        [order, &self.until_key]
+    }
+
+    /// Who is first, after those are dropped from the front who have stopped asking.
+    fn first(&mut self, now: Millis) -> Option<Vec<u8>> {
+        loop {
+            let first = self.waiters.iter().min_by_key(|(name, waiter)| (waiter.place, (*name).clone()));
+            let (name, waiter) = first.map(|(name, waiter)| (name.clone(), *waiter))?;
+            if waiter.until >= now {
+                return Some(name);
+            }
+            self.waiters.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What a node in memory tells those who listen, under paused time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use quorlock::protocol::{Claim, Ticket, Token};
+use quorlock::{Clock, Expiry, Hint, Listener, Node, NodeError, Question, Vote, ask};
+use quorlock_testkit::{MemoryNode, TokioClock};
+
+const TTL: Duration = Duration::from_secs(30);
+const KEY: &str = "orders/42";
+
+/// Hints in the order in which they came, as words.
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<String>>);
+
+impl Ear {
+    /// What was heard since the last call.
+    fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Listener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
+            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+        });
+    }
+}
+
+struct Scene {
+    node: MemoryNode,
+    clock: Arc<dyn Clock>,
+    ear: Arc<Ear>,
+}
+
+impl Scene {
+    /// A node that somebody listens to.
+    fn new() -> Scene {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(Ear::default()));
+        node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+        assert_eq!(ear.heard(), ["Hearing"], "it is connected");
+        Scene { node, clock, ear }
+    }
+
+    async fn vote(&self, question: Question) -> Result<Vote, NodeError> {
+        Ok(ask(&self.node, question).await?.vote)
+    }
+
+    /// One holds the key, and another one was refused.
+    async fn held(&self) -> Result<(), NodeError> {
+        assert_eq!(self.vote(acquire(1)).await?, Vote::Granted);
+        assert!(matches!(self.vote(acquire(2)).await?, Vote::Held(_)));
+        assert!(self.ear.heard().is_empty(), "nothing has changed yet");
+        Ok(())
+    }
+}
+
+fn claim(number: u128) -> Arc<Claim> {
+    Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
+}
+
+fn acquire(number: u128) -> Question {
+    Question::Acquire { claim: claim(number), ttl: TTL }
+}
+
+fn release(number: u128) -> Question {
+    Question::Release { claim: claim(number) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_told_once() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.vote(release(1)).await?;
+    assert_eq!(scene.ear.heard(), [KEY]);
+    scene.vote(acquire(3)).await?;
+    scene.vote(release(3)).await?;
+    assert!(scene.ear.heard().is_empty(), "nobody was refused since");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_another_client_is_told() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    let changes: [fn(&MemoryNode); 2] =
+        [|node| node.remove(KEY), |node| node.set_data(KEY, "data", Expiry::Never)];
+    for change in changes {
+        scene.held().await?;
+        change(&scene.node);
+        assert_eq!(scene.ear.heard(), [KEY]);
+        scene.node.remove(KEY);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_is_told() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.vote(Question::Transfer { from: claim(1), to: claim(3), ttl: TTL }).await?;
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_key_is_told_when_it_comes() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    let begun = scene.clock.now();
+    scene.held().await?;
+    scene.clock.sleep_until(begun + TTL).await;
+    assert!(scene.ear.heard().is_empty(), "a key is there in its last millisecond");
+    scene.clock.sleep_until(begun + TTL + Duration::from_millis(5)).await;
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.node.flush();
+    assert_eq!(scene.ear.heard(), ["AllChanged"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_behind_somebody_is_told_when_the_key_is_taken() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    let in_turn = |number, place| Question::AcquireInTurn {
+        claim: claim(number),
+        ttl: TTL,
+        ticket: Ticket::new(place, place),
+        patience: TTL,
+    };
+    scene.vote(acquire(1)).await?;
+    scene.vote(in_turn(2, 1)).await?;
+    scene.vote(release(1)).await?;
+    assert_eq!(scene.ear.heard(), [KEY]);
+    assert_eq!(scene.vote(in_turn(3, 2)).await?, Vote::Behind);
+    assert_eq!(scene.vote(in_turn(2, 1)).await?, Vote::Granted);
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_told_after_the_answer_that_came_before_it() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.vote(acquire(1)).await?;
+    scene.node.lose_replies(true);
+    let mut refused = ask(&scene.node, acquire(2)).boxed();
+    assert!(refused.as_mut().now_or_never().is_none());
+    scene.node.remove(KEY);
+    assert!(scene.ear.heard().is_empty(), "whoever was refused does not know it yet");
+    scene.node.resume();
+    assert!(matches!(refused.await?.vote, Vote::Held(_)));
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_take_the_time_of_an_answer() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.node.delay(Duration::ZERO, Duration::from_millis(20));
+    let removed = scene.clock.now();
+    scene.node.remove(KEY);
+    scene.clock.sleep_until(removed + Duration::from_millis(15)).await;
+    assert!(scene.ear.heard().is_empty());
+    scene.clock.sleep_until(removed + Duration::from_millis(25)).await;
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_node_tells_what_has_changed_once_it_goes_on() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.node.hang();
+    scene.clock.sleep_until(scene.clock.now() + TTL * 2).await;
+    assert!(scene.ear.heard().is_empty());
+    scene.node.resume();
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disconnected_node_is_deaf_and_what_was_asked_for_is_forgotten() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.node.disconnect();
+    assert_eq!(scene.ear.heard(), ["Deaf"]);
+    scene.node.connect();
+    assert_eq!(scene.ear.heard(), ["Hearing"]);
+    scene.node.remove(KEY);
+    assert!(scene.ear.heard().is_empty(), "nobody was refused over this connection");
+    scene.held().await?;
+    scene.node.restart_with_data();
+    assert_eq!(scene.ear.heard(), ["Deaf", "Hearing"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    scene.held().await?;
+    scene.node.hints(false);
+    assert_eq!(scene.ear.heard(), ["Deaf"]);
+    scene.node.remove(KEY);
+    scene.held().await?;
+    scene.node.flush();
+    scene.node.disconnect();
+    scene.node.connect();
+    assert!(scene.ear.heard().is_empty());
+    scene.node.hints(true);
+    assert_eq!(scene.ear.heard(), ["Hearing"]);
+    scene.held().await?;
+    scene.node.remove(KEY);
+    assert_eq!(scene.ear.heard(), [KEY]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_listen_are_told() -> Result<(), NodeError> {
+    let scene = Scene::new();
+    let late = Arc::new(Ear::default());
+    scene.node.listen(Arc::clone(&late) as Arc<dyn Listener>);
+    scene.held().await?;
+    scene.node.remove(KEY);
+    assert_eq!(scene.ear.heard(), [KEY]);
+    assert_eq!(late.heard(), ["Hearing", KEY]);
+    Ok(())
+}

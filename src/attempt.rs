@@ -1,0 +1,114 @@
+//! One attempt at a lock, with a token of its own.
+
+use std::sync::Arc;
+
+use crate::coordinator::Shared;
+use crate::lock::{Plan, Turn};
+use crate::node::Question;
+use crate::protocol::{Claim, Moment, Token, Verdict};
+use crate::round::{Aim, Round, Standing};
+use crate::sweep::Sweep;
+use crate::wait::contest::LINE_PATIENCE;
+
+/// In which order the nodes are asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// All at once: one round trip, and the rule where there is no contest.
+    AllAtOnce,
+    /// First the one that all who contend for the key ask first; the others only if it does not
+    /// refuse. Its winner meets no competition at the others, so contenders do not split the vote;
+    /// and losing costs one request (theory 4.13).
+    PreferredFirst,
+}
+
+/// An attempt at acquiring, with a token that is used by no other (rule I-4).
+///
+/// Dropped before it has become a lease, it is taken back at every node that it may have reached
+/// (rules I-5 and I-20).
+pub(crate) struct Attempt {
+    shared: Arc<Shared>,
+    plan: Arc<Plan>,
+    claim: Arc<Claim>,
+    round: Arc<Round>,
+    /// The node that was asked first, alone.
+    preferred: Option<usize>,
+    kept: bool,
+}
+
+impl Attempt {
+    /// Asks.
+    pub(crate) fn start(shared: &Arc<Shared>, plan: &Arc<Plan>, order: Order) -> Attempt {
+        let claim = new_claim(shared, plan);
+        let question = || question(plan, &claim);
+        // In fair order every node must know that we wait.
+        let preferred = match (order, plan.turn) {
+            (Order::PreferredFirst, Turn::Any) => Some(claim.preferred_node(shared.nodes.quorum.nodes())),
+            (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
+        };
+        let round = match preferred {
+            Some(first) => Round::start_at(&shared.nodes, Aim::Hold, plan.ttl, first, question()),
+            None => Round::start(&shared.nodes, Aim::Hold, plan.ttl, |_| Some(question())),
+        };
+        Attempt { shared: shared.clone(), plan: plan.clone(), claim, round, preferred, kept: false }
+    }
+
+    /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be called again.
+    pub(crate) async fn verdict(&self) -> Verdict {
+        if let Some(preferred) = self.preferred {
+            if self.round.refuses(preferred).await {
+                return Verdict::Contended;
+            }
+            self.round.ask_rest(|| question(&self.plan, &self.claim));
+        }
+        self.round.verdict().await
+    }
+
+    /// Until when a lease from this attempt may be trusted.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.shared.drift.deadline(self.round.sent, self.plan.ttl)
+    }
+
+    pub(crate) fn ballot(&self) -> crate::Ballot {
+        self.round.ballot()
+    }
+
+    /// It has become a lease, and is the keeper's now.
+    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>) {
+        self.kept = true;
+        (self.claim.clone(), self.round.clone())
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.round.abandon();
+            clean_up(&self.shared, &self.claim, &self.plan, &self.round.standings());
+        }
+    }
+}
+
+/// A claim that nobody has made before.
+pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
+    let token = Token::new(shared.entropy.bits(), &plan.context);
+    Arc::new(Claim::new(plan.key.clone(), token))
+}
+
+/// Takes `claim` back in the background, wherever it may stand.
+pub(crate) fn clean_up(shared: &Arc<Shared>, claim: &Arc<Claim>, plan: &Plan, standings: &[Standing]) {
+    if let Some(sweep) = Sweep::start(shared, claim, plan.ttl, standings) {
+        shared.spawn(sweep.finish());
+    }
+}
+
+fn question(plan: &Plan, claim: &Arc<Claim>) -> Question {
+    let (claim, ttl) = (claim.clone(), plan.ttl);
+    match plan.turn {
+        Turn::Any => Question::Acquire { claim, ttl },
+        Turn::Fair(ticket) => Question::AcquireInTurn { claim, ttl, ticket, patience: LINE_PATIENCE },
+    }
+}

@@ -1,0 +1,205 @@
+//! Contends for a lock on behalf of all who wait for it in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::debug;
+
+use super::line::{News, Waiter, bit};
+use super::{Wait, Waiting};
+use crate::attempt::{Attempt, Order};
+use crate::ballot::{Ballot, Said};
+use crate::coordinator::Shared;
+use crate::error::AcquireError;
+use crate::node::{Expiry, Holding};
+use crate::protocol::{Backoff, Moment, Verdict, fraction};
+
+/// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
+/// learnt: whether there is a contest at all.
+pub(crate) struct Contest {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+    bell: Arc<Notify>,
+    order: Order,
+    /// Pauses after split votes, and where nodes do not tell of changes.
+    pauses: Backoff,
+}
+
+/// The first pause after a split vote is at most this: some round trips in one datacenter, so that
+/// competitors come apart.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// And none is longer. Nobody tells when a split is over.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
+/// lost with a connection that nobody has noticed yet.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
+pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
+/// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
+const EXPIRY_JITTER: Duration = Duration::from_millis(5);
+/// How long a process stays back that has just had the lock while others want it: a few round
+/// trips, in which they are told and ask. Without it, whoever releases and asks again at once would
+/// always be first.
+pub(crate) const COURTESY: Duration = Duration::from_millis(3);
+
+/// What came of contending for one waiter.
+pub(crate) enum Outcome {
+    Won(Attempt),
+    /// There is no lease, for this reason.
+    Failed(AcquireError),
+    /// The waiter has gone.
+    Gone,
+}
+
+/// Until when to wait before asking again.
+struct Pause {
+    until: Moment,
+    /// Asking is worth while before that when so many nodes have hinted at a change…
+    wanted: usize,
+    /// …among these, a bit for each.
+    among: u32,
+}
+
+impl Contest {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<str>) -> Contest {
+        Contest {
+            shared: shared.clone(),
+            key: key.clone(),
+            bell: shared.lines.bell(key).unwrap_or_default(),
+            order: Order::AllAtOnce,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        }
+    }
+
+    /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
+    pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
+        loop {
+            if self.shared.closing.is_cancelled() {
+                return Outcome::Failed(AcquireError::Closed);
+            }
+            self.shared.lines.ask_anew(&self.key);
+            let attempt = Attempt::start(&self.shared, &waiter.plan, self.order);
+            let verdict = tokio::select! {
+                biased;
+                verdict = attempt.verdict() => verdict,
+                () = waiter.door.closed() => return Outcome::Gone,
+            };
+            let now = self.shared.now();
+            if verdict == Verdict::Carried && now < attempt.deadline() {
+                self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+                return Outcome::Won(attempt);
+            }
+            let ballot = attempt.ballot();
+            drop(attempt);
+            debug!(key = %self.key, %verdict, %ballot, "not acquired");
+            if let Some(error) = last_word(waiter, verdict, &ballot, now) {
+                return Outcome::Failed(error);
+            }
+            self.tell(waiter, verdict, &ballot, now);
+            let pause = self.pause(verdict, &ballot, now);
+            self.order = Order::PreferredFirst;
+            tokio::select! {
+                biased;
+                () = waiter.door.closed() => return Outcome::Gone,
+                () = self.shared.closing.cancelled() => return Outcome::Failed(AcquireError::Closed),
+                () = self.rest(pause) => {}
+            }
+        }
+    }
+
+    /// Lets others go first, who wanted the lock while this process had it.
+    pub(crate) async fn give_way(&mut self) {
+        self.order = Order::PreferredFirst;
+        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
+        self.shared.sleep_until(self.shared.now() + pause).await;
+    }
+
+    fn tell(&self, waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) {
+        let holder = ballot.holder();
+        if let Some(on_wait) = &waiter.plan.on_wait {
+            let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
+            on_wait(&waiting);
+        }
+        let news = News { verdict, ballot: Box::new(ballot.clone()) };
+        self.shared.lines.tell(&self.key, Some(news), holder.as_ref(), now);
+    }
+
+    /// How long to wait, and for whom.
+    ///
+    /// *Held*: somebody has a quorum, or, when only the preferred node was asked, that node. The
+    /// nodes tell when that changes; a quorum must have become possible before asking again can
+    /// help. *Split*, or an outage: nobody will tell, so a short random pause it is. The same where
+    /// too few nodes tell of changes. In any case no longer than until enough keys have run out.
+    fn pause(&mut self, verdict: Verdict, ballot: &Ballot, now: Moment) -> Pause {
+        let entropy = &self.shared.entropy;
+        let needed = ballot.quorum().needed();
+        let mut refusing = 0u32;
+        let mut behind = 0;
+        let mut ends: Vec<Duration> = Vec::new();
+        for (index, paper) in ballot.papers().iter().enumerate() {
+            match paper.said {
+                Said::Held(Holding { expiry: Expiry::In(remaining), .. }) => {
+                    refusing |= bit(index);
+                    ends.push(remaining);
+                }
+                Said::Behind => {
+                    refusing |= bit(index);
+                    behind += 1;
+                }
+                Said::Held(_)
+                | Said::Granted
+                | Said::Restored
+                | Said::Free
+                | Said::Quarantined { .. }
+                | Said::Duplicate { .. }
+                | Said::Pending
+                | Said::Failed(_)
+                | Said::Skipped => {}
+            }
+        }
+        let asked_one =
+            self.order == Order::PreferredFirst && refusing.is_power_of_two() && ballot.granted() == 0;
+        let held = ballot.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
+        let (wanted, among) = if asked_one {
+            (1, refusing)
+        } else {
+            (needed.saturating_sub(ballot.granted()).max(1), u32::MAX)
+        };
+        let told = self.shared.lines.hints(&self.key).hearing(among) >= wanted;
+        if verdict != Verdict::Contended || !(held || asked_one) || !told {
+            let pause = self.pauses.next(entropy.half());
+            return Pause { until: now + pause, wanted: usize::MAX, among };
+        }
+        ends.sort_unstable();
+        let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |remaining| {
+            *remaining + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half())
+        });
+        let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
+        Pause { until: now + expiry.min(heartbeat), wanted, among }
+    }
+
+    /// Waits for the end of the pause, or for enough hints.
+    async fn rest(&self, pause: Pause) {
+        let enough = async {
+            while self.shared.lines.hints(&self.key).changed(pause.among) < pause.wanted {
+                self.bell.notified().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = enough => {}
+            () = self.shared.sleep_until(pause.until) => {}
+        }
+    }
+}
+
+/// The error for somebody who does not want to wait, or for whom waiting is pointless.
+fn last_word(waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
+    if ballot.needs_mending() {
+        let (resource, ballot) = (waiter.plan.resource.clone(), Box::new(ballot.clone()));
+        return Some(AcquireError::NeedsMending { resource, ballot });
+    }
+    let news = || News { verdict, ballot: Box::new(ballot.clone()) };
+    (waiter.plan.wait == Wait::Never).then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
+}

@@ -1,0 +1,281 @@
+//! What this process knows of each key that it holds or wants: who waits for it, in the order
+//! they came, and what the nodes have hinted at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::Waiting;
+use crate::ballot::{Ballot, Holder};
+use crate::error::AcquireError;
+use crate::lease::Lease;
+use crate::lock::Plan;
+use crate::node::{Hint, Listener};
+use crate::protocol::{Moment, Verdict};
+
+/// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
+#[derive(Default)]
+pub(crate) struct Lines {
+    lines: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    by_key: HashMap<Arc<str>, Line>,
+    arrivals: u64,
+    /// Until when to stay back from keys that others wanted when they were released here.
+    courtesies: HashMap<Arc<str>, Moment>,
+    /// A bit for each node that tells of changes.
+    hearing: u32,
+}
+
+#[derive(Default)]
+struct Line {
+    /// By the number of their arrival.
+    waiters: BTreeMap<u64, Waiter>,
+    /// Whether this process holds the key.
+    held: bool,
+    /// A bit for each node that has hinted at a change since the contest last asked.
+    changed: u32,
+    /// Rings when one does.
+    bell: Arc<Notify>,
+    /// How the last contest was lost.
+    news: Option<News>,
+}
+
+impl Line {
+    fn take_first(&mut self) -> Option<Waiter> {
+        while let Some((_, waiter)) = self.waiters.pop_first() {
+            if !waiter.door.is_closed() {
+                return Some(waiter);
+            }
+        }
+        None
+    }
+}
+
+/// Somebody who waits.
+pub(crate) struct Waiter {
+    arrival: u64,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) since: Moment,
+    pub(crate) door: Door,
+}
+
+/// Where the lease is delivered, or the reason why there is none.
+pub(crate) type Door = oneshot::Sender<Result<Lease, AcquireError>>;
+
+/// A lost contest.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    pub(crate) verdict: Verdict,
+    pub(crate) ballot: Box<Ballot>,
+}
+
+/// What came of joining a line.
+pub(crate) enum Joined {
+    /// The line is new, and somebody has to serve it.
+    First(Place),
+    /// It is being served.
+    Behind(Place),
+}
+
+/// A place in a line, given up when dropped.
+pub(crate) struct Place {
+    lines: Arc<Lines>,
+    key: Arc<str>,
+    arrival: u64,
+}
+
+impl Lines {
+    /// How many keys are held here or contended for.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
+    /// Whether this process holds the key, or somebody else in it came first.
+    pub(crate) fn is_taken(&self, key: &str) -> bool {
+        self.lock().by_key.get(key).is_some_and(|line| line.held || !line.waiters.is_empty())
+    }
+
+    /// Joins the end of the line for the waiter's key.
+    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, door: Door) -> Joined {
+        let key = plan.key.clone();
+        let mut inside = self.lock();
+        inside.arrivals += 1;
+        let arrival = inside.arrivals;
+        let waiter = Waiter { arrival, plan, since, door };
+        let first = !inside.by_key.contains_key(&key);
+        inside.by_key.entry(key.clone()).or_default().waiters.insert(arrival, waiter);
+        drop(inside);
+        let place = Place { lines: self.clone(), key, arrival };
+        if first { Joined::First(place) } else { Joined::Behind(place) }
+    }
+
+    /// Takes out whoever has waited longest. When nobody waits the line ends, and whoever comes
+    /// next starts a new one.
+    pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
+        let mut inside = self.lock();
+        let waiter = inside.by_key.get_mut(key)?.take_first();
+        if waiter.is_none() {
+            inside.by_key.remove(key);
+        }
+        waiter
+    }
+
+    /// Takes out whoever has waited longest.
+    pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
+        self.lock().by_key.get_mut(key)?.take_first()
+    }
+
+    /// The waiter goes back to where it stood.
+    pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.waiters.insert(waiter.arrival, waiter);
+        }
+    }
+
+    /// This process holds the key now, or does so no longer.
+    pub(crate) fn set_held(&self, key: &str, held: bool) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.held = held;
+        }
+    }
+
+    /// Until the moment given, this process is to stay back from the key.
+    pub(crate) fn owe_courtesy(&self, key: &Arc<str>, until: Moment) {
+        self.lock().courtesies.insert(key.clone(), until);
+    }
+
+    /// Whether this process is to stay back from the key at first. What was owed for other keys,
+    /// and is over, is forgotten.
+    pub(crate) fn owes_courtesy(&self, key: &str, now: Moment) -> bool {
+        let mut inside = self.lock();
+        inside.courtesies.retain(|_, until| now < *until);
+        inside.courtesies.remove(key).is_some()
+    }
+
+    /// Forgets the hints so far: the nodes are about to be asked.
+    pub(crate) fn ask_anew(&self, key: &str) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.changed = 0;
+        }
+    }
+
+    /// The nodes that have hinted at a change of `key` since, and those that would.
+    pub(crate) fn hints(&self, key: &str) -> Heard {
+        let inside = self.lock();
+        let changed = inside.by_key.get(key).map_or(0, |line| line.changed);
+        Heard { changed, hearing: inside.hearing }
+    }
+
+    /// Rings when a node hints at a change of `key`.
+    pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
+        self.lock().by_key.get(key).map(|line| line.bell.clone())
+    }
+
+    /// How the last contest for `key` was lost.
+    pub(crate) fn news(&self, key: &str) -> Option<News> {
+        self.lock().by_key.get(key)?.news.clone()
+    }
+
+    /// Keeps the news for those who stop waiting, and tells whoever wants to be told.
+    pub(crate) fn tell(&self, key: &str, news: Option<News>, holder: Option<&Holder>, now: Moment) {
+        let mut told = Vec::new();
+        {
+            let mut inside = self.lock();
+            let Some(line) = inside.by_key.get_mut(key) else { return };
+            line.news = news;
+            for (ahead, waiter) in line.waiters.values().enumerate() {
+                if let Some(on_wait) = &waiter.plan.on_wait {
+                    told.push((on_wait.clone(), ahead + 1, waiter.since));
+                }
+            }
+        }
+        // Not under the lock: a listener may do as it likes, except wait.
+        for (on_wait, ahead, since) in told {
+            on_wait(&Waiting { holder: holder.cloned(), ahead, waited: now.since(since) });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Usually the waiter has been taken out to be served.
+        let left = match self.lines.lock().by_key.get_mut(&self.key) {
+            Some(line) => line.waiters.remove(&self.arrival),
+            None => None,
+        };
+        // Dropped after the lock is gone: it owns somebody else's data.
+        drop(left);
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").field("keys", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the nodes have hinted at, a bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Heard {
+    changed: u32,
+    hearing: u32,
+}
+
+impl Heard {
+    /// How many of the nodes in `mask` have hinted.
+    pub(crate) fn changed(self, mask: u32) -> usize {
+        (self.changed & mask).count_ones() as usize
+    }
+
+    /// How many of the nodes in `mask` would.
+    pub(crate) fn hearing(self, mask: u32) -> usize {
+        (self.hearing & mask).count_ones() as usize
+    }
+}
+
+/// There are at most 31 nodes; see the builder.
+pub(crate) fn bit(index: usize) -> u32 {
+    1u32.wrapping_shl(u32::try_from(index).unwrap_or(31))
+}
+
+/// Listens to one node.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) node: usize,
+}
+
+impl Listener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        let bit = bit(self.node);
+        let mut inside = self.lines.lock();
+        match hint {
+            Hint::Hearing => inside.hearing |= bit,
+            Hint::Changed(key) => {
+                let line = std::str::from_utf8(key).ok().and_then(|key| inside.by_key.get_mut(key));
+                if let Some(line) = line {
+                    line.changed |= bit;
+                    line.bell.notify_one();
+                }
+            }
+            Hint::AllChanged | Hint::Deaf => {
+                if hint == Hint::Deaf {
+                    inside.hearing &= !bit;
+                }
+                for line in inside.by_key.values_mut() {
+                    line.changed |= bit;
+                    line.bell.notify_one();
+                }
+            }
+        }
+    }
+}

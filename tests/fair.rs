@@ -1,0 +1,114 @@
+//! Fair order between processes: by ticket, best effort.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{TTL, another, bench};
+use quorlock::protocol::{Claim, Moment, Ticket, Token};
+use quorlock::{Clock, Coordinator, Expiry, Lock, Question, Sleep, Wait, ask};
+
+/// A client's clock whose calendar goes with the paused time.
+#[derive(Debug)]
+struct Calendar(Arc<dyn Clock>);
+
+impl Clock for Calendar {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.0.sleep_until(moment)
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_700_000_000) + self.0.now().since(Moment::ORIGIN)
+    }
+}
+
+fn fair(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever).fair()
+}
+
+fn client(bench: &common::Bench) -> Coordinator {
+    another(&bench.clock, &bench.nodes, |builder| builder.clock(Calendar(bench.clock.clone())))
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_are_served_in_the_order_they_came() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(1), Duration::from_millis(1));
+    }
+    let first = fair(&client(&bench)).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..8 {
+        let (lock, order, clock) = (fair(&client(&bench)), order.clone(), bench.clock.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            clock.sleep_until(clock.now() + Duration::from_millis(3)).await;
+            lease.release().await.unwrap();
+        }));
+        bench.pass(Duration::from_millis(20)).await;
+    }
+    first.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gives_up_leaves_the_line() {
+    let bench = bench(5);
+    let first = fair(&client(&bench)).acquire().await.unwrap();
+    let impatient = fair(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
+    let (gave_up, ()) = tokio::join!(impatient.acquire(), bench.pass(Duration::from_millis(10)));
+    assert!(gave_up.is_err());
+    let lock = fair(&client(&bench));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_millis(100)).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    assert!(
+        bench.clock.now().since(before) <= Duration::from_millis(200),
+        "nobody waits for one who has left"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_died_holds_the_others_up_for_a_few_seconds_only() {
+    let bench = bench(5);
+    let first = fair(&client(&bench)).acquire().await.unwrap();
+    // It joins the line and never asks again.
+    let dead = Arc::new(Claim::new("r".into(), Token::new(1, "dead")));
+    for node in &bench.nodes {
+        let (claim, ticket) = (dead.clone(), Ticket::new(1, 1));
+        let question = Question::AcquireInTurn { claim, ttl: TTL, ticket, patience: Duration::from_secs(6) };
+        drop(ask(node, question).await);
+    }
+    let lock = fair(&client(&bench));
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_millis(10)).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    drop(next.await.unwrap().unwrap());
+    let held_up = bench.clock.now().since(before);
+    assert!(held_up >= Duration::from_secs(5) && held_up <= Duration::from_secs(10), "{held_up:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fairness_waits_for_other_libraries_like_any_lock() {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
+    }
+    let before = bench.clock.now();
+    let _lease = fair(&client(&bench)).acquire().await.unwrap();
+    assert!(bench.clock.now().since(before) >= Duration::from_secs(2));
+}

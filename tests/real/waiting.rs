@@ -1,0 +1,169 @@
+//! Waiting on real servers, in many processes, while servers stall and connections break.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use quorlock::{Clock, Entropy, HandOver, SystemClock, Wait};
+use quorlock_testkit::{SeededEntropy, Servers, eventually};
+
+use crate::world::{DEADLINE, World, client};
+
+const PROCESSES: usize = 8;
+const TASKS: usize = 16;
+const GRANTS: usize = 4;
+
+/// Names the directory in which the workers of a test meet. The same program is started again as
+/// a worker; without this variable the worker's test does nothing.
+const WORKER: &str = "QUORLOCK_TEST_WORKER";
+const NODES: &str = "QUORLOCK_TEST_NODES";
+
+/// What a worker process does: its tasks take the lock in turn, and write into the log while they
+/// have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn worker() {
+    let (Some(place), Ok(nodes)) = (std::env::var_os(WORKER), std::env::var(NODES)) else { return };
+    let place = PathBuf::from(place);
+    let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
+    let coordinator = client(&urls, |builder| builder);
+    // So that the processes take turns: with the default one would do all its work in one series.
+    let lock = coordinator.lock("contended").wait(Wait::Forever).hand_over(HandOver::times(8));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let (lock, place) = (lock.clone(), place.clone());
+            tokio::spawn(async move {
+                for _ in 0..GRANTS {
+                    let lease = lock.acquire().await.unwrap();
+                    enter(&place);
+                    let clock = SystemClock::default();
+                    clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+                    // If the lease was lost meanwhile, somebody else may be inside by right.
+                    leave(&place, lease.check().is_ok());
+                    drop(lease.release().await);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    coordinator.close(DEADLINE).await;
+}
+
+/// Two that are inside at once find the same file.
+fn enter(place: &Path) {
+    std::fs::File::create_new(place.join("inside")).expect("somebody else is inside: two holders");
+    let mut log = std::fs::File::options().append(true).create(true).open(place.join("log")).unwrap();
+    writeln!(log, "{}", std::process::id()).unwrap();
+}
+
+fn leave(place: &Path, held: bool) {
+    assert!(held, "no fault of this test is long enough to lose a lease");
+    std::fs::remove_file(place.join("inside")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_stranded_while_servers_stall_and_connections_break() {
+    let world = World::start(5).await;
+    let place = tempfile::tempdir().unwrap();
+    let mut workers: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "waiting::worker", "--nocapture"])
+                .env(WORKER, place.path())
+                .env(NODES, world.servers.urls().join(","))
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let entropy = SeededEntropy::new(seed);
+    let clock = SystemClock::default();
+    let end = clock.now() + 2 * DEADLINE;
+    let grants = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default().lines().count();
+    while workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_none()) {
+        assert!(clock.now() < end, "stranded after {} of {} grants", grants(), PROCESSES * TASKS * GRANTS);
+        let server = &world.servers[usize::try_from(entropy.half() % 5).unwrap()];
+        if entropy.half().is_multiple_of(2) {
+            server.freeze().unwrap();
+            clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
+            server.thaw().unwrap();
+        } else {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+            clock.sleep_until(clock.now() + Duration::from_millis(30)).await;
+        }
+    }
+    for worker in &mut workers {
+        assert!(worker.wait().unwrap().success(), "a worker failed");
+    }
+    let log = std::fs::read_to_string(place.path().join("log")).unwrap();
+    let holders: Vec<&str> = log.lines().collect();
+    assert_eq!(holders.len(), PROCESSES * TASKS * GRANTS);
+    let mut early: Vec<&str> = holders[..holders.len() * 3 / 4].to_vec();
+    early.sort_unstable();
+    early.dedup();
+    assert_eq!(early.len(), PROCESSES, "every process gets a share while the others still want theirs");
+    eventually("no key left", DEADLINE, async || crate::world::count(&world.servers, "contended").await == 0)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
+    let servers = Servers::start(3).await.unwrap();
+    let compare_and_delete =
+        "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+    for release in [vec!["DEL", "r"], vec!["EVAL", compare_and_delete, "1", "r", "theirs"]] {
+        for server in servers.iter() {
+            server.command(&["SET", "r", "theirs", "NX", "PX", "600000"]).await.unwrap();
+        }
+        let coordinator = client(&servers.urls(), |builder| builder);
+        let lock = coordinator.lock("r").wait(Wait::Forever);
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        eventually("a waiter that has asked", DEADLINE, async || {
+            let stats = servers[2].command(&["INFO", "commandstats"]).await.unwrap().to_string();
+            stats.contains("cmdstat_eval")
+        })
+        .await
+        .unwrap();
+        for server in servers.iter() {
+            let released =
+                server.command(&release.iter().map(|word| &**word).collect::<Vec<_>>()).await.unwrap();
+            assert_eq!(released.to_string(), "1");
+        }
+        let lease = waiting.await.unwrap().unwrap();
+        lease.release().await.unwrap();
+        coordinator.close(DEADLINE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_place_of_a_killed_holder_is_taken_when_its_lock_has_run_out() {
+    let world = World::start(5).await;
+    // As somebody leaves it who was killed with SIGKILL.
+    for server in world.servers.iter() {
+        server.command(&["SET", "r", "dead", "NX", "PX", "1500"]).await.unwrap();
+    }
+    let before: i64 = commands(&world).await;
+    let _lease = world.lock().acquire().await.unwrap();
+    assert_eq!(world.keys().await, 5);
+    let asked = commands(&world).await - before;
+    // Each EVAL counts with what its script calls. A round asks five; a second or two of waiting
+    // is a heartbeat or two, and the keys run out one by one.
+    assert!(asked < 300, "it does not poll: {asked} commands");
+}
+
+async fn commands(world: &World) -> i64 {
+    let mut all = 0;
+    for server in world.servers.iter() {
+        let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+        for line in stats.lines().filter(|line| line.starts_with("cmdstat_eval:")) {
+            let calls = line.split("calls=").nth(1).and_then(|rest| rest.split(',').next());
+            all += calls.and_then(|calls| calls.parse::<i64>().ok()).unwrap_or(0);
+        }
+    }
+    all
+}

@@ -1,0 +1,389 @@
+//! Waiting: woken and not polling, in order, at the cost of one, and never stranded.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Bench, TTL, VALIDITY, another, bench};
+use quorlock::{AcquireError, Coordinator, Expiry, HandOver, Lock, Renewal, Wait};
+use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes_on};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn forever(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+/// Questions of all kinds, to all nodes.
+fn asked(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.questions().total()).sum()
+}
+
+/// So many tasks take the lock once each, for a millisecond. Returns the order in which they had
+/// it, by the number of their arrival.
+async fn queue_up(bench: &Bench, lock: &Lock, tasks: usize) -> Vec<usize> {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let running: Vec<_> = (0..tasks)
+        .map(|number| {
+            let (lock, order, clock) = (lock.clone(), order.clone(), bench.clock.clone());
+            tokio::spawn(async move {
+                let lease = lock.acquire().await.unwrap();
+                order.lock().unwrap().push(number);
+                clock.sleep_until(clock.now() + MS).await;
+                lease.release().await.unwrap();
+            })
+        })
+        .collect();
+    for task in running {
+        task.await.unwrap();
+    }
+    Arc::into_inner(order).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_process_are_served_in_the_order_they_came() {
+    let bench = bench(5);
+    let order = queue_up(&bench, &forever(&bench.coordinator), 200).await;
+    assert_eq!(order, (0..200).collect::<Vec<_>>());
+    bench.pass(10 * MS).await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_each_grant_do_not_grow_with_the_number_of_waiters() {
+    let mut per_grant = Vec::new();
+    for tasks in [8, 32, 128] {
+        let bench = bench(5);
+        queue_up(&bench, &forever(&bench.coordinator), tasks).await;
+        bench.pass(10 * MS).await;
+        per_grant.push(asked(&bench.nodes) / tasks);
+    }
+    assert!(per_grant.iter().all(|asked| *asked <= 8), "{per_grant:?} requests for each grant");
+    assert!(per_grant[2] <= per_grant[0], "{per_grant:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_waiters_ask_as_seldom_as_one() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    // Renewed by hand, so that only the waiters ask.
+    let held = holder.lock("r").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
+    let before = asked(&bench.nodes);
+    let waiting: Vec<_> = (0..1_000)
+        .map(|_| {
+            let lock = forever(&bench.coordinator);
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    bench.pass(Duration::from_secs(8)).await;
+    let rounds = asked(&bench.nodes) - before;
+    assert!(rounds <= 5 + 8, "one round, then a heartbeat a second at the most: {rounds} requests in 8 s");
+    held.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let before = bench.clock.now();
+    held.release().await.unwrap();
+    let _lease = waiting.await.unwrap().unwrap();
+    let took = bench.clock.now().since(before);
+    // To the nodes, the hints back, one round to the preferred node, one to the rest.
+    assert!(took <= 35 * MS, "{took:?} for three round trips of 10 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
+    for deleted in [true, false] {
+        let bench = bench(5);
+        for node in &bench.nodes {
+            node.set_data("r", "another library's token", Expiry::In(TTL));
+        }
+        let lock = forever(&bench.coordinator);
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        bench.pass(Duration::from_secs(1)).await;
+        let mut before = bench.clock.now();
+        if deleted {
+            for node in &bench.nodes {
+                node.remove("r");
+            }
+        } else {
+            before = before + (TTL - Duration::from_secs(1));
+        }
+        let _lease = waiting.await.unwrap().unwrap();
+        let late = bench.clock.now().since(before);
+        assert!(late <= 10 * MS, "deleted: {deleted}, {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holders_lock_is_taken_after_its_ttl_and_not_before_its_validity_ended() {
+    let bench = bench(5);
+    let start = bench.clock.now();
+    // Renewed by nobody and released by nobody, as after SIGKILL.
+    for node in &bench.nodes {
+        node.set_data("r", "00000000000000000000000000000000 db-7:4121", Expiry::In(TTL));
+    }
+    let before = asked(&bench.nodes);
+    let _lease = forever(&bench.coordinator).acquire().await.unwrap();
+    let entered = bench.clock.now().since(start);
+    assert!(entered > VALIDITY && entered <= TTL + 20 * MS, "{entered:?}");
+    assert!(asked(&bench.nodes) - before <= 5 + 10 + 10, "no polling: {}", asked(&bench.nodes) - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nodes_cannot_tell_waiters_ask_again_after_random_pauses() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.hints(false));
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let before = bench.clock.now();
+    held.release().await.unwrap();
+    let _lease = waiting.await.unwrap().unwrap();
+    let took = bench.clock.now().since(before);
+    assert!(took <= 110 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_is_lost_costs_a_heartbeat() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    // The nodes say that they tell, and then do not.
+    bench.nodes.iter().for_each(|node| node.lose_replies(true));
+    let releasing = tokio::spawn(held.release());
+    bench.pass(100 * MS).await;
+    bench.nodes.iter().for_each(|node| {
+        node.disconnect();
+        node.connect();
+        node.lose_replies(false);
+    });
+    drop(releasing.await);
+    let before = bench.clock.now();
+    let _lease = waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(before) <= Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator).hand_over(HandOver::times(5));
+    let greedy: Arc<AtomicUsize> = Arc::default();
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let (lock, clock, greedy) = (lock.clone(), bench.clock.clone(), greedy.clone());
+            tokio::spawn(async move {
+                let lease = lock.acquire().await.unwrap();
+                greedy.fetch_add(1, Ordering::SeqCst);
+                clock.sleep_until(clock.now() + MS).await;
+                lease.release().await.unwrap();
+            })
+        })
+        .collect();
+    bench.pass(3 * MS).await;
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let before = greedy.load(Ordering::SeqCst);
+    let lease = forever(&other).acquire().await.unwrap();
+    let overtaken = greedy.load(Ordering::SeqCst) - before;
+    assert!(overtaken <= 12, "{overtaken} of the others came first");
+    lease.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_releases_and_asks_again_at_once_lets_the_others_go_first() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let greedy = {
+        let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
+        tokio::spawn(async move {
+            loop {
+                let lease = lock.acquire().await.unwrap();
+                clock.sleep_until(clock.now() + 5 * MS).await;
+                lease.release().await.unwrap();
+            }
+        })
+    };
+    bench.pass(2 * MS).await;
+    for _ in 0..20 {
+        let before = bench.clock.now();
+        let lease = forever(&other).acquire().await.unwrap();
+        let waited = bench.clock.now().since(before);
+        assert!(waited <= 30 * MS, "waited {waited:?} for holds of 5 ms");
+        lease.release().await.unwrap();
+    }
+    greedy.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    let tokens = first.token().clone();
+    first.release().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    assert_ne!(*second.token(), tokens, "a token of its own");
+    assert!(second.remaining() > VALIDITY - 5 * MS, "and a full TTL");
+    bench.settle().await;
+    assert_eq!(bench.nodes.iter().map(|node| node.questions().release).sum::<usize>(), 0);
+    assert_eq!(bench.nodes.iter().map(|node| node.questions().transfer).sum::<usize>(), 5, "one round");
+    assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(second.token())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    bench.nodes[..3].iter().for_each(MemoryNode::hang);
+    first.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert!(!next.is_finished(), "three of five hang");
+    bench.nodes[..3].iter().for_each(MemoryNode::resume);
+    let second = next.await.unwrap().unwrap();
+    second.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_task() {
+    for seed in 0..5 {
+        let bench = bench(5);
+        let entropy = SeededEntropy::new(seed);
+        let mut waiting = Vec::new();
+        for _ in 0..1_000 {
+            let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
+            let patience = Duration::from_micros(quorlock::Entropy::half(&entropy) % 300_000);
+            waiting.push(tokio::spawn(async move {
+                let end = clock.now() + patience;
+                tokio::select! {
+                    biased;
+                    lease = lock.acquire() => {
+                        clock.sleep_until((clock.now() + MS).min(end)).await;
+                        drop(lease);
+                    }
+                    () = clock.sleep_until(end) => {}
+                }
+            }));
+        }
+        for task in waiting {
+            task.await.unwrap();
+        }
+        bench.pass(Duration::from_secs(1)).await;
+        assert_eq!(bench.keys(), 0, "seed {seed}");
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        // A memory node keeps one for its timers.
+        assert!(tasks <= bench.nodes.len(), "{tasks} tasks are left, seed {seed}");
+        assert!(format!("{:?}", bench.coordinator).contains("lines: 0"), "{:?}", bench.coordinator);
+        assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and the lock is free");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_asks_nobody_when_this_process_has_the_lock() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    let before = asked(&bench.nodes);
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    assert_eq!(asked(&bench.nodes), before);
+    lease.release().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and has it at once after a release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));
+    let _held = forever(&holder).acquire().await.unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let lock = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(Duration::from_secs(1))).on_wait({
+        let heard = heard.clone();
+        move |waiting| {
+            let holder = waiting.holder.as_ref().map(|holder| holder.token.to_string());
+            heard.lock().unwrap().push((waiting.ahead, holder.unwrap_or_default()));
+        }
+    });
+    let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
+    assert!(matches!(first, Err(AcquireError::Contended { .. })), "{first:?}");
+    assert!(second.unwrap_err().to_string().contains("the import"), "the second never asked anybody itself");
+    let heard = heard.lock().unwrap();
+    assert!(heard.iter().any(|(ahead, holder)| *ahead == 0 && holder.contains("the import")), "{heard:?}");
+    assert!(heard.iter().any(|(ahead, holder)| *ahead == 1 && holder.contains("the import")), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
+    for seed in 0..10 {
+        let clock: Arc<dyn quorlock::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
+        let nodes = memory_nodes_on(&clock, 5);
+        for node in &nodes {
+            node.delay(MS, MS);
+        }
+        let inside: Arc<AtomicUsize> = Arc::default();
+        let tasks: Vec<_> = (0..10)
+            .map(|process| {
+                let entropy = SeededEntropy::new(seed * 100 + process);
+                let client = another(&clock, &nodes, |builder| builder.entropy(entropy));
+                let (clock, inside) = (clock.clone(), inside.clone());
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        let lease = forever(&client).acquire().await.unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        clock.sleep_until(clock.now() + MS).await;
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        lease.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let before = clock.now();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let took = clock.now().since(before);
+        // Fifty grants of at least 7 ms: the hold, the release, the hints and two rounds.
+        assert!(took <= 1_500 * MS, "seed {seed}: {took:?} for fifty grants");
+    }
+}
