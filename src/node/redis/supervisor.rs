@@ -88,10 +88,12 @@ impl Supervisor {
             };
             state.down(trouble.clone());
             contacted.send_replace(true);
-            if known.as_ref() == Some(&trouble) {
-                debug!(node = %name, %trouble, "still down");
-            } else {
+            // One warning for each outage, and another if it turns out that somebody has to act.
+            let news = known.as_ref().is_none_or(|known| trouble.lasts() && *known != trouble);
+            if news {
                 warn!(node = %name, %trouble, "down; it is dialled again until it answers");
+            } else {
+                debug!(node = %name, %trouble, "still down");
             }
             wait = backoff.next(settings.entropy.half());
             let connected = pin!(async {
