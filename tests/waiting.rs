@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::{AcquireError, Coordinator, Expiry, HandOver, Lock, Renewal, Wait};
+use quorlock::{AcquireError, Coordinator, Expiry, HandOver, Lock, LossReason, Renewal, Wait};
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
@@ -191,6 +191,24 @@ async fn a_hint_that_is_lost_costs_a_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_makes_a_waiter_ask_again_since_hints_may_be_lost() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    bench.pass(100 * MS).await;
+    let before = asked(&bench.nodes);
+    for node in &bench.nodes {
+        node.disconnect();
+        node.connect();
+    }
+    bench.pass(200 * MS).await;
+    assert!(asked(&bench.nodes) > before, "not only at the next heartbeat");
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator).hand_over(HandOver::times(5));
@@ -254,11 +272,14 @@ async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
         async move { lock.acquire().await }
     });
     bench.settle().await;
-    let tokens = first.token().clone();
+    let (token, watch) = (first.token().clone(), first.watch());
+    bench.nodes.iter().for_each(|node| node.delay(MS, MS));
     first.release().await.unwrap();
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease ends first");
     let second = next.await.unwrap().unwrap();
-    assert_ne!(*second.token(), tokens, "a token of its own");
-    assert!(second.remaining() > VALIDITY - 5 * MS, "and a full TTL");
+    assert_ne!(*second.token(), token, "a token of its own");
+    assert!(second.remaining() > VALIDITY - 10 * MS, "and a full TTL");
+    assert!(second.remaining() <= VALIDITY - 2 * MS, "from before it was sent");
     bench.settle().await;
     assert_eq!(bench.nodes.iter().map(|node| node.questions().release).sum::<usize>(), 0);
     assert_eq!(bench.nodes.iter().map(|node| node.questions().transfer).sum::<usize>(), 5, "one round");

@@ -116,6 +116,10 @@ pub(crate) struct RunArgs {
     /// End the lock, and the command, after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) max_hold: Option<Duration>,
+    /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
+    /// agree and all of them ask for it
+    #[arg(long)]
+    pub(crate) fair: bool,
     /// Whether nodes that restarted recently may not vote [default: on]
     #[arg(long, value_name = "WHETHER")]
     pub(crate) restart_guard: Option<Switch>,

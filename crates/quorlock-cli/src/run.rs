@@ -49,6 +49,9 @@ async fn under_lock(
 ) -> Result<u8, Failure> {
     let ttl = settings.ttl();
     let mut lock = coordinator.lock(&args.resource).ttl(ttl).wait(settings.wait()).label(&args.label);
+    if args.fair {
+        lock = lock.fair();
+    }
     if let Some(longest) = args.max_hold {
         lock = lock.max_hold(longest);
     }

@@ -10,4 +10,6 @@ mod secrets;
 mod settings;
 mod status;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;

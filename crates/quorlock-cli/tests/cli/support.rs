@@ -194,7 +194,7 @@ pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
             panic!("KEYS gives a list");
         };
         let keys = keys.iter().map(ToString::to_string);
-        found.extend(keys.filter(|key| !key.contains(":tomb:")));
+        found.extend(keys.filter(|key| !key.starts_with("quorlock:")));
     }
     found
 }
