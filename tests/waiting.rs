@@ -14,8 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::{AcquireError, Coordinator, Expiry, HandOver, Lock, LossReason, Renewal, Wait};
-use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes_on};
+use quorlock::{
+    AcquireError, Coordinator, Expiry, HandOver, Hint, Listener, Lock, LossReason, Node, Question, Renewal,
+    Reply, Wait,
+};
+use quorlock_testkit::{InSocket, MemoryNode, SeededEntropy, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -208,6 +211,80 @@ async fn a_connection_that_ends_makes_a_waiter_ask_again_since_hints_may_be_lost
     waiting.abort();
 }
 
+/// A node that promises hints and gives none, as over a connection whose end nobody has noticed.
+#[derive(Debug)]
+struct Mumbling(MemoryNode);
+
+#[derive(Debug)]
+struct Muffled(Arc<dyn Listener>);
+
+impl Listener for Muffled {
+    fn hear(&self, hint: Hint<'_>) {
+        if hint == Hint::Hearing {
+            self.0.hear(hint);
+        }
+    }
+}
+
+impl Node for Mumbling {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.0.ask(question, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.0.listen(Arc::new(Muffled(listener)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
+    for (ttl, latest) in [(600 * MS, 620 * MS), (TTL, Duration::from_secs(1) + 3_100 * MS)] {
+        let bench = bench(5);
+        let nodes = bench.nodes.iter().cloned().map(Mumbling);
+        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        for node in &bench.nodes {
+            node.set_data("r", "another library's token", Expiry::In(ttl));
+        }
+        let before = bench.clock.now();
+        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        bench.pass(Duration::from_secs(1)).await;
+        for node in &bench.nodes {
+            // Gone by itself in the first case, and deleted in the second.
+            node.remove("r");
+        }
+        if ttl == TTL {
+            waiting.await.unwrap().unwrap();
+            assert!(bench.clock.now().since(before) <= latest, "{:?}", bench.clock.now().since(before));
+        } else {
+            assert!(waiting.is_finished(), "the keys ended after {ttl:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hand_over_did_not_replace_is_taken_back() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    // The request to replace the token is lost with its connection.
+    bench.nodes[0].in_socket(InSocket::Lost);
+    bench.nodes[0].lose_requests(true);
+    first.release().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    bench.nodes[0].disconnect();
+    bench.nodes[0].lose_requests(false);
+    bench.nodes[0].connect();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.nodes[0].holder("r"), None, "the first one's key is gone");
+    second.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
     let bench = bench(5);
@@ -301,7 +378,9 @@ async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
     bench.pass(Duration::from_secs(1)).await;
     assert!(!next.is_finished(), "three of five hang");
     bench.nodes[..3].iter().for_each(MemoryNode::resume);
+    let before = bench.clock.now();
     let second = next.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(before) <= Duration::from_secs(1), "and needs no TTL to pass");
     second.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
