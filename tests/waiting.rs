@@ -454,6 +454,28 @@ async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_stops_waiting_leaves_the_line_at_once() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let first = forever(&bench.coordinator);
+    let _first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    bench.settle().await;
+    for _ in 0..50 {
+        let impatient = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(MS));
+        assert!(impatient.acquire().await.is_err());
+    }
+    let ahead = Arc::new(AtomicUsize::new(usize::MAX));
+    let last = forever(&bench.coordinator).on_wait({
+        let ahead = ahead.clone();
+        move |waiting| ahead.store(waiting.ahead, Ordering::SeqCst)
+    });
+    let _last = tokio::spawn(async move { last.acquire().await.map(drop) });
+    bench.pass(Duration::from_secs(4)).await;
+    assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
     for seed in 0..10 {
         let clock: Arc<dyn quorlock::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
