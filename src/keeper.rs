@@ -27,6 +27,7 @@ use crate::wait::line::Waiter;
 /// Serves the line for `key`: everybody who waits for it in this process, one after the other.
 /// Ends when nobody waits any more.
 pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
+    let mut service = Service { shared: &shared, key: &key, over: false };
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &key);
     while let Some(mut waiter) = shared.lines.next_or_end(&key) {
@@ -68,6 +69,24 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             };
             keeper = passed;
             keeper.deliver(next);
+        }
+    }
+    // The line is gone; a new one for the same key may be there already.
+    service.over = true;
+}
+
+/// The service of a line. Should it end before the line does, because its task panicked or its
+/// runtime is shut down, then the line ends with it, and nobody waits in it for ever.
+struct Service<'a> {
+    shared: &'a Arc<Shared>,
+    key: &'a Arc<str>,
+    over: bool,
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.shared.lines.end(self.key);
         }
     }
 }

@@ -5,7 +5,10 @@
 //! nodes for all of them: the [`contest`].
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+use tracing::error;
 
 use crate::ballot::Holder;
 
@@ -38,6 +41,13 @@ pub struct Waiting {
 
 /// Whoever wants to be told.
 pub(crate) type OnWait = dyn Fn(&Waiting) + Send + Sync;
+
+/// Tells `listener`. If that panics it is its own affair: the others who wait are not to be stranded.
+pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
+    if catch_unwind(AssertUnwindSafe(|| listener(waiting))).is_err() {
+        error!(%waiting, "a listener that was told about waiting has panicked");
+    }
+}
 
 /// How often a lease may pass from one waiter of a process to the next before the others, in other
 /// processes, get their chance.

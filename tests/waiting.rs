@@ -454,6 +454,21 @@ async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_listener_that_panics_strands_nobody() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator).on_wait(|_| panic!("the listener panics"));
+    let (first, second) = (lock.clone(), lock);
+    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    let second = tokio::spawn(async move { second.acquire().await.map(drop) });
+    bench.pass(100 * MS).await;
+    held.release().await.unwrap();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_stops_waiting_leaves_the_line_at_once() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);

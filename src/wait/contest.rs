@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use super::line::{News, Waiter, bit};
-use super::{Wait, Waiting};
+use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order};
 use crate::ballot::{Ballot, Said};
 use crate::coordinator::Shared;
@@ -119,7 +119,7 @@ impl Contest {
         let holder = ballot.holder();
         if let Some(on_wait) = &waiter.plan.on_wait {
             let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
-            on_wait(&waiting);
+            tell(&**on_wait, &waiting);
         }
         let news = News { verdict, ballot: Box::new(ballot.clone()) };
         self.shared.lines.tell(&self.key, Some(news), holder.as_ref(), now);

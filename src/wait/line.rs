@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::Waiting;
+use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
 use crate::error::AcquireError;
 use crate::lease::Lease;
@@ -125,6 +125,13 @@ impl Lines {
         waiter
     }
 
+    /// Ends the line, whoever waits in it: there is nobody to serve it any more.
+    pub(crate) fn end(&self, key: &str) {
+        let ended = self.lock().by_key.remove(key);
+        // Dropped after the lock is gone: it owns somebody else's data.
+        drop(ended);
+    }
+
     /// Takes out whoever has waited longest.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
         self.lock().by_key.get_mut(key)?.take_first()
@@ -196,7 +203,7 @@ impl Lines {
         }
         // Not under the lock: a listener may do as it likes, except wait.
         for (on_wait, ahead, since) in told {
-            on_wait(&Waiting { holder: holder.cloned(), ahead, waited: now.since(since) });
+            tell(&*on_wait, &Waiting { holder: holder.cloned(), ahead, waited: now.since(since) });
         }
     }
 
