@@ -65,6 +65,10 @@ impl Sweep {
 
     /// Waits until all have let go, telling those again that could not be reached.
     pub(crate) async fn finish(self) {
+        self.round.settled().await;
+        if self.round.tally(self.shared.now()).granted() == self.shared.nodes.quorum.nodes() {
+            return;
+        }
         join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;
     }
 

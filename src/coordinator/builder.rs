@@ -235,7 +235,7 @@ impl Builder {
         let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
         let lines = Arc::<Lines>::default();
         for (node, listened) in nodes.iter().enumerate() {
-            listened.listen(Arc::new(Ear { lines: lines.clone(), node }));
+            listened.listen(Arc::new(Ear { lines: Arc::downgrade(&lines), node }));
         }
         let shared = Shared {
             nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),

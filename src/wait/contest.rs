@@ -96,8 +96,8 @@ impl Contest {
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }
-            self.tell(waiter, verdict, &ballot, now);
             let pause = self.pause(verdict, &ballot, now);
+            self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
             self.order = Order::PreferredFirst;
             tokio::select! {
                 biased;
@@ -115,13 +115,12 @@ impl Contest {
         self.shared.sleep_until(self.shared.now() + pause).await;
     }
 
-    fn tell(&self, waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) {
-        let holder = ballot.holder();
+    fn tell(&self, waiter: &Waiter, news: News, now: Moment) {
+        let holder = news.ballot.holder();
         if let Some(on_wait) = &waiter.plan.on_wait {
             let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
             tell(&**on_wait, &waiting);
         }
-        let news = News { verdict, ballot: Box::new(ballot.clone()) };
         self.shared.lines.tell(&self.key, Some(news), holder.as_ref(), now);
     }
 

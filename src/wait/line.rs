@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
 
@@ -46,13 +46,12 @@ struct Line {
 }
 
 impl Line {
+    /// The first who still waits. Those who have gone leave by themselves, by dropping their
+    /// [`Place`]: they own somebody else's data, which is not to be dropped under the lock.
     fn take_first(&mut self) -> Option<Waiter> {
-        while let Some((_, waiter)) = self.waiters.pop_first() {
-            if !waiter.door.is_closed() {
-                return Some(waiter);
-            }
-        }
-        None
+        let (first, _) = self.waiters.iter().find(|(_, waiter)| !waiter.door.is_closed())?;
+        let first = *first;
+        self.waiters.remove(&first)
     }
 }
 
@@ -119,9 +118,9 @@ impl Lines {
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
         let mut inside = self.lock();
         let waiter = inside.by_key.get_mut(key)?.take_first();
-        if waiter.is_none() {
-            inside.by_key.remove(key);
-        }
+        let ended = if waiter.is_none() { inside.by_key.remove(key) } else { None };
+        drop(inside);
+        drop(ended);
         waiter
     }
 
@@ -137,8 +136,11 @@ impl Lines {
         self.lock().by_key.get_mut(key)?.take_first()
     }
 
-    /// The waiter goes back to where it stood.
+    /// The waiter goes back to where it stood, unless it has gone meanwhile.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
+        if waiter.door.is_closed() {
+            return;
+        }
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.waiters.insert(waiter.arrival, waiter);
         }
@@ -257,14 +259,16 @@ pub(crate) fn bit(index: usize) -> u32 {
 /// Listens to one node.
 #[derive(Debug)]
 pub(crate) struct Ear {
-    pub(crate) lines: Arc<Lines>,
+    /// Nodes keep their listeners, and may outlive the coordinator.
+    pub(crate) lines: Weak<Lines>,
     pub(crate) node: usize,
 }
 
 impl Listener for Ear {
     fn hear(&self, hint: Hint<'_>) {
+        let Some(lines) = self.lines.upgrade() else { return };
         let bit = bit(self.node);
-        let mut inside = self.lines.lock();
+        let mut inside = lines.lock();
         match hint {
             Hint::Hearing => inside.hearing |= bit,
             Hint::Changed(key) => {

@@ -103,6 +103,17 @@ async fn missing_rights_name_the_command_and_the_cure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
+    let servers = Servers::start(1).await.unwrap();
+    set_user(&servers[0], "no_want", &["~r", "~quorlock:tomb:*", "+@all"]).await;
+    let coordinator = client(&[url_of(&servers[0], "no_want")], |builder| builder);
+    let lease = coordinator.lock("r").acquire().await.unwrap();
+    assert!(client(&servers.urls(), |builder| builder).lock("r").try_acquire().await.unwrap().is_none());
+    lease.release().await.unwrap();
+    assert!(coordinator.lock("r").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     let servers = Servers::start(1).await.unwrap();
     set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client|tracking"]).await;

@@ -2,5 +2,6 @@
 -- KEYS: lock. ARGV: token, mark.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'free'} end
 redis.call('DEL', KEYS[1])
-if redis.call('DEL', ARGV[2]) == 1 then return {'wanted'} end
+-- The lock is given back, whether or not the mark may be looked at.
+if redis.pcall('DEL', ARGV[2]) == 1 then return {'wanted'} end
 return {'granted'}
