@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::coordinator::Shared;
+use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
 use crate::node::Question;
-use crate::protocol::{Claim, Moment, Token, Verdict};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Token, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::LINE_PATIENCE;
@@ -32,24 +33,35 @@ pub(crate) struct Attempt {
     round: Arc<Round>,
     /// The node that was asked first, alone.
     preferred: Option<usize>,
+    draw: Option<Draw>,
+    /// What was decided, once it is.
+    decision: Option<Decision>,
     kept: bool,
 }
 
 impl Attempt {
-    /// Asks.
-    pub(crate) fn start(shared: &Arc<Shared>, plan: &Arc<Plan>, order: Order) -> Attempt {
+    /// Asks. `seen` is the largest fencing token that was met at this lock.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        plan: &Arc<Plan>,
+        order: Order,
+        seen: Option<FencingToken>,
+    ) -> Attempt {
         let claim = new_claim(shared, plan);
-        let question = || question(plan, &claim);
+        let draw = shared.draw(plan, seen);
+        let question = || question(plan, &claim, draw);
+        let aim = aim(draw);
         // In fair order every node must know that we wait.
         let preferred = match (order, plan.turn) {
             (Order::PreferredFirst, Turn::Any) => Some(claim.preferred_node(shared.nodes.quorum.nodes())),
             (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
         };
         let round = match preferred {
-            Some(first) => Round::start_at(&shared.nodes, Aim::Hold, plan.ttl, first, question()),
-            None => Round::start(&shared.nodes, Aim::Hold, plan.ttl, |_| Some(question())),
+            Some(first) => Round::start_at(&shared.nodes, aim, plan.ttl, first, question()),
+            None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question())),
         };
-        Attempt { shared: shared.clone(), plan: plan.clone(), claim, round, preferred, kept: false }
+        let (shared, plan) = (shared.clone(), plan.clone());
+        Attempt { shared, plan, claim, round, preferred, draw, decision: None, kept: false }
     }
 
     /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
@@ -57,14 +69,15 @@ impl Attempt {
     /// # Cancel safety
     ///
     /// May be called again.
-    pub(crate) async fn verdict(&self) -> Verdict {
+    pub(crate) async fn verdict(&mut self) -> Verdict {
         if let Some(preferred) = self.preferred {
             if self.round.refuses(preferred).await {
                 return Verdict::Contended;
             }
-            self.round.ask_rest(|| question(&self.plan, &self.claim));
+            self.round.ask_rest(|| question(&self.plan, &self.claim, self.draw));
         }
-        self.round.verdict().await
+        let decision = draw::decide(&self.shared, &self.claim, &self.round).await;
+        self.decision.insert(decision).verdict
     }
 
     /// Until when a lease from this attempt may be trusted.
@@ -72,14 +85,25 @@ impl Attempt {
         self.shared.drift.deadline(self.round.sent, self.plan.ttl)
     }
 
+    /// Whether a verdict that is known at `now` is in time.
+    pub(crate) fn in_time(&self, now: Moment) -> bool {
+        draw::in_time(&self.shared, &self.round, self.deadline(), now)
+    }
+
     pub(crate) fn ballot(&self) -> crate::Ballot {
-        self.round.ballot()
+        self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
+    }
+
+    /// The largest number that a node has spoken of.
+    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
+        self.round.largest_number()
     }
 
     /// It has become a lease, and is the keeper's now.
-    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>) {
+    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>, Option<FencingToken>) {
         self.kept = true;
-        (self.claim.clone(), self.round.clone())
+        let fence = self.decision.as_ref().and_then(|decision| decision.fence);
+        (self.claim.clone(), self.round.clone(), fence)
     }
 }
 
@@ -105,10 +129,15 @@ pub(crate) fn clean_up(shared: &Arc<Shared>, claim: &Arc<Claim>, plan: &Plan, st
     }
 }
 
-fn question(plan: &Plan, claim: &Arc<Claim>) -> Question {
+/// What a round wants that may draw a fencing token.
+pub(crate) fn aim(draw: Option<Draw>) -> Aim {
+    draw.map_or(Aim::Hold, |_| Aim::Draw)
+}
+
+fn question(plan: &Plan, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
     let (claim, ttl) = (claim.clone(), plan.ttl);
     match plan.turn {
-        Turn::Any => Question::Acquire { claim, ttl },
-        Turn::Fair(ticket) => Question::AcquireInTurn { claim, ttl, ticket, patience: LINE_PATIENCE },
+        Turn::Any => Question::Acquire { claim, ttl, draw },
+        Turn::Fair(ticket) => Question::AcquireInTurn { claim, ttl, ticket, patience: LINE_PATIENCE, draw },
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::{Expiry, Holding, NodeError};
-use crate::protocol::{Quorum, Tally, Token, Verdict};
+use crate::protocol::{FencingToken, Quorum, Tally, Token, Verdict};
 
 /// How each node voted in one round, how long it took, and what that adds up to.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,8 @@ pub struct Paper {
     pub said: Said,
     /// From asking to the answer.
     pub took: Duration,
+    /// Where the lock's counter of fencing tokens stands there, if it told.
+    pub fence: Option<FencingToken>,
 }
 
 /// What a node said.
@@ -39,6 +41,8 @@ pub enum Said {
     Held(Holding),
     /// The key is free, but somebody with an earlier ticket waits for it.
     Behind,
+    /// Its counter of fencing tokens has gone beyond the one that was to be confirmed.
+    Ahead,
     /// The key is free.
     Free,
     /// It granted, but has restarted too recently for its vote to count.
@@ -92,19 +96,26 @@ impl Ballot {
     /// Who holds the lock at the most nodes, and for how much longer at the most of these.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
-        let mut held: BTreeMap<&[u8], Vec<&Holding>> = BTreeMap::new();
+        let mut held: BTreeMap<&[u8], Vec<(&Holding, Option<FencingToken>)>> = BTreeMap::new();
         for paper in &self.papers {
             if let Said::Held(holding) = &paper.said {
-                held.entry(holding.token.as_bytes()).or_default().push(holding);
+                held.entry(holding.token.as_bytes()).or_default().push((holding, paper.fence));
             }
         }
         let at = held.into_values().max_by_key(Vec::len)?;
-        let longest = at.iter().filter_map(|holding| match holding.expiry {
+        let fences = at.iter().filter_map(|(_, fence)| *fence);
+        // As long as the holder has its key at a node, nobody else moves the counter there: so the
+        // number that a quorum of these nodes carries is the holder's own.
+        let carried = |fence: &FencingToken| {
+            at.iter().filter(|(_, other)| *other == Some(*fence)).count() >= self.quorum.needed()
+        };
+        let longest = at.iter().filter_map(|(holding, _)| match holding.expiry {
             Expiry::In(remaining) => Some(remaining),
             Expiry::Never => None,
         });
         Some(Holder {
-            token: at.first()?.token.clone(),
+            token: at.first()?.0.token.clone(),
+            fence: fences.into_iter().find(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
         })
@@ -121,6 +132,7 @@ impl Ballot {
             Said::Granted
             | Said::Restored
             | Said::Behind
+            | Said::Ahead
             | Said::Free
             | Said::Quarantined { .. }
             | Said::Pending
@@ -144,6 +156,8 @@ impl Ballot {
 pub struct Holder {
     /// The token; shown as the holder's context.
     pub token: Token,
+    /// The fencing token, where a quorum of nodes tells of one.
+    pub fence: Option<FencingToken>,
     /// At how many nodes it stands.
     pub nodes: usize,
     /// For how much longer at the most of them; it may be renewed before that.
@@ -156,7 +170,7 @@ impl Said {
     pub(crate) fn count(&self, tally: &mut Tally) {
         match self {
             Said::Granted | Said::Skipped => tally.grant(),
-            Said::Held(_) | Said::Behind | Said::Free | Said::Restored => tally.deny(),
+            Said::Held(_) | Said::Behind | Said::Ahead | Said::Free | Said::Restored => tally.deny(),
             Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) => tally.unknown(),
             Said::Pending => {}
         }
@@ -173,6 +187,7 @@ impl fmt::Display for Said {
             }
             Said::Held(Holding { token, expiry: Expiry::In(_) }) => write!(f, "held by {token}"),
             Said::Behind => f.write_str("free, but others came before"),
+            Said::Ahead => f.write_str("has drawn a larger fencing token"),
             Said::Free => f.write_str("free"),
             Said::Quarantined { left } => write!(
                 f,

@@ -15,8 +15,8 @@ pub use builder::{Builder, RestartGuard};
 use crate::clock::Sleep;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
-use crate::lock::Lock;
-use crate::protocol::{Drift, Moment, Ticket};
+use crate::lock::{Fencing, Lock, Plan};
+use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
 use crate::wait::line::Lines;
 
@@ -116,6 +116,20 @@ impl Shared {
     pub(crate) fn ticket(&self) -> Ticket {
         let micros = u64::try_from(self.nodes.clock.wall().as_micros()).unwrap_or(u64::MAX);
         Ticket::new(micros, self.entropy.half())
+    }
+
+    /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.
+    pub(crate) fn draw(&self, plan: &Plan, seen: Option<FencingToken>) -> Option<Draw> {
+        match plan.fencing {
+            Fencing::On => Some(Draw::at(self.nodes.clock.wall(), seen, self.clock_bound())),
+            Fencing::Off => None,
+        }
+    }
+
+    /// As long as wall clocks differ by no more than this, fencing tokens keep their order even
+    /// when nodes lose their data.
+    pub(crate) fn clock_bound(&self) -> Duration {
+        self.max_ttl / 2
     }
 
     /// Runs `task` in the background, and has [`Coordinator::close`] wait for it.

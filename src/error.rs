@@ -175,7 +175,7 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
         format!(", waited {}", format_duration(whole(waited)))
     };
     match ballot.holder() {
-        Some(Holder { token, nodes, remaining }) => format!(
+        Some(Holder { token, nodes, remaining, .. }) => format!(
             "`{resource}` is held by {token} at {nodes} of {} nodes for up to {} more{waited}",
             ballot.quorum().nodes(),
             format_duration(whole(remaining)),

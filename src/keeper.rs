@@ -11,14 +11,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
-use crate::attempt::{Attempt, clean_up, new_claim};
+use crate::attempt::{Attempt, aim, clean_up, new_claim};
 use crate::ballot::Holder;
 use crate::coordinator::Shared;
+use crate::draw;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail};
 use crate::lock::{Plan, Turn};
 use crate::node::Question;
-use crate::protocol::{Backoff, Claim, Moment, Verdict};
+use crate::protocol::{Backoff, Claim, FencingToken, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
@@ -161,8 +162,8 @@ enum Ended {
 impl Keeper {
     fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
         let deadline = attempt.deadline();
-        let (claim, round) = attempt.keep();
-        Keeper::of(shared, plan, claim, round, deadline)
+        let (claim, round, fence) = attempt.keep();
+        Keeper::of(shared, plan, claim, round, fence, deadline)
     }
 
     fn of(
@@ -170,10 +171,11 @@ impl Keeper {
         plan: &Arc<Plan>,
         claim: Arc<Claim>,
         round: Arc<Round>,
+        fence: Option<FencingToken>,
         deadline: Moment,
     ) -> Keeper {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
-        let state = LeaseState::new(&plan.resource, &claim, deadline, hold_until, shared);
+        let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
         info!(resource = %plan.resource, token = %state.token.short(), "acquired");
         Keeper {
             state,
@@ -193,6 +195,7 @@ impl Keeper {
         let now = self.shared.now();
         let holder = Holder {
             token: self.claim.token().clone(),
+            fence: self.state.fence,
             nodes: self.shared.nodes.quorum.needed(),
             remaining: self.state.term.remaining(now).unwrap_or(now).since(now),
         };
@@ -266,7 +269,12 @@ impl Keeper {
             return;
         }
         self.standings = self.standings();
-        let question = || Question::Renew { claim: self.claim.clone(), ttl: self.plan.ttl };
+        // What it has not sent yet must not come after a release: this round takes its place.
+        self.latest.abandon();
+        let question = || {
+            let (claim, ttl, fence) = (self.claim.clone(), self.plan.ttl, self.state.fence);
+            Question::Renew { claim, ttl, fence }
+        };
         self.latest = Round::start(&self.shared.nodes, Aim::Hold, self.plan.ttl, |_| Some(question()));
         self.renewing = Some(asked_by);
     }
@@ -343,9 +351,10 @@ impl Keeper {
         let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
         let before = self.settle();
         let ttl = next.plan.ttl;
-        let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl };
-        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |_| Some(question()));
-        let verdict = round.verdict().await;
+        let draw = self.shared.draw(&next.plan, self.state.fence);
+        let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw };
+        let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question()));
+        let decision = draw::decide(&self.shared, &to, &round).await;
         let now = self.shared.now();
         let deadline = self.shared.drift.deadline(round.sent, ttl);
         if let Some(reply) = reply {
@@ -360,10 +369,10 @@ impl Keeper {
             }
         };
         self.shared.spawn(rest);
-        if verdict == Verdict::Carried && now < deadline {
-            return Some(Keeper::of(&self.shared, &next.plan, to, round, deadline));
+        if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
+            return Some(Keeper::of(&self.shared, &next.plan, to, round, decision.fence, deadline));
         }
-        debug!(resource = %self.plan.resource, ballot = %round.ballot(), "not passed on");
+        debug!(resource = %self.plan.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &to, &next.plan, &round.standings());
         self.shared.lines.set_held(&self.plan.key, false);

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
-use crate::protocol::{Claim, Moment, Resource, Term, Token};
+use crate::protocol::{Claim, FencingToken, Moment, Resource, Term, Token};
 
 /// A held lock.
 ///
@@ -72,6 +72,25 @@ impl Lease {
     #[must_use]
     pub fn token(&self) -> &Token {
         self.watch.token()
+    }
+
+    /// The number for the guarded resource to check: larger than that of every lease that was there
+    /// before. It stays the same when the lease is renewed, or acquired again by its
+    /// [owner](crate::Owner). See [`fence`](crate::fence) for what the resource has to do with it.
+    ///
+    /// # Panics
+    ///
+    /// If fencing is [off](crate::Fencing::Off) for the lock: no number is better than one that
+    /// orders nothing. [`try_fencing_token`](Lease::try_fencing_token) asks.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.watch.fencing_token()
+    }
+
+    /// As [`fencing_token`](Lease::fencing_token); `None` if fencing is off for the lock.
+    #[must_use]
+    pub fn try_fencing_token(&self) -> Option<FencingToken> {
+        self.watch.try_fencing_token()
     }
 
     /// Whether the lease holds at this moment: reads the clock, asks nobody, costs less than a
@@ -190,6 +209,23 @@ impl LeaseWatch {
         &self.state.token
     }
 
+    /// As [`Lease::fencing_token`].
+    ///
+    /// # Panics
+    ///
+    /// If fencing is [off](crate::Fencing::Off) for the lock.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a program that asks for it must not switch it off")]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.state.fence.expect("this lock was acquired with `Fencing::Off` and has no fencing token")
+    }
+
+    /// As [`Lease::try_fencing_token`].
+    #[must_use]
+    pub fn try_fencing_token(&self) -> Option<FencingToken> {
+        self.state.fence
+    }
+
     /// As [`Lease::check`].
     ///
     /// # Errors
@@ -274,6 +310,7 @@ impl fmt::Debug for LeaseWatch {
         f.debug_struct("Lease")
             .field("resource", self.resource())
             .field("token", self.token())
+            .field("fence", &self.try_fencing_token())
             .field("remaining", &self.remaining())
             .finish()
     }
@@ -284,6 +321,8 @@ impl fmt::Debug for LeaseWatch {
 pub(crate) struct LeaseState {
     pub(crate) resource: Resource,
     pub(crate) token: Token,
+    /// `None` where fencing is off.
+    pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
     /// No renewal moves the deadline beyond this.
     hold_until: Option<Moment>,
@@ -316,6 +355,7 @@ impl LeaseState {
     pub(crate) fn new(
         resource: &Resource,
         claim: &Claim,
+        fence: Option<FencingToken>,
         deadline: Moment,
         hold_until: Option<Moment>,
         shared: &Shared,
@@ -323,6 +363,7 @@ impl LeaseState {
         Arc::new(LeaseState {
             resource: resource.clone(),
             token: claim.token().clone(),
+            fence,
             term: Term::until(hold_until.map_or(deadline, |end| end.min(deadline))),
             hold_until,
             clock: shared.nodes.clock.clone(),

@@ -7,7 +7,7 @@
 //! ```
 //! # use quorlock::Lost;
 //! # async fn load(_: u32) -> Result<u32, Lost> { Ok(40) }
-//! # async fn store(order: u32) -> Result<u32, Lost> { Ok(order + 2) }
+//! # async fn store(order: u32, _: quorlock::FencingToken) -> Result<u32, Lost> { Ok(order + 2) }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use quorlock::Coordinator;
 //!
@@ -20,7 +20,7 @@
 //! let total = coordinator.lock("orders/42").with(async |lease| {
 //!     let order = load(42).await?;
 //!     lease.check()?; // right before the side effect
-//!     store(order).await
+//!     store(order, lease.fencing_token()).await // the database refuses a smaller number
 //! }).await?; // Ok: all of it ran while the lease was valid
 //! # assert_eq!(total, 42);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,8 +31,8 @@
 //!
 //! It does not stop work that is paused past the end of its lease: a process that sleeps through
 //! it and then writes has written. Call [`Lease::check`] right before each side effect, and keep
-//! side effects short against the TTL. Only a resource that checks a fencing token closes the gap,
-//! and fencing tokens are not there yet.
+//! side effects short against the TTL. Only a resource that checks the
+//! [fencing token](Lease::fencing_token) closes the gap: see [`fence`].
 //!
 //! It relies on clocks that run at nearly the same rate, on the servers and here, and on servers
 //! that keep their keys until they expire. A restart that loses them is seen, and the server not
@@ -63,8 +63,10 @@ mod attempt;
 mod ballot;
 mod clock;
 mod coordinator;
+mod draw;
 mod entropy;
 mod error;
+pub mod fence;
 mod keeper;
 mod lease;
 mod lock;
@@ -85,13 +87,13 @@ pub use {
     entropy::{Entropy, SystemEntropy},
     error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
     lease::{Lease, LeaseWatch},
-    lock::{Lock, Renewal},
+    lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
     node::{
         Answer, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question, Reply, Vote,
         ask,
     },
     owner::Owner,
-    protocol::{Resource, Token},
+    protocol::{FencingToken, FencingTokenError, Resource, Token},
     wait::{HandOver, Wait, Waiting},
 };

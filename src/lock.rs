@@ -48,6 +48,7 @@ pub struct Lock {
     label: Arc<str>,
     hand_over: HandOver,
     fairness: Fairness,
+    fencing: Fencing,
     on_wait: Option<Arc<OnWait>>,
     reentry: Reentry,
 }
@@ -59,6 +60,20 @@ enum Fairness {
     Any,
     /// First come, first served.
     Fair,
+}
+
+/// Whether leases have a fencing token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// They have: see [`fence`](crate::fence). Costs no round trip, except when nodes disagree about
+    /// the next number, and a few microseconds of the nodes' time.
+    #[default]
+    On,
+    /// They have none, and acquiring is the plain `SET key token NX PX ttl` of the original
+    /// algorithm: for locks that only save work, and nodes where nothing else may be stored. Every
+    /// client that acquires the lock without fencing is one that no resource can refuse.
+    Off,
 }
 
 /// Whether the lock can be acquired by whoever holds it.
@@ -106,6 +121,7 @@ pub(crate) struct Plan {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) hand_over: HandOver,
     pub(crate) turn: Turn,
+    pub(crate) fencing: Fencing,
     pub(crate) on_wait: Option<Arc<OnWait>>,
 }
 
@@ -149,6 +165,7 @@ impl Lock {
             max_hold: None,
             hand_over: HandOver::default(),
             fairness: Fairness::Any,
+            fencing: Fencing::On,
             on_wait: None,
             reentry: Reentry::None,
             shared,
@@ -206,6 +223,13 @@ impl Lock {
     /// among the nodes, which are independent on purpose.
     pub fn fair(mut self) -> Lock {
         self.fairness = Fairness::Fair;
+        self
+    }
+
+    /// Whether leases have a fencing token. They have unless set: a lock that protects something
+    /// is not complete without.
+    pub fn fencing(mut self, fencing: Fencing) -> Lock {
+        self.fencing = fencing;
         self
     }
 
@@ -470,6 +494,7 @@ impl Lock {
                 Fairness::Any => Turn::Any,
                 Fairness::Fair => Turn::Fair(self.shared.ticket()),
             },
+            fencing: self.fencing,
             on_wait: self.on_wait.clone(),
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::protocol::{Claim, Moment, Ticket, Token};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
 
 pub(crate) mod redis;
 
@@ -97,6 +97,9 @@ pub enum Question {
         claim: Arc<Claim>,
         /// For how long.
         ttl: Duration,
+        /// The number to draw in the same step, if granted. `None` where fencing is off: then it is
+        /// that plain command, which heeds no [`Cancel`](Question::Cancel), and refuses its own token.
+        draw: Option<Draw>,
     },
     /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those
     /// who wait, or say that one is still there, for the time of `patience`. Best effort: nodes
@@ -110,6 +113,16 @@ pub enum Question {
         ticket: Ticket,
         /// Who has not asked again for this long is no longer waited for.
         patience: Duration,
+        /// The number to draw in the same step, if granted; `None` where fencing is off.
+        draw: Option<Draw>,
+    },
+    /// Raise the lock's counter to `fence`, if the key holds the claim's token and the counter is
+    /// not [ahead](FencingToken::may_follow) already.
+    WriteBack {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// The attempt's fencing token.
+        fence: FencingToken,
     },
     /// Leave the line of those who wait for the key.
     LeaveLine {
@@ -127,6 +140,8 @@ pub enum Question {
         to: Arc<Claim>,
         /// For how long.
         ttl: Duration,
+        /// The number to draw in the same step, if granted; `None` where fencing is off.
+        draw: Option<Draw>,
     },
     /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
     /// if the key is gone. Never shortens the key's life (rule I-6).
@@ -135,6 +150,9 @@ pub enum Question {
         claim: Arc<Claim>,
         /// For how long.
         ttl: Duration,
+        /// The lease's fencing token: where the key is stored anew, the counter must not be
+        /// behind it. `None` where fencing is off.
+        fence: Option<FencingToken>,
     },
     /// Delete the key, if it holds the claim's token.
     Release {
@@ -168,6 +186,7 @@ impl Question {
             | Question::Renew { .. } => true,
             Question::Release { .. }
             | Question::Cancel { .. }
+            | Question::WriteBack { .. }
             | Question::Inspect { .. }
             | Question::LeaveLine { .. } => false,
         }
@@ -189,6 +208,8 @@ pub enum Vote {
     Held(Holding),
     /// Not done: the key is free, but somebody with an earlier ticket waits for it.
     Behind,
+    /// Not done: the counter has gone beyond the number that was to be written back.
+    Ahead,
     /// Not done, or nothing to do: the key is free.
     Free,
 }
@@ -227,6 +248,10 @@ pub enum Expiry {
 pub struct Answer {
     /// What it said.
     pub vote: Vote,
+    /// Where the lock's counter of fencing tokens stands at this node: for a granted acquisition,
+    /// the number that was drawn for it. `None` where fencing is off, and when nothing was drawn
+    /// yet.
+    pub fence: Option<FencingToken>,
     /// Which process said it.
     pub instance: Arc<Instance>,
 }
@@ -235,7 +260,13 @@ impl Answer {
     /// `vote`, as given by `instance`.
     #[must_use]
     pub fn new(vote: Vote, instance: Arc<Instance>) -> Answer {
-        Answer { vote, instance }
+        Answer { vote, fence: None, instance }
+    }
+
+    /// The same, with the node's counter of fencing tokens.
+    #[must_use]
+    pub fn with_fence(self, fence: Option<FencingToken>) -> Answer {
+        Answer { fence, ..self }
     }
 }
 

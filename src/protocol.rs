@@ -6,6 +6,7 @@
 //!
 //! This module is public for checkers and for the curious. Programs need none of it.
 
+mod fence;
 mod moment;
 mod names;
 mod quorum;
@@ -15,8 +16,9 @@ mod tally;
 mod term;
 mod validity;
 
+pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, line_keys};
+pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys};
 pub use quorum::Quorum;
 pub use restart::{Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};

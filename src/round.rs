@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
-use crate::protocol::{Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
+use crate::protocol::{FencingToken, Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
 
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]
@@ -77,9 +77,9 @@ pub(crate) struct Round {
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
     /// Which votes are the aim of the question: a release wants the key gone.
-    aim: Aim,
+    pub(crate) aim: Aim,
     /// Bounds the time limits of the nodes.
-    ttl: Duration,
+    pub(crate) ttl: Duration,
     slots: Mutex<Vec<Slot>>,
     abandoned: AtomicBool,
     news: Notify,
@@ -90,6 +90,8 @@ pub(crate) struct Round {
 pub(crate) enum Aim {
     /// That the key holds the token.
     Hold,
+    /// The same, and a number for the fencing token.
+    Draw,
     /// That it does not.
     LetGo,
     /// To hear anything at all.
@@ -222,7 +224,7 @@ impl Round {
     /// refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
         self.wait_for(|round, now| match round.said(&round.slots(), index, now)? {
-            Said::Held(_) | Said::Behind | Said::Free => Some(true),
+            Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => Some(true),
             Said::Granted
             | Said::Restored
             | Said::Quarantined { .. }
@@ -250,6 +252,30 @@ impl Round {
                 None => news.await,
             }
         }
+    }
+
+    /// The numbers that were drawn by the nodes whose votes count.
+    pub(crate) fn numbers(&self) -> Vec<FencingToken> {
+        let now = self.nodes.clock.now();
+        let slots = self.slots();
+        let number = |(index, slot): (usize, &Slot)| match &slot.state {
+            State::Answered { result: Ok(answer), .. }
+                if self.said(&slots, index, now) == Some(Said::Granted) =>
+            {
+                answer.fence
+            }
+            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+        };
+        slots.iter().enumerate().filter_map(number).collect()
+    }
+
+    /// The largest number that a node has spoken of.
+    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
+        let number = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => answer.fence,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+        };
+        self.slots().iter().filter_map(number).max()
     }
 
     /// Whether a node has said that somebody else wants the key.
@@ -293,7 +319,12 @@ impl Round {
                 }
             };
             let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
-            Paper { node: self.nodes.name(index), said, took }
+            let fence = if let State::Answered { result: Ok(answer), .. } = &slot.state {
+                answer.fence
+            } else {
+                None
+            };
+            Paper { node: self.nodes.name(index), said, took, fence }
         };
         Ballot::new(self.nodes.quorum, slots.iter().enumerate().map(paper).collect())
     }
@@ -304,10 +335,18 @@ impl Round {
             State::Pending => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Restored if self.aim == Aim::Hold => Standing::Holds,
-                Vote::Granted | Vote::Wanted | Vote::Restored | Vote::Held(_) | Vote::Behind | Vote::Free => {
-                    Standing::Without
+                Vote::Granted | Vote::Wanted | Vote::Restored
+                    if matches!(self.aim, Aim::Hold | Aim::Draw) =>
+                {
+                    Standing::Holds
                 }
+                Vote::Granted
+                | Vote::Wanted
+                | Vote::Restored
+                | Vote::Held(_)
+                | Vote::Behind
+                | Vote::Ahead
+                | Vote::Free => Standing::Without,
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
@@ -335,7 +374,8 @@ impl Round {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
         Some(match (&answer.vote, self.aim) {
-            (Vote::Granted | Vote::Wanted, Aim::Hold) => {
+            (Vote::Granted, Aim::Draw) if answer.fence.is_none() => Said::Failed(unnumbered()),
+            (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
                 // The age counts when the question was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
                 let left = self.nodes.quarantine.left(answer.instance.age_at(self.sent));
@@ -345,6 +385,7 @@ impl Round {
             (Vote::Restored, _) => Said::Restored,
             (Vote::Held(holding), _) => Said::Held(holding.clone()),
             (Vote::Behind, _) => Said::Behind,
+            (Vote::Ahead, _) => Said::Ahead,
             (Vote::Free, _) => Said::Free,
         })
     }
@@ -392,6 +433,11 @@ impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round").field("aim", &self.aim).field("slots", &*self.slots()).finish_non_exhaustive()
     }
+}
+
+fn unnumbered() -> NodeError {
+    let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
+    NodeError::Unfit { reason: reason.into() }
 }
 
 fn unanswered(waited: Duration) -> Said {

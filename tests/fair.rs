@@ -89,7 +89,8 @@ async fn a_waiter_that_died_holds_the_others_up_for_a_few_seconds_only() {
     let dead = Arc::new(Claim::new("r".into(), Token::new(1, "dead")));
     for node in &bench.nodes {
         let (claim, ticket) = (dead.clone(), Ticket::new(1, 1));
-        let question = Question::AcquireInTurn { claim, ttl: TTL, ticket, patience: Duration::from_secs(6) };
+        let question =
+            Question::AcquireInTurn { claim, ttl: TTL, ticket, patience: Duration::from_secs(6), draw: None };
         drop(ask(node, question).await);
     }
     let lock = fair(&client(&bench));

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Drift, Moment, Quarantine, Quorum, Resource, Tally, Term, Token, Verdict, age, fraction,
-    node_limit, renewal_every,
+    Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Quarantine, Quorum, Resource, Tally, Term,
+    Token, Verdict, age, fraction, node_limit, renewal_every,
 };
 
 fn at(millis: u64) -> Moment {
@@ -216,4 +216,66 @@ proptest! {
     fn a_token_of_ours_gives_its_context_back(random: u128, context in "[ -~]{0,100}") {
         prop_assert_eq!(Token::new(random, &context).context(), Some(context));
     }
+}
+
+fn fence(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_number_is_above_counter_and_hint_but_no_hint_is_further_ahead_than_the_lead(
+        counter in 0..FencingToken::MAX.get(),
+        asker in 0..1_u64 << 54,
+        node in 0..1_u64 << 54,
+        lead in 0..100_000_000_u64,
+    ) {
+        let (wall, lead) = (Duration::from_micros(node), Duration::from_micros(lead));
+        let draw = Draw::at(Duration::from_micros(asker), None, lead);
+        let drawn = draw.from(fence(counter), wall).expect("there is a larger number").get();
+        prop_assert!(drawn > counter);
+        let latest = node + u64::try_from(lead.as_micros()).unwrap();
+        prop_assert_eq!(drawn, counter.max(draw.hint.get().min(latest)) + 1);
+    }
+
+    #[test]
+    fn a_number_that_was_seen_is_a_hint_as_the_clock_is(wall in 0..1_u64 << 53, seen in 0..1_u64 << 53) {
+        let draw = Draw::at(Duration::from_micros(wall), FencingToken::new(seen), Duration::ZERO);
+        prop_assert_eq!(draw.hint.get(), wall.max(seen).min(FencingToken::MAX.get() - 1));
+    }
+
+    #[test]
+    fn the_largest_number_counts_and_stands_where_a_quorum_has_drawn_it(
+        numbers in prop::collection::vec(1..4_u64, 0..6),
+    ) {
+        let quorum = Quorum::majority(5);
+        let drawn = Drawn::of(numbers.iter().map(|number| fence(*number)));
+        let largest = numbers.iter().max();
+        prop_assert_eq!(drawn.map(|drawn| drawn.token().get()), largest.copied());
+        let carry = numbers.iter().filter(|number| Some(*number) == largest).count();
+        prop_assert_eq!(drawn.is_some_and(|drawn| drawn.stands(quorum)), carry >= quorum.needed());
+    }
+
+    #[test]
+    fn a_fencing_token_is_read_as_it_is_written(number in 0..=FencingToken::MAX.get()) {
+        prop_assert_eq!(fence(number).to_string().parse(), Ok(fence(number)));
+    }
+}
+
+#[test]
+fn a_counter_at_its_end_draws_nothing() {
+    let draw = Draw::at(Duration::MAX, None, Duration::MAX);
+    let last = draw.from(FencingToken::ZERO, Duration::MAX);
+    assert_eq!(last, Some(FencingToken::MAX), "the hint leaves room for one");
+    assert_eq!(draw.from(FencingToken::MAX, Duration::ZERO), None);
+    assert_eq!(FencingToken::new(FencingToken::MAX.get() + 1), None);
+    for text in ["", "-1", "+1", " 1", "1.0", "9007199254740992", "99999999999999999999"] {
+        assert!(text.parse::<FencingToken>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_counter_that_is_ahead_is_not_lowered() {
+    assert!(fence(7).may_follow(fence(7)) && fence(7).may_follow(fence(6)));
+    assert!(!fence(7).may_follow(fence(8)));
 }

@@ -178,6 +178,12 @@ impl Claim {
         sibling("want", &self.key, "mark")
     }
 
+    /// The key in which a node keeps the counter of the lock's fencing tokens.
+    #[must_use]
+    pub fn fence_counter(&self) -> String {
+        fence_counter(&self.key)
+    }
+
     /// The key whose presence says that this attempt was cancelled, and that a request of it that
     /// arrives late must do nothing (theory 4.5).
     #[must_use]
@@ -226,6 +232,12 @@ impl Ticket {
 #[must_use]
 pub fn line_keys(key: &str) -> [String; 2] {
     [sibling("line", key, "order"), sibling("line", key, "until")]
+}
+
+/// The key in which a node keeps the counter of the fencing tokens for the lock at `key`.
+#[must_use]
+pub fn fence_counter(key: &str) -> String {
+    sibling("fence", key, "counter")
 }
 
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it

@@ -13,7 +13,7 @@ use crate::ballot::{Ballot, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
 use crate::node::{Expiry, Holding};
-use crate::protocol::{Backoff, Moment, Verdict, fraction};
+use crate::protocol::{Backoff, FencingToken, Moment, Verdict, fraction};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
@@ -22,6 +22,8 @@ pub(crate) struct Contest {
     key: Arc<str>,
     bell: Arc<Notify>,
     order: Order,
+    /// The largest fencing token met here.
+    seen: Option<FencingToken>,
     /// Pauses after split votes, and where nodes do not tell of changes.
     pauses: Backoff,
 }
@@ -68,6 +70,7 @@ impl Contest {
             key: key.clone(),
             bell: shared.lines.bell(key).unwrap_or_default(),
             order: Order::AllAtOnce,
+            seen: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
@@ -79,14 +82,15 @@ impl Contest {
                 return Outcome::Failed(AcquireError::Closed);
             }
             self.shared.lines.ask_anew(&self.key);
-            let attempt = Attempt::start(&self.shared, &waiter.plan, self.order);
+            let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
             let verdict = tokio::select! {
                 biased;
                 verdict = attempt.verdict() => verdict,
                 () = waiter.door.closed() => return Outcome::Gone,
             };
             let now = self.shared.now();
-            if verdict == Verdict::Carried && now < attempt.deadline() {
+            self.seen = self.seen.max(attempt.largest_number());
+            if verdict == Verdict::Carried && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                 return Outcome::Won(attempt);
             }
@@ -147,6 +151,7 @@ impl Contest {
                     behind += 1;
                 }
                 Said::Held(_)
+                | Said::Ahead
                 | Said::Granted
                 | Said::Restored
                 | Said::Free

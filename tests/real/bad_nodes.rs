@@ -5,11 +5,18 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quorlock::protocol::{Claim, Token};
-use quorlock::{AcquireError, Address, Hint, Listener, Node, Question, RedisNode, Vote, Wait, ask};
+use quorlock::protocol::{Claim, Draw, Token};
+use quorlock::{
+    AcquireError, Address, Clock as _, Hint, Listener, Node, Question, RedisNode, SystemClock, Vote, Wait,
+    ask,
+};
 use quorlock_testkit::{Server, Servers};
 
 use crate::world::{TTL, World, client};
+
+fn draw() -> Draw {
+    Draw::at(SystemClock::default().wall(), None, TTL)
+}
 
 async fn refusal(urls: &[String]) -> String {
     let error = client(urls, |builder| builder).lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
@@ -67,9 +74,11 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "~quorlock:tomb:*",
         "~quorlock:line:*",
         "~quorlock:want:*",
+        "~quorlock:fence:*",
         "resetchannels",
         "-@all",
         "+eval",
+        "+evalsha",
         "+get",
         "+set",
         "+del",
@@ -80,6 +89,8 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "+hello",
         "+client|setname",
         "+client|tracking",
+        "+incrby",
+        "+time",
         "+zadd",
         "+zpopmin",
         "+zrem",
@@ -87,7 +98,6 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "+hdel",
         "+hincrby",
         "+pexpireat",
-        "+time",
         "+ping",
     ];
     set_user(&servers[0], "documented", &documented).await;
@@ -105,11 +115,11 @@ async fn missing_rights_name_the_command_and_the_cure() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
     let servers = Servers::start(1).await.unwrap();
-    set_user(&servers[0], "no_want", &["~r", "~quorlock:tomb:*", "+@all"]).await;
+    set_user(&servers[0], "no_want", &["~r", "~quorlock:tomb:*", "~quorlock:fence:*", "+@all"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_want")).unwrap());
     let claim = |random| Arc::new(Claim::new("r".into(), Token::new(random, "")));
     for random in [1, 2] {
-        let question = Question::Acquire { claim: claim(random), ttl: TTL };
+        let question = Question::Acquire { claim: claim(random), ttl: TTL, draw: Some(draw()) };
         assert!(ask(&node, question).await.is_ok(), "refused or not, it is a vote");
     }
     let released = ask(&node, Question::Release { claim: claim(1) }).await.unwrap();
@@ -124,7 +134,7 @@ async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     let ear = Arc::new(Ear::default());
     node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
     let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "bad_nodes")));
-    let acquire = |number| Question::Acquire { claim: claim(number), ttl: TTL };
+    let acquire = |number| Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) };
     assert_eq!(ask(&node, acquire(1)).await.unwrap().vote, Vote::Granted);
     assert!(matches!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Held(_)));
     servers[0].command(&["DEL", "r"]).await.unwrap();

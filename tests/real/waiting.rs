@@ -3,13 +3,17 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
-use quorlock::{Clock, Entropy, HandOver, SystemClock, Wait};
-use quorlock_testkit::{SeededEntropy, Servers, eventually};
+use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
+use quorlock::{
+    Address, Clock, Entropy, HandOver, Hint, Listener, Node as _, Question, RedisNode, SystemClock, Vote,
+    Wait, ask,
+};
+use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually};
 
-use crate::world::{DEADLINE, World, client};
+use crate::world::{DEADLINE, TTL, World, client};
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 16;
@@ -139,6 +143,77 @@ async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
         lease.release().await.unwrap();
         coordinator.close(DEADLINE).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_remembers_no_counter_for_who_listens() {
+    for kind in Kind::all_found() {
+        println!("on {kind}");
+        let servers = Servers::setup().kind(kind).start(1).await.unwrap();
+        let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
+        node.listen(Arc::new(Silent));
+        let draw = Some(Draw::at(SystemClock::default().wall(), None, TTL));
+        let (ttl, ticket, patience) = (TTL, Ticket::new(1, 1), TTL);
+        let large = FencingToken::new(FencingToken::MAX.get() - 9).unwrap();
+        let before = remembered(&servers[0]).await;
+        for number in 0..50_u128 {
+            let fenced: Arc<str> = format!("fenced/{number}").into();
+            let [holder, refused, next] = claims(&fenced);
+            for question in [
+                Question::Acquire { claim: holder.clone(), ttl, draw },
+                Question::Transfer { from: holder.clone(), to: next.clone(), ttl, draw },
+                Question::WriteBack { claim: next.clone(), fence: large },
+                // From here on the counter stays as it is, and nothing makes the server forget it.
+                Question::WriteBack { claim: next.clone(), fence: FencingToken::ZERO },
+                Question::Acquire { claim: refused.clone(), ttl, draw },
+                Question::AcquireInTurn { claim: refused.clone(), ttl, ticket, patience, draw },
+                Question::LeaveLine { key: fenced.clone(), ticket },
+                Question::Transfer { from: holder, to: refused.clone(), ttl, draw },
+                Question::WriteBack { claim: refused, fence: large },
+                Question::Renew { claim: next.clone(), ttl, fence: Some(large) },
+                Question::Release { claim: next },
+            ] {
+                ask(&node, question).await.unwrap();
+            }
+            let [holder, refused, restored] = claims(&format!("restored/{number}"));
+            for question in [
+                Question::Renew { claim: restored.clone(), ttl, fence: FencingToken::new(42) },
+                Question::Renew { claim: refused, ttl, fence: FencingToken::new(42) },
+                Question::Renew { claim: restored.clone(), ttl, fence: FencingToken::new(42) },
+                Question::Release { claim: restored },
+                Question::AcquireInTurn { claim: holder.clone(), ttl, ticket, patience, draw },
+                Question::Release { claim: holder },
+            ] {
+                ask(&node, question).await.unwrap();
+            }
+            let [holder, refused, _] = claims(&format!("plain/{number}"));
+            let plain = |claim: &Arc<Claim>| Question::Acquire { claim: claim.clone(), ttl, draw: None };
+            ask(&node, plain(&holder)).await.unwrap();
+            assert!(matches!(ask(&node, plain(&refused)).await.unwrap().vote, Vote::Held(_)));
+            ask(&node, Question::Release { claim: holder }).await.unwrap();
+        }
+        assert_eq!(remembered(&servers[0]).await, before);
+        ask(&node, Question::Inspect { key: "fenced/0".into() }).await.unwrap();
+        assert_ne!(remembered(&servers[0]).await, before, "the server counts what it remembers");
+    }
+}
+
+fn claims(key: &str) -> [Arc<Claim>; 3] {
+    [1, 2, 3].map(|random| Arc::new(Claim::new(key.into(), Token::new(random, "waiting"))))
+}
+
+/// By the server's own count.
+async fn remembered(server: &Server) -> String {
+    let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
+    stats.lines().find(|line| line.starts_with("tracking_total_keys")).unwrap().to_owned()
+}
+
+/// Wants to hear hints, and makes nothing of them.
+#[derive(Debug)]
+struct Silent;
+
+impl Listener for Silent {
+    fn hear(&self, _hint: Hint<'_>) {}
 }
 
 /// What a process does that is killed while it holds the lock: it writes down until when it may

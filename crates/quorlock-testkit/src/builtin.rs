@@ -29,6 +29,7 @@ mod tracking;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
+use eval::Loaded;
 use tracking::{Author, Trackers};
 
 /// Serves until the future is dropped or a client says `SHUTDOWN`, from an empty store. Open connections end with it.
@@ -55,6 +56,7 @@ struct Shared {
     /// Locked for the whole of a command: they are carried out one at a time, as in Redis, so that
     /// each change has an author.
     trackers: Mutex<Trackers>,
+    loaded: Loaded,
     clock: Arc<dyn Clock>,
     started: Moment,
     run_id: String,
@@ -83,6 +85,7 @@ impl BuiltinServer {
             shared: Arc::new(Shared {
                 store,
                 trackers,
+                loaded: Loaded::default(),
                 clock,
                 started,
                 run_id,

@@ -17,6 +17,7 @@ mod acquire;
 mod bench;
 mod cancel;
 mod ear;
+mod fence;
 mod hints;
 mod line;
 mod names;
@@ -183,6 +184,24 @@ fn clauses() -> &'static [Clause] {
         hints::a_removal_by_another_client_is_told_to_who_was_refused,
         hints::a_removal_is_told_to_who_was_refused_in_turn,
         hints::the_end_of_a_key_is_told_to_who_was_refused,
+        fence::each_holder_draws_a_larger_number,
+        fence::a_number_is_one_more_than_the_larger_of_counter_and_hint,
+        fence::a_hint_is_cut_to_the_time_of_the_node_and_a_lead,
+        fence::a_refused_acquisition_tells_the_counter_and_draws_nothing,
+        fence::a_refused_acquisition_leaves_no_counter_where_there_was_none,
+        fence::asking_again_with_the_own_token_draws_nothing_new,
+        fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,
+        fence::acquiring_in_turn_draws_a_larger_number,
+        fence::a_transfer_draws_a_larger_number,
+        fence::a_write_back_raises_the_counter_for_the_holder,
+        fence::a_write_back_where_the_counter_is_ahead_is_refused,
+        fence::a_write_back_by_a_stranger_or_after_the_release_changes_nothing,
+        fence::a_restored_key_raises_the_counter_to_the_number_of_its_lease,
+        fence::a_renewal_that_finds_its_key_leaves_the_counter,
+        fence::numbers_are_exact_until_the_counter_ends,
+        fence::a_counter_that_is_no_number_fails_and_leaves_no_key,
+        fence::without_fencing_nothing_is_left_beside_the_key,
+        fence::a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark,
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,

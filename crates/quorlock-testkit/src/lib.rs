@@ -21,6 +21,6 @@ pub use {
     proxy::{Proxy, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup},
-    store::{Change, InTurn, SetLife, SetOptions, SetWhen, Store, Value, WrongType},
+    store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value},
     wait::{eventually, find_eventually},
 };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::protocol::{Moment, Token};
+use quorlock::protocol::{FencingToken, Moment, Token};
 use quorlock::{Clock, Expiry, Listener, Node, NodeError, Question, Reply, SystemClock};
 use tokio::sync::Notify;
 
@@ -44,7 +44,8 @@ use server::Server;
 /// let node = quorlock_testkit::MemoryNode::new("eu-1");
 /// let claim = Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:4121")));
 ///
-/// let answer = ask(&node, Question::Acquire { claim, ttl: Duration::from_secs(30) }).await?;
+/// let question = Question::Acquire { claim, ttl: Duration::from_secs(30), draw: None };
+/// let answer = ask(&node, question).await?;
 /// assert_eq!(answer.vote, Vote::Granted);
 ///
 /// node.disconnect();
@@ -86,8 +87,8 @@ impl MemoryNode {
     }
 
     /// As [`MemoryNode::on`], for a server whose own clock is not that of its clients: keys expire
-    /// by `own`, for which [`SkewedClock`](crate::SkewedClock) is made; delays and the server's
-    /// age go by `clock`.
+    /// and fencing tokens are drawn by `own`, for which [`SkewedClock`](crate::SkewedClock) is made;
+    /// delays and the server's age go by `clock`.
     #[must_use]
     pub fn with_own_clock(name: impl Into<String>, clock: Arc<dyn Clock>, own: Arc<dyn Clock>) -> MemoryNode {
         let name = name.into();
@@ -250,6 +251,14 @@ impl MemoryNode {
         self.shared.state().server.holder(key)
     }
 
+    /// Where the counter of fencing tokens stands for the lock at `key`, or `None` if nothing was
+    /// drawn for it. It is an ordinary key, called
+    /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
+    #[must_use]
+    pub fn fence(&self, key: &str) -> Option<FencingToken> {
+        self.shared.state().server.fence(key)
+    }
+
     /// When `key` ends, or `None` without such a key.
     #[must_use]
     pub fn expiry(&self, key: &str) -> Option<Expiry> {
@@ -286,6 +295,8 @@ pub struct Questions {
     pub acquire: usize,
     /// [`Question::AcquireInTurn`].
     pub acquire_in_turn: usize,
+    /// [`Question::WriteBack`].
+    pub write_back: usize,
     /// [`Question::LeaveLine`].
     pub leave_line: usize,
     /// [`Question::Transfer`].
@@ -304,7 +315,7 @@ impl Questions {
     /// All of them.
     #[must_use]
     pub fn total(self) -> usize {
-        let acquire = self.acquire + self.acquire_in_turn + self.transfer;
+        let acquire = self.acquire + self.acquire_in_turn + self.transfer + self.write_back;
         acquire + self.renew + self.release + self.cancel + self.leave_line + self.inspect
     }
 }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, Token};
+use quorlock::protocol::{FencingToken, Moment, Token};
 use quorlock::{Expiry, Holding, Vote};
 
+mod fence;
 mod line;
 mod watch;
 
+pub use fence::Drawing;
 pub use line::InTurn;
 pub use watch::Change;
 
@@ -50,30 +52,64 @@ impl From<&str> for Value {
     }
 }
 
-/// The key does not hold a string.
+/// Why a command or a script was not carried out, in the words of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
-pub struct WrongType;
+#[non_exhaustive]
+pub enum Failure {
+    /// The key does not hold a string.
+    WrongType,
+    /// The counter of fencing tokens does not hold a number.
+    NoNumber,
+    /// The counter of fencing tokens holds a number from which none can be drawn.
+    OutOfRange,
+}
 
-impl fmt::Display for WrongType {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+        f.write_str(match self {
+            Failure::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Failure::NoNumber => "ERR value is not an integer or out of range",
+            Failure::OutOfRange => "ERR the counter of fencing tokens is at its end",
+        })
     }
 }
 
-impl std::error::Error for WrongType {}
+impl std::error::Error for Failure {}
 
-/// The questions about one key, with the meaning of the scripts in `quorlock::scripts`.
+/// What a script says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
+pub struct Told {
+    /// The vote.
+    pub vote: Vote,
+    /// Where the counter of fencing tokens stands, if the script tells and the counter is not zero.
+    pub fence: Option<FencingToken>,
+}
+
+impl From<Vote> for Told {
+    fn from(vote: Vote) -> Told {
+        Told { vote, fence: None }
+    }
+}
+
+impl Told {
+    fn with(vote: Vote, counter: Option<FencingToken>) -> Told {
+        Told { vote, fence: counter.filter(|counter| *counter > FencingToken::ZERO) }
+    }
+}
+
 /// How long a mark stands that somebody wants a key.
 const WANTED: Duration = Duration::from_secs(6);
 
+/// The questions about one key, with the meaning of the scripts in `quorlock::scripts`.
 impl Store {
-    /// `acquire.lua`: stores the token if the key is free and no tombstone stands, else leaves a mark
-    /// that somebody wants it.
+    /// `acquire.lua`: stores the token and draws its number if the key is free and no tombstone
+    /// stands, else leaves a mark that somebody wants it.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
+    /// If something other than a string stands there, or no number can be drawn; then nothing is
+    /// stored.
     pub fn acquire(
         &mut self,
         now: Moment,
@@ -81,29 +117,32 @@ impl Store {
         [tombstone, mark]: [&[u8]; 2],
         token: &[u8],
         ttl: Duration,
-    ) -> Result<Vote, WrongType> {
+        drawing: Drawing<'_>,
+    ) -> Result<Told, Failure> {
         if self.exists(now, tombstone) {
-            return Ok(Vote::Free);
+            return Ok(Vote::Free.into());
         }
+        let drawing = self.prepare(now, drawing)?;
         if !self.exists(now, key) {
             self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-            return Ok(Vote::Granted);
+            return Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing))));
         }
         match self.get(now, key)? {
-            Some(holder) if holder == token => Ok(Vote::Granted),
+            Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
             Some(_) | None => {
                 self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
-                self.inspect(now, key)
+                Ok(Told::with(self.holding(now, key)?, Some(drawing.stands)))
             }
         }
     }
 
     /// `renew.lua`: prolongs the key if it is ours, never shortens it, and stores it anew if it is
-    /// gone.
+    /// gone; then the counter is not left behind the number `fence`, if there is one.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
+    /// If something other than a string stands there, or in the counter something from which no
+    /// number can be drawn.
     pub fn renew(
         &mut self,
         now: Moment,
@@ -111,27 +150,34 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         ttl: Duration,
-    ) -> Result<Vote, WrongType> {
+        fence: Option<(&[u8], FencingToken)>,
+    ) -> Result<Told, Failure> {
         let ours = self.get(now, key)?.map(|holder| holder == token);
-        match ours {
+        let vote = match ours {
             Some(true) => {
                 self.prolong(now, key, ttl);
-                Ok(Vote::Granted)
+                Vote::Granted
             }
-            Some(false) => self.inspect(now, key),
-            None if self.exists(now, tombstone) => Ok(Vote::Free),
+            Some(false) => self.holding(now, key)?,
+            None if self.exists(now, tombstone) => Vote::Free,
             None => {
+                if let Some((name, fence)) = fence {
+                    let counter = self.counter(now, name)?;
+                    self.raise(now, name, counter.max(fence));
+                }
                 self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-                Ok(Vote::Restored)
+                Vote::Restored
             }
-        }
+        };
+        Ok(vote.into())
     }
 
-    /// `transfer.lua`: replaces one token by another, or stores it if the key is free.
+    /// `transfer.lua`: replaces one token by another, or stores it if the key is free, and draws its
+    /// number.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
+    /// As [`Store::acquire`].
     pub fn transfer(
         &mut self,
         now: Moment,
@@ -139,32 +185,39 @@ impl Store {
         tombstone: &[u8],
         [from, to]: [&[u8]; 2],
         ttl: Duration,
-    ) -> Result<Vote, WrongType> {
+        drawing: Option<Drawing<'_>>,
+    ) -> Result<Told, Failure> {
         if self.exists(now, tombstone) {
-            return Ok(Vote::Free);
+            return Ok(Vote::Free.into());
         }
+        let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
+        let counter = drawing.map(|drawing| drawing.stands);
         match self.get(now, key)? {
-            Some(holder) if holder == to => self.prolong(now, key, ttl),
-            Some(holder) if holder != from => return self.inspect(now, key),
+            Some(holder) if holder == to => {
+                self.prolong(now, key, ttl);
+                Ok(Told::with(Vote::Granted, counter))
+            }
+            Some(holder) if holder != from => Ok(Told::with(self.holding(now, key)?, counter)),
             Some(_) | None => {
                 self.put(key, Value::Text(to.to_vec()), Some(millis(now).saturating_add(span(ttl))));
+                let drawn = drawing.map(|drawing| self.draw(now, drawing));
+                Ok(Told::with(Vote::Granted, drawn))
             }
         }
-        Ok(Vote::Granted)
     }
 
     /// `release.lua`: deletes the key if it is ours, and tells whether somebody wants it.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
-    pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
+    /// If something other than a string stands there.
+    pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Told, Failure> {
         let vote = self.let_go(now, key, token)?;
         let wanted = vote == Vote::Granted && self.del(now, mark);
-        Ok(if wanted { Vote::Wanted } else { vote })
+        Ok(if wanted { Vote::Wanted } else { vote }.into())
     }
 
-    fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, WrongType> {
+    fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, Failure> {
         let ours = self.get(now, key)? == Some(token);
         Ok(if ours && self.del(now, key) { Vote::Granted } else { Vote::Free })
     }
@@ -173,8 +226,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there; then no tombstone is left
-    /// either, because the script stops.
+    /// If something other than a string stands there; then no tombstone is left either, because the
+    /// script stops.
     pub fn cancel(
         &mut self,
         now: Moment,
@@ -182,18 +235,24 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         linger: Duration,
-    ) -> Result<Vote, WrongType> {
+    ) -> Result<Told, Failure> {
         let vote = self.let_go(now, key, token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
-        Ok(vote)
+        Ok(vote.into())
     }
 
-    /// `inspect.lua`: tells who holds the key.
+    /// `inspect.lua`: tells who holds the key, and where its counter stands if it holds a number.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
-    pub fn inspect(&mut self, now: Moment, key: &[u8]) -> Result<Vote, WrongType> {
+    /// If something other than a string stands under the key.
+    pub fn inspect(&mut self, now: Moment, key: &[u8], counter: &[u8]) -> Result<Told, Failure> {
+        let vote = self.holding(now, key)?;
+        Ok(Told::with(vote, self.fence(now, counter).ok()))
+    }
+
+    /// Who holds the key, and for how much longer.
+    fn holding(&mut self, now: Moment, key: &[u8]) -> Result<Vote, Failure> {
         let Some(holder) = self.get(now, key)?.map(Token::found) else { return Ok(Vote::Free) };
         Ok(self.pttl(now, key).map_or(Vote::Free, |expiry| Vote::Held(Holding::new(holder, expiry))))
     }
@@ -241,11 +300,11 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
-    pub fn get(&mut self, now: Moment, key: &[u8]) -> Result<Option<&[u8]>, WrongType> {
+    /// If something other than a string stands there.
+    pub fn get(&mut self, now: Moment, key: &[u8]) -> Result<Option<&[u8]>, Failure> {
         match self.live(now, key) {
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
-            Some(Entry { value: Value::List(_), .. }) => Err(WrongType),
+            Some(Entry { value: Value::List(_), .. }) => Err(Failure::WrongType),
             None => Ok(None),
         }
     }

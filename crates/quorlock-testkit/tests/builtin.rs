@@ -48,28 +48,43 @@ async fn the_client_crate_sets_and_reads_a_lock_in_both_protocols() -> RedisResu
 }
 
 #[tokio::test]
-async fn the_scripts_of_quorlock_run_by_their_text() -> RedisResult<()> {
+async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> RedisResult<()> {
     for protocol in BOTH {
         let mut redis = connect(protocol).await?;
         let mut acquire = cmd("EVAL");
         acquire
-            .arg(quorlock::scripts::ACQUIRE.as_str())
+            .arg(quorlock::scripts::ACQUIRE.text())
             .arg(1)
             .arg("lock")
             .arg("token")
             .arg(30_000)
-            .arg("tomb")
-            .arg("mark");
-        let granted: Vec<String> = acquire.query_async(&mut redis).await?;
-        assert_eq!(granted, ["granted"]);
-        let held: (String, Vec<u8>, i64) = cmd("EVAL")
-            .arg(quorlock::scripts::INSPECT.as_str())
+            .arg(&["tomb", "mark", "counter"])
+            .arg(41)
+            .arg(0);
+        let granted: (String, i64) = acquire.query_async(&mut redis).await?;
+        assert_eq!(granted, ("granted".into(), 42));
+        let held: (String, Vec<u8>, i64, i64) = cmd("EVAL")
+            .arg(quorlock::scripts::INSPECT.text())
             .arg(1)
             .arg("lock")
+            .arg("counter")
             .query_async(&mut redis)
             .await?;
         assert_eq!((held.0.as_str(), held.1.as_slice()), ("held", &b"token"[..]));
         assert!((1..=30_000).contains(&held.2), "{} ms left", held.2);
+        assert_eq!(held.3, 42);
+        let by_hash = || {
+            let mut inspect = cmd("EVALSHA");
+            inspect.arg(quorlock::scripts::INSPECT.hash()).arg(1).arg("lock").arg("counter");
+            inspect
+        };
+        let again: (String, Vec<u8>, i64, i64) = by_hash().query_async(&mut redis).await?;
+        assert_eq!(again.0, "held");
+        let _: String = cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await?;
+        let forgotten: RedisResult<Value> = by_hash().query_async(&mut redis).await;
+        assert_eq!(forgotten.unwrap_err().code(), Some("NOSCRIPT"));
+        let counter: String = cmd("GET").arg("counter").query_async(&mut redis).await?;
+        assert_eq!(counter, "42");
     }
     Ok(())
 }
@@ -207,22 +222,23 @@ async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
     let acquire = |token: &str, ttl: i64| {
         let mut acquire = cmd("EVAL");
         acquire
-            .arg(quorlock::scripts::ACQUIRE.as_str())
+            .arg(quorlock::scripts::ACQUIRE.text())
             .arg(1)
             .arg("lock")
             .arg(token)
             .arg(ttl)
-            .arg("tomb")
-            .arg("mark");
+            .arg(&["tomb", "mark", "counter"])
+            .arg(0)
+            .arg(0);
         acquire
     };
-    let _: Vec<String> = acquire("theirs", 500).query_async(&mut other).await?;
-    let refused: Vec<String> = acquire("ours", 1000).query_async(&mut told).await?;
-    assert_eq!(refused[..2], ["held", "theirs"]);
+    let _: (String, i64) = acquire("theirs", 500).query_async(&mut other).await?;
+    let refused: (String, String, i64, i64) = acquire("ours", 1000).query_async(&mut told).await?;
+    assert_eq!((refused.0.as_str(), refused.1.as_str(), refused.3), ("held", "theirs", 1));
     // Nobody asks for it, so the server looks by itself.
     assert_eq!(pushes.next().await, Some(key("lock")));
-    let granted: Vec<String> = acquire("ours", 1000).query_async(&mut told).await?;
-    assert_eq!(granted, ["granted"]);
+    let granted: (String, i64) = acquire("ours", 1000).query_async(&mut told).await?;
+    assert_eq!(granted, ("granted".into(), 2));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use quorlock::protocol::{Claim, Ticket, Token};
+use quorlock::protocol::{Claim, Draw, Ticket, Token};
 use quorlock::{Clock, Expiry, Hint, Listener, Node, NodeError, Question, Vote, ask};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
@@ -65,7 +65,11 @@ fn claim(number: u128) -> Arc<Claim> {
 }
 
 fn acquire(number: u128) -> Question {
-    Question::Acquire { claim: claim(number), ttl: TTL }
+    Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) }
+}
+
+fn draw() -> Draw {
+    Draw::at(Duration::ZERO, None, TTL)
 }
 
 fn release(number: u128) -> Question {
@@ -102,7 +106,7 @@ async fn a_change_by_another_client_is_told() -> Result<(), NodeError> {
 async fn a_transfer_is_told() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
-    scene.vote(Question::Transfer { from: claim(1), to: claim(3), ttl: TTL }).await?;
+    scene.vote(Question::Transfer { from: claim(1), to: claim(3), ttl: TTL, draw: Some(draw()) }).await?;
     assert_eq!(scene.ear.heard(), [KEY]);
     Ok(())
 }
@@ -136,6 +140,7 @@ async fn who_is_behind_somebody_is_told_when_the_key_is_taken() -> Result<(), No
         ttl: TTL,
         ticket: Ticket::new(place, place),
         patience: TTL,
+        draw: Some(draw()),
     };
     scene.vote(acquire(1)).await?;
     scene.vote(in_turn(2, 1)).await?;

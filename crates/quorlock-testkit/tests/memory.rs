@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Token};
 use quorlock::{Answer, Clock, Expiry, Lasting, Node, NodeError, Question, Vote, ask};
 use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
 
@@ -22,7 +22,11 @@ fn claim(number: u128) -> Arc<Claim> {
 }
 
 fn acquire(number: u128) -> Question {
-    Question::Acquire { claim: claim(number), ttl: TTL }
+    Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) }
+}
+
+fn draw() -> Draw {
+    Draw::at(Duration::ZERO, None, TTL)
 }
 
 fn cancel(number: u128) -> Question {
@@ -250,4 +254,60 @@ async fn a_skewed_clock_wakes_at_its_own_moment() {
     slow.jump_back(Duration::from_secs(3));
     assert_eq!(before.since(slow.now()), Duration::from_secs(3));
     assert!(slow.now() > Moment::ORIGIN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let own = Arc::new(SkewedClock::new(Arc::clone(&clock), 1.0));
+    let node = MemoryNode::with_own_clock("eu-1", Arc::clone(&clock), Arc::clone(&own) as Arc<dyn Clock>);
+    let minute = Duration::from_secs(60);
+    let micros = |wall: Duration| FencingToken::new(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX));
+    let by_a_client_ahead = Draw::at(clock.wall() + 10 * minute, None, minute);
+    let mut last = None;
+    let mut number = 0;
+    // The hint is cut to what the node takes for the time, and the lead.
+    for cut in [clock.wall() + minute, clock.wall() + 6 * minute] {
+        number += 1;
+        let question = Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(by_a_client_ahead) };
+        assert_eq!(voted(ask(&node, question).await), Vote::Granted);
+        let drawn = node.fence(KEY);
+        assert_eq!(drawn, micros(cut + Duration::from_micros(1)));
+        assert!(drawn > last, "a later number is larger");
+        last = drawn;
+        voted(ask(&node, Question::Release { claim: claim(number) }).await);
+        own.calendar_forward(5 * minute);
+    }
+    own.calendar_back(3600 * minute);
+    assert_eq!(voted(ask(&node, acquire(9)).await), Vote::Granted);
+    assert!(node.fence(KEY) > last, "the counter keeps the order, whatever the calendar says");
+    let fence = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
+    assert_eq!(voted(ask(&node, Question::WriteBack { claim: claim(9), fence }).await), Vote::Ahead);
+    assert_eq!(node.questions().write_back, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_fencing_a_node_knows_the_key_and_nothing_else() {
+    let (node, _) = node();
+    let plain = |number| Question::Acquire { claim: claim(number), ttl: TTL, draw: None };
+    voted(ask(&node, cancel(1)).await);
+    assert_eq!(voted(ask(&node, plain(1)).await), Vote::Granted, "SET knows no tombstones");
+    assert!(matches!(voted(ask(&node, plain(1)).await), Vote::Held(_)), "nor whose the key is");
+    assert_eq!(node.keys(), [KEY.to_owned(), claim(1).tombstone()], "no mark, and no counter");
+    assert_eq!(node.fence(KEY), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_calendar_goes_with_its_clock_and_begins_with_2026() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let new_year = Duration::from_secs(56 * 365 * 86_400 + 14 * 86_400);
+    assert_eq!(clock.wall(), new_year);
+    let fast = SkewedClock::new(Arc::clone(&clock), 1.5);
+    fast.jump_back(Duration::from_secs(20));
+    fast.calendar_forward(Duration::from_secs(5));
+    let before = fast.now();
+    clock.sleep_until(clock.now() + Duration::from_secs(100)).await;
+    assert_eq!(clock.wall(), new_year + Duration::from_secs(100));
+    assert_eq!(fast.wall(), new_year + Duration::from_secs(150 - 20 + 5));
+    assert_eq!(fast.now().since(before), Duration::from_secs(150), "the calendar alone was wrong");
 }

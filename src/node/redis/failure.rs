@@ -11,8 +11,8 @@ use crate::node::{Lasting, NodeError};
 const WORDS: usize = 200;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
-pub(super) const RIGHTS: &str = "+eval +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
-     +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat +time";
+pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
+     +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat";
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]
@@ -169,7 +169,7 @@ mod tests {
     fn an_error_tells_its_meaning_and_whether_it_passes() {
         for (code, words, meaning, lasting) in [
             ("WRONGTYPE", "Operation against", "`orders/42` holds something", Lasting::UntilMended),
-            ("NOPERM", "no", "ACL SETUSER anna +eval +set", Lasting::UntilMended),
+            ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
             ("MOVED", "866 10.0.0.1:6379", "cluster member cannot", Lasting::UntilMended),

@@ -10,11 +10,12 @@ use futures::future::BoxFuture;
 use redis::{RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::failure::{CLOSED, ended};
+use super::failure::{CLOSED, ended, unexpected};
 use super::handshake::{Connector, Line};
 use super::hints::{Listeners, Oldest};
+use super::scripts::Library;
 use super::state::{Ask, State, cleans_up};
-use super::wire::{decode, encode};
+use super::wire::{Encoded, Reading, decode, encode, who_holds};
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, NodeError};
 use crate::protocol::Moment;
@@ -57,6 +58,7 @@ pub(crate) async fn carry(
         fresh: None,
         flight: VecDeque::new(),
         batch: Vec::new(),
+        library: Library::default(),
         pace: Pace::Fluent,
         heard: clock.now(),
         timer: None,
@@ -119,14 +121,21 @@ enum Event {
 struct Sent {
     /// Counts the batches of this connection.
     batch: u64,
-    asks: Vec<Ask>,
+    asks: Vec<Asked>,
     at: Moment,
     answers: BoxFuture<'static, Result<Vec<Value>, RedisError>>,
 }
 
+/// A question that was sent.
+struct Asked {
+    ask: Ask,
+    /// Whether the server had to know the script already.
+    by_hash: bool,
+}
+
 impl Sent {
     fn lost(self, reason: &Arc<str>) {
-        for ask in self.asks {
+        for Asked { ask, .. } in self.asks {
             ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(reason) }));
         }
     }
@@ -155,6 +164,8 @@ struct Link<'a> {
     /// the first can be ready.
     flight: VecDeque<Sent>,
     batch: Vec<Ask>,
+    /// What the server has run.
+    library: Library,
     pace: Pace,
     /// When the last answer came.
     heard: Moment,
@@ -218,8 +229,9 @@ impl Link<'_> {
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
             } else {
-                pipeline.add_command(encode(&ask.question));
-                asks.push(ask);
+                let Encoded { command, by_hash } = encode(&ask.question, &mut self.library);
+                pipeline.add_command(command);
+                asks.push(Asked { ask, by_hash });
             }
         }
         if asks.is_empty() {
@@ -249,10 +261,28 @@ impl Link<'_> {
         }
         // There is one value for each question. Should the client crate ever have it otherwise,
         // the questions left over are dropped and so reported as unanswered.
-        for (ask, value) in sent.asks.into_iter().zip(values) {
-            let vote = decode(value, &ask.question, user);
-            let answer = vote.map(|vote| Answer::new(vote, Arc::clone(&self.line.instance)));
-            ask.answer(answer);
+        for (Asked { mut ask, by_hash }, value) in sent.asks.into_iter().zip(values) {
+            match decode(value, &ask.question, user) {
+                Ok(Reading::Said { vote, fence }) => {
+                    let answer = Answer::new(vote, Arc::clone(&self.line.instance)).with_fence(fence);
+                    ask.answer(Ok(answer));
+                }
+                // Nothing was done, and nothing that was asked later undoes it: an attempt that has
+                // been given up since does not want it any more, and is not sent again.
+                Ok(Reading::Forgotten) if by_hash => {
+                    self.library.forget();
+                    self.batch.push(ask);
+                }
+                Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
+                Ok(Reading::Refused) => {
+                    ask.question = who_holds(&ask.question);
+                    self.batch.push(ask);
+                }
+                Err(error) => ask.answer(Err(error)),
+            }
+        }
+        if !self.batch.is_empty() {
+            self.send();
         }
     }
 
@@ -281,6 +311,11 @@ impl Link<'_> {
         }
         None
     }
+}
+
+/// From a server that was sent the whole script.
+fn no_script() -> NodeError {
+    unexpected("it does not know a script that it was sent", "")
 }
 
 fn stalled() -> NodeError {

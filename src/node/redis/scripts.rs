@@ -1,36 +1,98 @@
 //! The scripts that the nodes run, each in one atomic step.
-//!
-//! They are sent in full with each request: `EVAL` costs 2 % more than `EVALSHA` (measured) and
-//! can never meet a server that has forgotten the script, which in a clean-up would leave the
-//! lock behind.
 
 use std::sync::LazyLock;
 
-/// Stores the token if the key is free.
-pub static ACQUIRE: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/acquire.lua")));
-/// Stores the token if the key is free and nobody earlier waits for it; else joins the line.
-pub static ACQUIRE_IN_TURN: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/acquire_in_turn.lua")));
-/// Leaves the line of those who wait.
-pub static LEAVE_LINE: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/leave_line.lua")));
-/// Passes the key on from one token to the next.
-pub static TRANSFER: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/transfer.lua")));
-/// Prolongs the key if it is ours, or stores it anew.
-pub static RENEW: LazyLock<String> = LazyLock::new(|| without_comments(include_str!("scripts/renew.lua")));
-/// Deletes the key if it is ours.
-pub static RELEASE: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/release.lua")));
-/// Deletes the key if it is ours, and stops late requests.
-pub static CANCEL: LazyLock<String> = LazyLock::new(|| without_comments(include_str!("scripts/cancel.lua")));
-/// Tells who holds the key.
-pub static INSPECT: LazyLock<String> =
-    LazyLock::new(|| without_comments(include_str!("scripts/inspect.lua")));
+macro_rules! plain {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| Script::new($number, include_str!(concat!("scripts/", $name, ".lua"))))
+    };
+}
 
-/// Comments are for us: the server would read them with every request.
-fn without_comments(script: &str) -> String {
-    let code = script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--"));
-    code.collect::<Vec<_>>().join("\n")
+/// A script that uses the counter of fencing tokens.
+macro_rules! fenced {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| {
+            let script = include_str!(concat!("scripts/", $name, ".lua"));
+            Script::new($number, &[include_str!("scripts/fence.lua"), script].concat())
+        })
+    };
+}
+
+/// A script. A server that has run it once also knows it by its hash.
+#[derive(Debug)]
+pub struct Script {
+    text: String,
+    hash: String,
+    number: u8,
+}
+
+/// Stores the token if the key is free, and draws its fencing token.
+pub static ACQUIRE: LazyLock<Script> = fenced!(0, "acquire");
+/// Stores the token if the key is free and nobody earlier waits for it; else joins the line.
+pub static ACQUIRE_IN_TURN: LazyLock<Script> = fenced!(1, "acquire_in_turn");
+/// Raises the counter of fencing tokens if the key is ours.
+pub static WRITE_BACK: LazyLock<Script> = fenced!(2, "write_back");
+/// Leaves the line of those who wait.
+pub static LEAVE_LINE: LazyLock<Script> = plain!(3, "leave_line");
+/// Passes the key on from one token to the next.
+pub static TRANSFER: LazyLock<Script> = fenced!(4, "transfer");
+/// Prolongs the key if it is ours, or stores it anew.
+pub static RENEW: LazyLock<Script> = fenced!(5, "renew");
+/// Deletes the key if it is ours.
+pub static RELEASE: LazyLock<Script> = plain!(6, "release");
+/// Deletes the key if it is ours, and stops late requests.
+pub static CANCEL: LazyLock<Script> = plain!(7, "cancel");
+/// Tells who holds the key.
+pub static INSPECT: LazyLock<Script> = plain!(8, "inspect");
+
+/// Each of them.
+#[must_use]
+pub fn all() -> [&'static Script; 9] {
+    [&ACQUIRE, &ACQUIRE_IN_TURN, &WRITE_BACK, &LEAVE_LINE, &TRANSFER, &RENEW, &RELEASE, &CANCEL, &INSPECT]
+}
+
+impl Script {
+    fn new(number: u8, text: &str) -> Script {
+        // Comments are for us: the server would read them with every request.
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Script { text, hash, number }
+    }
+
+    /// What it does, in Lua.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What servers call it: the SHA-1 of the text, in hexadecimal.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// Which scripts the server at the other end of a connection has run.
+///
+/// The first time a script is sent in full, and then by its hash: a kilobyte less to send, and to
+/// hash, for each request: 7 % of an acquisition, measured on loopback.
+#[derive(Debug, Default)]
+pub(crate) struct Library {
+    known: u16,
+}
+
+impl Library {
+    /// Whether the script may be called by its hash. From now on it may.
+    pub(crate) fn knows(&mut self, script: &Script) -> bool {
+        let bit = 1 << script.number;
+        let knew = self.known & bit != 0;
+        self.known |= bit;
+        knew
+    }
+
+    /// The server has forgotten its scripts, as it may at any time.
+    pub(crate) fn forget(&mut self) {
+        self.known = 0;
+    }
 }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn acquire() -> Question {
-        Question::Acquire { claim: claim(), ttl: Duration::from_secs(1) }
+        Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None }
     }
 
     fn release() -> Question {

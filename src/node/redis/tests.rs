@@ -6,12 +6,13 @@ mod scripted;
 #[cfg(unix)]
 mod server;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{RedisNode, Settings, SystemDial};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
-use crate::protocol::{Claim, Ticket, Token};
+use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
 use crate::{Clock, SystemClock, SystemEntropy};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -30,19 +31,37 @@ fn claim(key: &str, random: u128) -> Arc<Claim> {
 }
 
 fn acquire(claim: &Arc<Claim>) -> Question {
-    Question::Acquire { claim: Arc::clone(claim), ttl: LONG }
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw()) }
 }
 
 fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Question {
-    Question::AcquireInTurn { claim: Arc::clone(claim), ttl: LONG, ticket, patience: LONG }
+    Question::AcquireInTurn {
+        claim: Arc::clone(claim),
+        ttl: LONG,
+        ticket,
+        patience: LONG,
+        draw: Some(draw()),
+    }
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Question {
-    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG }
+    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG, draw: Some(draw()) }
 }
 
 fn renew(claim: &Arc<Claim>) -> Question {
-    Question::Renew { claim: Arc::clone(claim), ttl: LONG }
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fence: FencingToken::new(1) }
+}
+
+fn draw() -> Draw {
+    Draw::at(SystemClock.wall(), None, LONG)
+}
+
+fn plain(claim: &Arc<Claim>) -> Question {
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }
+}
+
+fn write_back(claim: &Arc<Claim>) -> Question {
+    Question::WriteBack { claim: Arc::clone(claim), fence: FencingToken::MAX }
 }
 
 fn release(claim: &Arc<Claim>) -> Question {
@@ -101,7 +120,7 @@ async fn within(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 #[derive(Debug, Default)]
 struct Log {
     answers: Mutex<Vec<(usize, Result<Vote, NodeError>)>>,
-    unwanted: bool,
+    unwanted: AtomicBool,
 }
 
 impl Log {
@@ -122,7 +141,7 @@ impl Collect for Log {
     }
 
     fn wanted(&self) -> bool {
-        !self.unwanted
+        !self.unwanted.load(Ordering::Relaxed)
     }
 }
 

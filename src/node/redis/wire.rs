@@ -5,105 +5,191 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::failure::{Asked, refused, unexpected};
-use super::scripts;
+use super::scripts::{self, Library, Script};
 use crate::node::{Expiry, Holding, NodeError, Question, Vote};
-use crate::protocol::{Claim, Token, line_keys};
+use crate::protocol::{Claim, Draw, FencingToken, Token, fence_counter, line_keys};
 
-/// The command that asks the question. The lock is the only declared key; see `acquire.lua`.
-pub(crate) fn encode(question: &Question) -> Cmd {
+/// The command that asks the question, as short as the `library` of the server allows. The lock is
+/// the only declared key; see `acquire.lua`.
+pub(crate) fn encode(question: &Question, library: &mut Library) -> Encoded {
+    if let Question::Acquire { claim, ttl, draw: None } = question {
+        let mut command = redis::cmd("SET");
+        command.arg(claim.key()).arg(claim.token().as_bytes()).arg("NX").arg("PX").arg(millis(*ttl));
+        return Encoded { command, by_hash: false };
+    }
+    let script = script_of(question);
+    let by_hash = library.knows(script);
+    // Room for a usual question, so that it is written without a second allocation.
+    let mut command = Cmd::with_capacity(15, 512 + if by_hash { 0 } else { script.text().len() });
+    if by_hash {
+        command.arg("EVALSHA").arg(script.hash());
+    } else {
+        command.arg("EVAL").arg(script.text());
+    }
+    arguments(&mut command, question);
+    Encoded { command, by_hash }
+}
+
+/// A question as a command.
+pub(crate) struct Encoded {
+    pub(crate) command: Cmd,
+    /// Whether the server must know the script already.
+    pub(crate) by_hash: bool,
+}
+
+fn script_of(question: &Question) -> &'static Script {
     match question {
-        Question::Acquire { claim, ttl } => {
-            let mut command = guarded(&scripts::ACQUIRE, claim, *ttl);
-            command.arg(claim.tombstone()).arg(claim.want_mark());
-            command
+        Question::Acquire { .. } => &scripts::ACQUIRE,
+        Question::AcquireInTurn { .. } => &scripts::ACQUIRE_IN_TURN,
+        Question::WriteBack { .. } => &scripts::WRITE_BACK,
+        Question::LeaveLine { .. } => &scripts::LEAVE_LINE,
+        Question::Transfer { .. } => &scripts::TRANSFER,
+        Question::Renew { .. } => &scripts::RENEW,
+        Question::Cancel { .. } => &scripts::CANCEL,
+        Question::Release { .. } => &scripts::RELEASE,
+        Question::Inspect { .. } => &scripts::INSPECT,
+    }
+}
+
+/// The keys and arguments of its script, in the order in which the script has them.
+fn arguments(command: &mut Cmd, question: &Question) {
+    match question {
+        Question::Acquire { claim, ttl, draw } => {
+            guarded(command, claim, *ttl).arg(claim.tombstone()).arg(claim.want_mark());
+            drawing(command, claim, *draw);
         }
-        Question::AcquireInTurn { claim, ttl, ticket, patience } => {
-            let mut command = guarded(&scripts::ACQUIRE_IN_TURN, claim, *ttl);
+        Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
+            guarded(command, claim, *ttl);
             command.arg(ticket.wall_micros()).arg(ticket.name()).arg(millis(*patience));
             command.arg(claim.tombstone()).arg(&line_keys(claim.key()));
-            command
+            drawing(command, claim, *draw);
+        }
+        Question::WriteBack { claim, fence } => {
+            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes());
+            command.arg(claim.fence_counter()).arg(fence.get());
         }
         Question::LeaveLine { key, ticket } => {
-            let mut command = eval(&scripts::LEAVE_LINE, 2);
-            command.arg(&line_keys(key)).arg(ticket.name());
-            command
+            command.arg(2).arg(&line_keys(key)).arg(ticket.name());
         }
-        Question::Transfer { from, to, ttl } => {
-            let mut command = eval(&scripts::TRANSFER, 1);
-            command.arg(to.key()).arg(from.token().as_bytes()).arg(to.token().as_bytes());
+        Question::Transfer { from, to, ttl, draw } => {
+            command.arg(1).arg(to.key()).arg(from.token().as_bytes()).arg(to.token().as_bytes());
             command.arg(millis(*ttl)).arg(to.tombstone());
-            command
+            drawing(command, to, *draw);
         }
-        Question::Renew { claim, ttl } => {
-            let mut command = guarded(&scripts::RENEW, claim, *ttl);
-            command.arg(claim.tombstone());
-            command
+        Question::Renew { claim, ttl, fence } => {
+            guarded(command, claim, *ttl).arg(claim.tombstone());
+            match fence {
+                Some(fence) => command.arg(claim.fence_counter()).arg(fence.get()),
+                None => command.arg("").arg(""),
+            };
         }
         Question::Cancel { claim, linger } => {
-            let mut command = guarded(&scripts::CANCEL, claim, *linger);
-            command.arg(claim.tombstone());
-            command
+            guarded(command, claim, *linger).arg(claim.tombstone());
         }
         Question::Release { claim } => {
-            let mut command = eval(&scripts::RELEASE, 1);
-            command.arg(claim.key()).arg(claim.token().as_bytes()).arg(claim.want_mark());
-            command
+            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(claim.want_mark());
         }
         Question::Inspect { key } => {
-            let mut command = eval(&scripts::INSPECT, 1);
-            command.arg(&**key);
-            command
+            command.arg(1).arg(&**key).arg(fence_counter(key));
         }
     }
 }
 
 /// What the reply to the question says. The server may be broken or hostile: whatever is not a
 /// vote is an error, and never a panic.
-pub(crate) fn decode(reply: Value, question: &Question, user: &str) -> Result<Vote, NodeError> {
+pub(crate) fn decode(reply: Value, question: &Question, user: &str) -> Result<Reading, NodeError> {
     if let Value::ServerError(error) = reply {
-        return Err(refused(&error, Asked { command: "EVAL", key: key_of(question), user }));
+        if error.code() == "NOSCRIPT" {
+            return Ok(Reading::Forgotten);
+        }
+        let command = if is_plain(question) { "SET" } else { "EVAL" };
+        return Err(refused(&error, Asked { command, key: key_of(question), user }));
+    }
+    if is_plain(question) {
+        return if reply == Value::Okay {
+            Ok(Reading::Said { vote: Vote::Granted, fence: None })
+        } else if reply == Value::Nil {
+            Ok(Reading::Refused)
+        } else {
+            Err(unexpected("unexpected answer to SET", ""))
+        };
     }
     let items = if let Value::Array(items) = reply { items } else { Vec::new() };
-    vote(items).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
+    said(items).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
 }
 
-fn vote(items: Vec<Value>) -> Option<Vote> {
+/// A reply, understood.
+#[derive(PartialEq, Debug)]
+pub(crate) enum Reading {
+    /// The answer.
+    Said {
+        vote: Vote,
+        /// Where the counter of fencing tokens stands.
+        fence: Option<FencingToken>,
+    },
+    /// The server does not know the script by its hash.
+    Forgotten,
+    /// A plain `SET NX` was refused, which does not say for whom.
+    Refused,
+}
+
+/// The question that follows a refusal: who holds it?
+pub(crate) fn who_holds(question: &Question) -> Question {
+    Question::Inspect { key: key_of(question).into() }
+}
+
+/// Whether the question is no script.
+fn is_plain(question: &Question) -> bool {
+    matches!(question, Question::Acquire { draw: None, .. })
+}
+
+fn said(items: Vec<Value>) -> Option<Reading> {
     let mut items = items.into_iter();
-    match &*bytes(items.next()?)? {
-        b"granted" => Some(Vote::Granted),
-        b"wanted" => Some(Vote::Wanted),
-        b"restored" => Some(Vote::Restored),
-        b"behind" => Some(Vote::Behind),
-        b"free" => Some(Vote::Free),
+    let vote = match &*bytes(items.next()?)? {
+        b"granted" => Vote::Granted,
+        b"wanted" => Vote::Wanted,
+        b"restored" => Vote::Restored,
+        b"behind" => Vote::Behind,
+        b"ahead" => Vote::Ahead,
+        b"free" => Vote::Free,
         b"held" => {
             let token = Token::found(&bytes(items.next()?)?);
             let Value::Int(left_ms) = items.next()? else { return None };
             match left_ms {
                 // As PTTL has it: no such key any more, and no end.
-                -2 => Some(Vote::Free),
-                -1 => Some(Vote::Held(Holding::new(token, Expiry::Never))),
+                -2 => Vote::Free,
+                -1 => Vote::Held(Holding::new(token, Expiry::Never)),
                 left_ms => {
                     let left = Duration::from_millis(u64::try_from(left_ms).ok()?);
-                    Some(Vote::Held(Holding::new(token, Expiry::In(left))))
+                    Vote::Held(Holding::new(token, Expiry::In(left)))
                 }
             }
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    let fence = match items.next() {
+        None | Some(Value::Int(0)) => None,
+        Some(Value::Int(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
+        Some(_) => return None,
+    };
+    Some(Reading::Said { vote, fence })
 }
 
-/// A script over the lock, with a token and a time.
-fn guarded(script: &'static str, claim: &Claim, time: Duration) -> Cmd {
-    let mut command = eval(script, 1);
-    command.arg(claim.key()).arg(claim.token().as_bytes()).arg(millis(time));
-    command
+/// The lock, with a token and a time.
+fn guarded<'a>(command: &'a mut Cmd, claim: &Claim, time: Duration) -> &'a mut Cmd {
+    command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(millis(time))
 }
 
-fn eval(script: &'static str, keys: u8) -> Cmd {
-    // Room for a usual question, so that it is written without a second allocation.
-    let mut command = Cmd::with_capacity(7, script.len() + 256);
-    command.arg("EVAL").arg(script).arg(keys);
-    command
+/// Counter, hint and lead, or nothing instead.
+fn drawing(command: &mut Cmd, claim: &Claim, draw: Option<Draw>) {
+    match draw {
+        Some(Draw { hint, lead, .. }) => command.arg(claim.fence_counter()).arg(hint.get()).arg(micros(lead)),
+        None => command.arg("").arg("").arg(""),
+    };
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Rounded down, so that a key never outlives what was asked, and at least 1, since Redis refuses 0.
@@ -117,6 +203,7 @@ fn key_of(question: &Question) -> &str {
         | Question::AcquireInTurn { claim, .. }
         | Question::Transfer { to: claim, .. }
         | Question::Renew { claim, .. }
+        | Question::WriteBack { claim, .. }
         | Question::Release { claim }
         | Question::Cancel { claim, .. } => claim.key(),
         Question::LeaveLine { key, .. } | Question::Inspect { key } => key,
@@ -155,6 +242,10 @@ mod tests {
         Value::Array(items.iter().map(|item| Value::BulkString(item.as_bytes().to_vec())).collect())
     }
 
+    fn unnumbered(vote: Vote) -> Reading {
+        Reading::Said { vote, fence: None }
+    }
+
     fn held(left_ms: i64) -> Value {
         let word = Value::SimpleString("held".into());
         Value::Array(vec![word, Value::BulkString(b"\xff".to_vec()), Value::Int(left_ms)])
@@ -166,13 +257,35 @@ mod tests {
             (list(&["granted"]), Vote::Granted),
             (list(&["restored"]), Vote::Restored),
             (list(&["behind"]), Vote::Behind),
+            (list(&["ahead"]), Vote::Ahead),
             (list(&["free"]), Vote::Free),
             (held(-2), Vote::Free),
             (held(-1), Vote::Held(Holding::new(Token::found(b"\xff"), Expiry::Never))),
             (held(5), Vote::Held(Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5))))),
         ] {
-            assert_eq!(decode(reply, &inspect(), "anna"), Ok(vote));
+            assert_eq!(decode(reply, &inspect(), "anna"), Ok(unnumbered(vote)));
         }
+    }
+
+    #[test]
+    fn a_number_follows_the_vote_and_nought_is_none() {
+        let numbered = |number| Value::Array(vec![Value::SimpleString("granted".into()), Value::Int(number)]);
+        for (number, fence) in [(0, None), (42, FencingToken::new(42))] {
+            let read = decode(numbered(number), &inspect(), "anna");
+            assert_eq!(read, Ok(Reading::Said { vote: Vote::Granted, fence }));
+        }
+        for number in [-1, 1 << 53] {
+            assert!(decode(numbered(number), &inspect(), "anna").is_err(), "{number} is no fencing token");
+        }
+    }
+
+    #[test]
+    fn a_plain_set_is_granted_or_refused() {
+        let plain = Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
+        assert_eq!(decode(Value::Okay, &plain, "anna"), Ok(unnumbered(Vote::Granted)));
+        assert_eq!(decode(Value::Nil, &plain, "anna"), Ok(Reading::Refused));
+        assert!(decode(list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
+        assert!(matches!(who_holds(&plain), Question::Inspect { key } if *key == *claim().key()));
     }
 
     #[test]
@@ -191,10 +304,25 @@ mod tests {
             (Duration::ZERO, "1"),
             (Duration::MAX, "9223372036854775807"),
         ] {
-            let command = encode(&Question::Acquire { claim: claim(), ttl });
+            let question = Question::Acquire { claim: claim(), ttl, draw: None };
+            let Encoded { command, .. } = encode(&question, &mut Library::default());
             let packed = String::from_utf8(command.get_packed_command()).unwrap();
-            assert!(packed.contains(&format!("\r\n{last}\r\n$")), "{packed}");
+            assert!(packed.ends_with(&format!("\r\n{last}\r\n")), "{packed}");
         }
+    }
+
+    #[test]
+    fn a_script_is_sent_in_full_once_and_again_when_it_was_forgotten() {
+        let mut library = Library::default();
+        let words = |library: &mut Library| {
+            let Encoded { command, by_hash } = encode(&inspect(), library);
+            let packed = String::from_utf8(command.get_packed_command()).unwrap();
+            (by_hash, packed.contains(scripts::INSPECT.text()), packed.contains(scripts::INSPECT.hash()))
+        };
+        assert_eq!(words(&mut library), (false, true, false));
+        assert_eq!(words(&mut library), (true, false, true));
+        library.forget();
+        assert_eq!(words(&mut library), (false, true, false));
     }
 
     fn values() -> impl Strategy<Value = Value> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::Expiry;
 
-use super::eval::eval;
+use super::eval::{eval, eval_by_hash};
 use super::tracking::{Author, Own, Trackers, read_keys};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
@@ -175,8 +175,13 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         },
         ("RPUSH", [_, values @ ..]) if !values.is_empty() => push(shared, key, values),
         ("EVAL", _) => eval(shared, arguments),
+        ("EVALSHA", _) => eval_by_hash(shared, arguments),
+        ("SCRIPT", [verb]) if is(verb, "FLUSH") => {
+            shared.loaded.flush();
+            Resp::ok()
+        }
         ("INFO", _) => Resp::Verbatim(info(shared)),
-        ("TIME", []) => time(),
+        ("TIME", []) => time(shared),
         ("COMMAND", _) => Resp::List(Vec::new()),
         ("FLUSHALL" | "FLUSHDB", _) => {
             shared.store().flush();
@@ -198,12 +203,10 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     }
 }
 
-/// The wall clock, as a real server tells it, whatever clock the keys go by.
-fn time() -> Resp {
-    #[expect(clippy::disallowed_methods, reason = "`TIME` is the wall clock")]
-    let now = std::time::SystemTime::now();
-    let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Resp::List(vec![Resp::text(since.as_secs().to_string()), Resp::text(since.subsec_micros().to_string())])
+/// The wall clock.
+fn time(shared: &Shared) -> Resp {
+    let wall = shared.clock.wall();
+    Resp::List(vec![Resp::text(wall.as_secs().to_string()), Resp::text(wall.subsec_micros().to_string())])
 }
 
 /// `SET key value [NX|XX] [GET] [PX ms|EX s|KEEPTTL]`

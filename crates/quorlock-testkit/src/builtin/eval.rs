@@ -1,19 +1,64 @@
-//! `EVAL`, for the scripts that are known.
+//! `EVAL` and `EVALSHA`, for the scripts that are known.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::{Expiry, Vote, scripts};
+use quorlock::protocol::{Draw, FencingToken};
+use quorlock::scripts::{self, Script};
+use quorlock::{Expiry, Vote};
 
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{InTurn, WrongType};
+use crate::store::{Drawing, InTurn, Told};
+
+/// Which scripts a server has run, so that they can be called by their hashes.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    scripts: Mutex<Vec<&'static Script>>,
+}
+
+impl Loaded {
+    fn add(&self, text: &[u8]) {
+        let script = scripts::all().into_iter().find(|script| is(text, script));
+        let mut loaded = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(script) = script
+            && loaded.iter().all(|known| known.hash() != script.hash())
+        {
+            loaded.push(script);
+        }
+    }
+
+    fn find(&self, hash: &[u8]) -> Option<&'static Script> {
+        let loaded = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.iter().find(|script| script.hash().as_bytes() == hash).copied()
+    }
+
+    /// `SCRIPT FLUSH`.
+    pub(super) fn flush(&self) {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Carries out `EVALSHA hash numkeys key… argument…`.
+pub(super) fn eval_by_hash(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
+    let [hash, rest @ ..] = parts else {
+        return Resp::Error("ERR wrong number of arguments for 'evalsha' command".to_owned());
+    };
+    let Some(script) = shared.loaded.find(hash) else {
+        return Resp::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned());
+    };
+    let parts: Vec<_> =
+        std::iter::once(script.text().as_bytes().to_vec()).chain(rest.iter().cloned()).collect();
+    eval(shared, &parts)
+}
 
 /// Carries out `EVAL script numkeys key… argument…`.
-pub(super) fn eval(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
+pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     let [script, count, rest @ ..] = parts else {
         return Resp::Error("ERR wrong number of arguments for 'eval' command".to_owned());
     };
+    shared.loaded.add(script);
     let count = millis(count).and_then(|count| usize::try_from(count.as_millis()).ok());
     let Some((keys, arguments)) = count.and_then(|count| rest.split_at_checked(count)) else {
         return Resp::Error("ERR Number of keys can't be greater than number of args".to_owned());
@@ -21,13 +66,26 @@ pub(super) fn eval(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
     let time = |at: usize| arguments.get(at).and_then(|digits| millis(digits)).unwrap_or(Duration::ZERO);
+    let drawing = |counter, hint, lead| {
+        let time = |digits| number(digits).map_or(Duration::ZERO, Duration::from_micros);
+        Drawing { counter, draw: Draw::at(time(hint), None, time(lead)), wall: shared.clock.wall() }
+    };
+    // The scripts are told by an empty name that no number is wanted.
+    let drawing_if = |counter: &'a [u8], hint, lead| {
+        Some(counter).filter(|counter| !counter.is_empty()).map(|counter| drawing(counter, hint, lead))
+    };
+    let fence = |digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO);
     let (now, mut store) = (shared.now(), shared.store());
-    let vote = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
-        (script, [key], [token, _, tomb, mark]) if is(script, &scripts::ACQUIRE) => {
-            store.acquire(now, key, [tomb, mark], token, time(1))
+    let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
+        (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
+            store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
         }
-        (script, [key], [token, _, tomb]) if is(script, &scripts::RENEW) => {
-            store.renew(now, key, tomb, token, time(1))
+        (script, [key], [token, _, tomb, counter, number]) if is(script, &scripts::RENEW) => {
+            let fence = Some((*counter, fence(number))).filter(|(counter, _)| !counter.is_empty());
+            store.renew(now, key, tomb, token, time(1), fence)
+        }
+        (script, [key], [token, counter, number]) if is(script, &scripts::WRITE_BACK) => {
+            store.write_back(now, key, token, counter, fence(number))
         }
         (script, [key], [token, mark]) if is(script, &scripts::RELEASE) => {
             store.release(now, key, mark, token)
@@ -35,51 +93,59 @@ pub(super) fn eval(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb]) if is(script, &scripts::CANCEL) => {
             store.cancel(now, key, tomb, token, time(1))
         }
-        (script, [key], [from, to, _, tomb]) if is(script, &scripts::TRANSFER) => {
-            store.transfer(now, key, tomb, [from, to], time(2))
+        (script, [key], [from, to, _, tomb, counter, hint, lead]) if is(script, &scripts::TRANSFER) => {
+            store.transfer(now, key, tomb, [from, to], time(2), drawing_if(counter, hint, lead))
         }
-        (script, [key], [token, _, place, name, _, tombstone, order, until])
+        (script, [key], [token, _, place, name, _, tombstone, order, until, counter, hint, lead])
             if is(script, &scripts::ACQUIRE_IN_TURN) =>
         {
-            let place = std::str::from_utf8(place).ok().and_then(|digits| digits.parse().ok());
-            let Some(place) = place else { return Resp::Error("ERR value is not a valid float".to_owned()) };
+            let Some(place) = number(place) else {
+                return Resp::Error("ERR value is not a valid float".to_owned());
+            };
             let (line, ttl, patience) = ([*order, *until], time(1), time(4));
-            let asked = InTurn { key, tombstone, line, token, ttl, place, name, patience };
+            let drawing = drawing_if(counter, hint, lead);
+            let asked = InTurn { key, tombstone, line, token, ttl, place, name, patience, drawing };
             store.acquire_in_turn(now, &asked)
         }
         (script, [order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
-            Ok(store.leave_line(now, order, name))
+            Ok(store.leave_line(now, order, name).into())
         }
-        (script, [key], []) if is(script, &scripts::INSPECT) => store.inspect(now, key),
+        (script, [key], [counter]) if is(script, &scripts::INSPECT) => store.inspect(now, key, counter),
         _ => {
             let knows = "the built-in server runs the scripts of quorlock by their text and no others";
             return Resp::Error(format!("ERR unknown script: {knows}; use a real server for this"));
         }
     };
-    answer(vote)
-}
-
-fn is(script: &[u8], known: &str) -> bool {
-    script == known.as_bytes()
-}
-
-fn answer(vote: Result<Vote, WrongType>) -> Resp {
-    match vote {
-        Ok(Vote::Granted) => words(["granted"]),
-        Ok(Vote::Wanted) => words(["wanted"]),
-        Ok(Vote::Restored) => words(["restored"]),
-        Ok(Vote::Behind) => words(["behind"]),
-        Ok(Vote::Free) => words(["free"]),
-        Ok(Vote::Held(holding)) => {
-            let expiry: Expiry = holding.expiry;
-            let ttl = Resp::Number(pttl(Some(expiry)));
-            Resp::List(vec![Resp::text("held"), Resp::text(holding.token.as_bytes()), ttl])
-        }
-        Ok(other) => Resp::Error(format!("ERR a vote that the built-in server does not know: {other:?}")),
-        Err(wrong) => Resp::Error(wrong.to_string()),
+    match told {
+        Ok(told) => answer(&told),
+        Err(failure) => Resp::Error(failure.to_string()),
     }
 }
 
-fn words<const N: usize>(words: [&str; N]) -> Resp {
-    Resp::List(words.iter().map(Resp::text).collect())
+fn is(script: &[u8], known: &Script) -> bool {
+    script == known.text().as_bytes()
+}
+
+fn answer(Told { vote, fence }: &Told) -> Resp {
+    let mut parts = match vote {
+        Vote::Granted => vec![Resp::text("granted")],
+        Vote::Wanted => vec![Resp::text("wanted")],
+        Vote::Restored => vec![Resp::text("restored")],
+        Vote::Behind => vec![Resp::text("behind")],
+        Vote::Ahead => vec![Resp::text("ahead")],
+        Vote::Free => vec![Resp::text("free")],
+        Vote::Held(holding) => {
+            let expiry: Expiry = holding.expiry;
+            let ttl = Resp::Number(pttl(Some(expiry)));
+            vec![Resp::text("held"), Resp::text(holding.token.as_bytes()), ttl]
+        }
+        other => return Resp::Error(format!("ERR a vote that the built-in server does not know: {other:?}")),
+    };
+    let fence = fence.and_then(|fence| i64::try_from(fence.get()).ok());
+    parts.extend(fence.map(Resp::Number));
+    Resp::List(parts)
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -104,7 +104,7 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
         "GET" | "PTTL" => first(arguments),
         "EXISTS" => arguments,
         // The script and the number of keys come before the lock.
-        "EVAL" if refuses(answer) => first(arguments.get(2..).unwrap_or_default()),
+        "EVAL" | "EVALSHA" if refuses(answer) => first(arguments.get(2..).unwrap_or_default()),
         _ => &[],
     }
 }

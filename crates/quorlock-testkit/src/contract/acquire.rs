@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Ticket, Token};
+use quorlock::protocol::{Drift, FencingToken, Ticket, Token};
 use quorlock::{Expiry, Holding, Question, Vote};
 
-use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is};
 use crate::store::Value;
 
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
@@ -50,7 +50,7 @@ pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let sent = bench.clock.now();
     bench.acquire(&first, SHORT).await?;
-    bench.until_granted(&Question::Acquire { claim: second, ttl: LONG }).await?;
+    bench.until_granted(&acquisition(&second, LONG, bench.draw())).await?;
     let lived = bench.clock.now().since(sent);
     // Servers count whole milliseconds, which is what the margin is for.
     ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
@@ -68,13 +68,15 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
     let key = bench.key();
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
     let (claim, from) = (bench.claim(&key), bench.claim(&key));
-    let (ttl, linger) = (LONG, Duration::from_secs(1));
+    let (ttl, linger, draw) = (LONG, Duration::from_secs(1), Some(bench.draw()));
     let (ticket, patience) = (Ticket::new(1, 1), linger);
     for question in [
-        Question::Acquire { claim: claim.clone(), ttl },
-        Question::AcquireInTurn { claim: claim.clone(), ttl, ticket, patience },
-        Question::Transfer { from, to: claim.clone(), ttl },
-        Question::Renew { claim: claim.clone(), ttl },
+        Question::Acquire { claim: claim.clone(), ttl, draw },
+        Question::Acquire { claim: claim.clone(), ttl, draw: None },
+        Question::AcquireInTurn { claim: claim.clone(), ttl, ticket, patience, draw },
+        Question::Transfer { from, to: claim.clone(), ttl, draw },
+        Question::Renew { claim: claim.clone(), ttl, fence: None },
+        Question::WriteBack { claim: claim.clone(), fence: FencingToken::ZERO },
         Question::Release { claim: claim.clone() },
         Question::Cancel { claim, linger },
         Question::Inspect { key: key.as_str().into() },
@@ -83,5 +85,5 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
         let lasting = answer.as_ref().is_err_and(|error| error.lasts() && !error.may_have_acted());
         ensure(lasting, format!("{question:?} found {answer:?} instead of a lasting failure"))?;
     }
-    Ok(())
+    bench.has_no_counter(&key).await
 }

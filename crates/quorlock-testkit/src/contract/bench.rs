@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Moment, Ticket, Token};
+use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, fence_counter};
 use quorlock::{
     Answer, Clock, Entropy, Expiry, Holding, Node, NodeError, Question, SystemEntropy, Vote, ask,
 };
@@ -68,8 +68,19 @@ impl<'a> Bench<'a> {
 
 /// Questions.
 impl Bench<'_> {
+    /// How the next number is drawn: as by a client whose calendar is right.
+    pub(super) fn draw(&self) -> Draw {
+        Draw::at(self.clock.wall(), None, LONG)
+    }
+
+    /// With fencing, as [`Bench::acquire_in_turn`] and [`Bench::transfer`].
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
-        self.vote(Question::Acquire { claim: Arc::clone(claim), ttl }).await
+        self.vote(acquisition(claim, ttl, self.draw())).await
+    }
+
+    /// Without.
+    pub(super) async fn acquire_plainly(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
+        self.vote(Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }).await
     }
 
     pub(super) async fn acquire_in_turn(
@@ -78,8 +89,8 @@ impl Bench<'_> {
         ticket: Ticket,
         patience: Duration,
     ) -> Result<Vote, String> {
-        let claim = Arc::clone(claim);
-        self.vote(Question::AcquireInTurn { claim, ttl: LONG, ticket, patience }).await
+        let (claim, draw) = (Arc::clone(claim), Some(self.draw()));
+        self.vote(Question::AcquireInTurn { claim, ttl: LONG, ticket, patience, draw }).await
     }
 
     pub(super) async fn leave_line(&self, key: &str, ticket: Ticket) -> Result<Vote, String> {
@@ -92,12 +103,16 @@ impl Bench<'_> {
         to: &Arc<Claim>,
         ttl: Duration,
     ) -> Result<Vote, String> {
-        let (from, to) = (Arc::clone(from), Arc::clone(to));
-        self.vote(Question::Transfer { from, to, ttl }).await
+        let (from, to, draw) = (Arc::clone(from), Arc::clone(to), Some(self.draw()));
+        self.vote(Question::Transfer { from, to, ttl, draw }).await
     }
 
     pub(super) async fn renew(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
-        self.vote(Question::Renew { claim: Arc::clone(claim), ttl }).await
+        self.vote(Question::Renew { claim: Arc::clone(claim), ttl, fence: Some(number(1)) }).await
+    }
+
+    pub(super) async fn write_back(&self, claim: &Arc<Claim>, fence: FencingToken) -> Result<Vote, String> {
+        self.vote(Question::WriteBack { claim: Arc::clone(claim), fence }).await
     }
 
     pub(super) async fn release(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
@@ -113,9 +128,26 @@ impl Bench<'_> {
     }
 
     pub(super) async fn vote(&self, question: Question) -> Result<Vote, String> {
+        self.told(question).await.map(|(vote, _)| vote)
+    }
+
+    /// The vote, and where the counter of fencing tokens stands.
+    pub(super) async fn told(&self, question: Question) -> Result<(Vote, Option<FencingToken>), String> {
         let shown = format!("{question:?}");
         let answer = self.ask(question).await;
-        answer.map(|answer| answer.vote).map_err(|error| format!("{shown} failed: {error}"))
+        answer.map(|answer| (answer.vote, answer.fence)).map_err(|error| format!("{shown} failed: {error}"))
+    }
+
+    /// The question is granted, and draws this number.
+    pub(super) async fn drawn(&self, question: Question) -> Result<FencingToken, String> {
+        let (vote, fence) = self.told(question).await?;
+        is(&vote, &Vote::Granted)?;
+        fence.ok_or_else(|| "granted without a number".to_owned())
+    }
+
+    /// Where the counter of the lock at `key` stands.
+    pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
+        self.told(Question::Inspect { key: key.into() }).await.map(|(_, fence)| fence)
     }
 
     pub(super) async fn ask(&self, question: Question) -> Result<Answer, NodeError> {
@@ -132,6 +164,21 @@ impl Bench<'_> {
 
     pub(super) async fn free(&self, key: &str) -> Finding {
         is(&self.inspect(key).await?, &Vote::Free)
+    }
+
+    /// Nothing is stored under the name of the counter of the lock at `key`.
+    pub(super) async fn has_no_counter(&self, key: &str) -> Finding {
+        let in_its_place = self.claim(&fence_counter(key));
+        is(&self.acquire_plainly(&in_its_place).await?, &Vote::Granted)?;
+        is(&self.release(&in_its_place).await?, &Vote::Granted)
+    }
+
+    /// The server answers with an error.
+    pub(super) async fn fails(&self, question: Question) -> Finding {
+        let shown = format!("{question:?}");
+        let answer = self.ask(question).await;
+        let failed = matches!(answer, Err(NodeError::Failed { .. }));
+        ensure(failed, format!("{shown} found {answer:?} instead of a failure"))
     }
 
     /// Asks again and again until it is granted.
@@ -171,6 +218,16 @@ impl Patience<'_> {
         self.clock.sleep_until(now + SHORT / 20).await;
         Ok(())
     }
+}
+
+/// The acquisition of a claim, with fencing.
+pub(super) fn acquisition(claim: &Arc<Claim>, ttl: Duration, draw: Draw) -> Question {
+    Question::Acquire { claim: Arc::clone(claim), ttl, draw: Some(draw) }
+}
+
+/// A fencing token, at most the largest.
+pub(super) fn number(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap_or(FencingToken::MAX)
 }
 
 pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {

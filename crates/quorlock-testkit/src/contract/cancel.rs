@@ -1,9 +1,9 @@
 //! Clauses about cancelling: a late request of a cancelled attempt does nothing (theory 4.5).
 
+use quorlock::Vote;
 use quorlock::protocol::Ticket;
-use quorlock::{Question, Vote};
 
-use super::bench::{Bench, Finding, LONG, SHORT, is};
+use super::bench::{Bench, Finding, LONG, SHORT, acquisition, is};
 
 pub(super) async fn a_cancellation_frees_the_own_key(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
@@ -71,5 +71,5 @@ pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
     is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
-    bench.until_granted(&Question::Acquire { claim, ttl: LONG }).await
+    bench.until_granted(&acquisition(&claim, LONG, bench.draw())).await
 }

@@ -43,8 +43,8 @@ pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: 
     let asked = bench.clock.now();
     bench.acquire_in_turn(&gone, first_place, PATIENCE).await?;
     bench.release(&holder).await?;
-    let (ttl, ticket, patience) = (LONG, second_place, LONG);
-    bench.until_granted(&Question::AcquireInTurn { claim: next, ttl, ticket, patience }).await?;
+    let (ttl, ticket, patience, draw) = (LONG, second_place, LONG, Some(bench.draw()));
+    bench.until_granted(&Question::AcquireInTurn { claim: next, ttl, ticket, patience, draw }).await?;
     let waited = bench.clock.now().since(asked);
     // Servers count whole milliseconds, which is what the margin is for.
     let kept = waited + Drift::MARGIN >= PATIENCE;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use futures::future::maybe_done;
-use quorlock::protocol::Claim;
+use quorlock::protocol::FencingToken;
 use quorlock::{Question, Vote, ask};
 
-use super::bench::{Bench, Finding, LONG, ensure, is};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 
 pub(super) async fn five_hundred_questions_at_once_are_carried_out_in_order(bench: &Bench<'_>) -> Finding {
     const PAIRS: usize = 250;
     let key = bench.key();
     let mut asked = Vec::new();
     for claim in (0..PAIRS).map(|_| bench.claim(&key)) {
-        for question in [acquire(&claim), Question::Release { claim }] {
+        for question in [acquisition(&claim, LONG, bench.draw()), Question::Release { claim }] {
             let mut answer = Box::pin(maybe_done(ask(bench.node, question)));
             // The first poll asks; nobody waits yet.
             let _ = futures::poll!(answer.as_mut());
@@ -32,7 +32,7 @@ pub(super) async fn five_hundred_questions_at_once_are_carried_out_in_order(benc
 pub(super) async fn a_question_is_carried_out_though_its_asker_has_gone(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     {
-        let mut gone = Box::pin(ask(bench.node, acquire(&claim)));
+        let mut gone = Box::pin(ask(bench.node, acquisition(&claim, LONG, bench.draw())));
         drop(futures::poll!(gone.as_mut()));
     }
     // Ordered behind it.
@@ -43,8 +43,10 @@ pub(super) async fn every_answer_names_the_same_process(bench: &Bench<'_>) -> Fi
     let claim = bench.claim(&bench.key());
     let linger = LONG;
     let questions = [
-        acquire(&claim),
-        Question::Renew { claim: Arc::clone(&claim), ttl: LONG },
+        acquisition(&claim, LONG, bench.draw()),
+        Question::Acquire { claim: Arc::clone(&claim), ttl: LONG, draw: None },
+        Question::WriteBack { claim: Arc::clone(&claim), fence: FencingToken::ZERO },
+        Question::Renew { claim: Arc::clone(&claim), ttl: LONG, fence: None },
         Question::Inspect { key: claim.key().into() },
         Question::Release { claim: Arc::clone(&claim) },
         Question::Cancel { claim, linger },
@@ -56,8 +58,4 @@ pub(super) async fn every_answer_names_the_same_process(bench: &Bench<'_>) -> Fi
     ensure(ids.iter().all(|id| !id.is_empty()), "a process has no name")?;
     ids.dedup();
     ensure(ids.len() == 1, format!("one process has several names: {ids:?}"))
-}
-
-fn acquire(claim: &Arc<Claim>) -> Question {
-    Question::Acquire { claim: Arc::clone(claim), ttl: LONG }
 }

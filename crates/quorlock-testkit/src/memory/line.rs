@@ -303,6 +303,7 @@ fn key_of(question: &Question) -> Option<&str> {
         | Question::AcquireInTurn { claim, .. }
         | Question::Transfer { to: claim, .. }
         | Question::Renew { claim, .. }
+        | Question::WriteBack { claim, .. }
         | Question::Release { claim }
         | Question::Cancel { claim, .. } => Some(claim.key()),
         Question::Inspect { key } | Question::LeaveLine { key, .. } => Some(key),
@@ -316,6 +317,7 @@ impl Questions {
         match question {
             Question::Acquire { .. } => self.acquire += 1,
             Question::AcquireInTurn { .. } => self.acquire_in_turn += 1,
+            Question::WriteBack { .. } => self.write_back += 1,
             Question::LeaveLine { .. } => self.leave_line += 1,
             Question::Transfer { .. } => self.transfer += 1,
             Question::Renew { .. } => self.renew += 1,

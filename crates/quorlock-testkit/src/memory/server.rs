@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Moment, Token, line_keys};
-use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
+use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Token, fence_counter, line_keys};
+use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question, Vote};
 
-use crate::store::{Change, InTurn, SetLife, SetOptions, Store, Value};
+use crate::store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value};
 
 pub(super) struct Server {
     name: String,
@@ -30,16 +30,25 @@ impl Server {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let now = self.clock.now();
-        let vote = match question {
-            Question::Acquire { claim, ttl } => {
-                let (key, tomb, token) = bytes(claim);
-                let mark = claim.want_mark();
-                self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, *ttl)
+        let told = match self.told(question) {
+            Some(Ok(told)) => told,
+            Some(Err(failure @ Failure::WrongType)) => return Err(lasting(failure.to_string())),
+            Some(Err(failure)) => return Err(passing(failure.to_string())),
+            None => {
+                return Err(lasting(format!("ERR a memory node does not know the question {question:?}")));
             }
-            Question::AcquireInTurn { claim, ttl, ticket, patience } => {
+        };
+        Ok(Answer::new(told.vote, Arc::clone(&self.instance)).with_fence(told.fence))
+    }
+
+    /// What the store says; nothing to a question that it does not know.
+    fn told(&mut self, question: &Question) -> Option<Result<Told, Failure>> {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let told = match question {
+            Question::Acquire { claim, ttl, draw } => self.acquire(now, claim, *ttl, *draw),
+            Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
                 let (key, tombstone, token) = bytes(claim);
-                let (keys, name) = (line_keys(claim.key()), ticket.name());
+                let (keys, name, counter) = (line_keys(claim.key()), ticket.name(), claim.fence_counter());
                 let asked = InTurn {
                     key,
                     tombstone: &tombstone,
@@ -49,20 +58,29 @@ impl Server {
                     place: ticket.wall_micros(),
                     name: name.as_bytes(),
                     patience: *patience,
+                    drawing: drawing(&counter, *draw, wall),
                 };
                 self.store.acquire_in_turn(now, &asked)
             }
+            Question::WriteBack { claim, fence } => {
+                let (key, _, token) = bytes(claim);
+                self.store.write_back(now, key, token, claim.fence_counter().as_bytes(), *fence)
+            }
             Question::LeaveLine { key, ticket } => {
                 let [order, _] = line_keys(key);
-                Ok(self.store.leave_line(now, order.as_bytes(), ticket.name().as_bytes()))
+                Ok(self.store.leave_line(now, order.as_bytes(), ticket.name().as_bytes()).into())
             }
-            Question::Transfer { from, to, ttl } => {
+            Question::Transfer { from, to, ttl, draw } => {
                 let (key, tomb, token) = bytes(to);
-                self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl)
+                let counter = to.fence_counter();
+                let drawing = drawing(&counter, *draw, wall);
+                self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl, drawing)
             }
-            Question::Renew { claim, ttl } => {
+            Question::Renew { claim, ttl, fence } => {
                 let (key, tomb, token) = bytes(claim);
-                self.store.renew(now, key, &tomb, token, *ttl)
+                let counter = claim.fence_counter();
+                let fence = fence.map(|fence| (counter.as_bytes(), fence));
+                self.store.renew(now, key, &tomb, token, *ttl, fence)
             }
             Question::Release { claim } => {
                 let mark = claim.want_mark();
@@ -72,12 +90,36 @@ impl Server {
                 let (key, tomb, token) = bytes(claim);
                 self.store.cancel(now, key, &tomb, token, *linger)
             }
-            Question::Inspect { key } => self.store.inspect(now, key.as_bytes()),
+            Question::Inspect { key } => self.inspect(now, key),
             // A kind that is newer than this kit.
-            _ => return Err(lasting(format!("ERR a memory node does not know the question {question:?}"))),
+            _ => return None,
         };
-        let answer = vote.map(|vote| Answer::new(vote, Arc::clone(&self.instance)));
-        answer.map_err(|wrong| lasting(wrong.to_string()))
+        Some(told)
+    }
+
+    fn acquire(
+        &mut self,
+        now: Moment,
+        claim: &Claim,
+        ttl: Duration,
+        draw: Option<Draw>,
+    ) -> Result<Told, Failure> {
+        let (key, tomb, token) = bytes(claim);
+        if let Some(draw) = draw {
+            let (mark, counter) = (claim.want_mark(), claim.fence_counter());
+            let drawing = Drawing { counter: counter.as_bytes(), draw, wall: self.clock.wall() };
+            return self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, ttl, drawing);
+        }
+        // `SET key token NX PX ttl`, and a look who holds it if that is refused.
+        let options = SetOptions { when: SetWhen::Missing, life: SetLife::For(ttl) };
+        if self.store.set(now, key, Value::Text(token.to_vec()), options) {
+            return Ok(Vote::Granted.into());
+        }
+        self.inspect(now, claim.key())
+    }
+
+    fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {
+        self.store.inspect(now, key.as_bytes(), fence_counter(key).as_bytes())
     }
 
     /// Notes the next change of `key`.
@@ -138,6 +180,11 @@ impl Server {
         self.store.get(self.clock.now(), key.as_bytes()).ok().flatten().map(Token::found)
     }
 
+    pub(super) fn fence(&mut self, key: &str) -> Option<FencingToken> {
+        let counter = self.store.get(self.clock.now(), fence_counter(key).as_bytes()).ok().flatten()?;
+        std::str::from_utf8(counter).ok()?.parse().ok()
+    }
+
     pub(super) fn expiry(&mut self, key: &str) -> Option<Expiry> {
         self.store.pttl(self.clock.now(), key.as_bytes())
     }
@@ -154,6 +201,14 @@ impl Server {
 
 fn bytes(claim: &Claim) -> (&[u8], Vec<u8>, &[u8]) {
     (claim.key().as_bytes(), claim.tombstone().into_bytes(), claim.token().as_bytes())
+}
+
+fn drawing(counter: &str, draw: Option<Draw>, wall: Duration) -> Option<Drawing<'_>> {
+    draw.map(|draw| Drawing { counter: counter.as_bytes(), draw, wall })
+}
+
+fn passing(message: String) -> NodeError {
+    NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
 }
 
 fn lasting(message: String) -> NodeError {

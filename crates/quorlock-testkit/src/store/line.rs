@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::Vote;
 use quorlock::protocol::Moment;
 
-use super::{Millis, Store, Value, WrongType, millis, span};
+use super::{Drawing, Failure, Millis, Store, Told, Value, millis, span};
 
 /// What [`Store::acquire_in_turn`] is asked: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub struct InTurn<'a> {
     pub name: &'a [u8],
     /// Who has not asked again for this long is no longer waited for.
     pub patience: Duration,
+    /// The number to draw.
+    pub drawing: Option<Drawing<'a>>,
 }
 
 /// One line.
@@ -46,21 +48,24 @@ struct Waiter {
 
 /// The scripts about the line.
 impl Store {
-    /// `acquire_in_turn.lua`: stores the token if the key is free, no tombstone stands and nobody
-    /// earlier waits; else joins the line.
+    /// `acquire_in_turn.lua`: stores the token and draws its number if the key is free, no tombstone
+    /// stands and nobody earlier waits; else joins the line.
     ///
     /// # Errors
     ///
-    /// [`WrongType`] if something other than a string stands there.
-    pub fn acquire_in_turn(&mut self, now: Moment, asked: &InTurn<'_>) -> Result<Vote, WrongType> {
-        let InTurn { key, tombstone, line: [order, until], token, ttl, place, name, patience } = *asked;
+    /// As [`Store::acquire`].
+    pub fn acquire_in_turn(&mut self, now: Moment, asked: &InTurn<'_>) -> Result<Told, Failure> {
+        let InTurn { key, tombstone, line: [order, until], token, ttl, place, name, patience, drawing } =
+            *asked;
         if self.exists(now, tombstone) {
-            return Ok(Vote::Free);
+            return Ok(Vote::Free.into());
         }
+        let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
+        let counter = drawing.map(|drawing| drawing.stands);
         let holder = self.get(now, key)?;
         if holder == Some(token) {
             self.leave_line(now, order, name);
-            return Ok(Vote::Granted);
+            return Ok(Told::with(Vote::Granted, counter));
         }
         let free = holder.is_none();
         let at = millis(now);
@@ -71,10 +76,12 @@ impl Store {
         if free && first.as_deref() == Some(name) {
             self.leave_line(now, order, name);
             self.put(key, Value::Text(token.to_vec()), Some(at.saturating_add(span(ttl))));
-            return Ok(Vote::Granted);
+            let drawn = drawing.map(|drawing| self.draw(now, drawing));
+            return Ok(Told::with(Vote::Granted, drawn));
         }
         line.ends = line.ends.max(at.saturating_add(2 * span(patience)));
-        if free { Ok(Vote::Behind) } else { self.inspect(now, key) }
+        let vote = if free { Vote::Behind } else { self.holding(now, key)? };
+        Ok(Told::with(vote, counter))
     }
 
     /// `leave_line.lua`: takes `name` out of the line with that order.

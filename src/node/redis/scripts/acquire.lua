@@ -1,15 +1,19 @@
--- Stores the token if the key is free, else leaves a mark that somebody wants it.
--- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, mark.
+-- Stores the token if the key is free and draws its number, else leaves a mark that somebody wants it.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, mark, counter, hint, lead.
 --
 -- The tombstone is looked for with a SETRANGE of nothing, which tells its length and changes nothing,
 -- and counts as a write: a read would make the server remember it for the client (CLIENT TRACKING),
--- one key for each attempt. Nor are tombstone and mark declared as keys: some servers remember all
--- declared keys of a script that reads. They are in the lock's hash slot. GET is meant to be
--- remembered: its caller is told when the holder goes.
-if redis.call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'granted'} end
-local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[1] then return {'granted'} end
+-- one key for each attempt. Nor are tombstone, mark and counter declared as keys: some servers
+-- remember all declared keys of a script that reads. They are in the lock's hash slot. GET is meant
+-- to be remembered: its caller is told when the holder goes.
+if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+-- Before the key is set: what fails here leaves nothing behind.
+local number = counter(ARGV[5])
+local drawn = after(number, ARGV[6], ARGV[7])
+if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'granted', raise(ARGV[5], drawn)} end
+forget(ARGV[5], number)
+local holder = call('GET', KEYS[1])
+if holder == ARGV[1] then return {'granted', number} end
 -- Whoever waits asks again before the mark ends. Without memory for it, others are less polite.
 redis.pcall('SET', ARGV[4], '1', 'PX', 6000)
-return {'held', holder, redis.call('PTTL', KEYS[1])}
+return {'held', holder, call('PTTL', KEYS[1]), number}

@@ -1,40 +1,47 @@
 -- Stores the token if the key is free and nobody earlier waits for it; else joins the line.
 -- KEYS: lock. ARGV: token, TTL, place in the line, name in the line, patience, tombstone, the line's
--- order, until when each in it is waited for. Times in milliseconds.
+-- order, until when each in it is waited for, counter or nothing, hint, lead. Times in milliseconds,
+-- but for the hint and its lead.
 --
 -- The line is read by commands that write (ZPOPMIN, HINCRBY by 0), as the tombstone is in
 -- acquire.lua: else the server would remember it for every waiter, and tell each of the others'
 -- every move. The lock is read by GET, so that whoever is refused is told of its next change.
-if redis.call('SETRANGE', ARGV[6], 0, '') > 0 then return {'free'} end
-local holder = redis.call('GET', KEYS[1])
+if call('SETRANGE', ARGV[6], 0, '') > 0 then return {'free'} end
+local holder = call('GET', KEYS[1])
+local fenced = ARGV[9] ~= ''
+local number = fenced and counter(ARGV[9]) or 0
+local drawn = fenced and after(number, ARGV[10], ARGV[11])
 if holder == ARGV[1] then
-  redis.call('ZREM', ARGV[7], ARGV[4])
-  redis.call('HDEL', ARGV[8], ARGV[4])
-  return {'granted'}
+  call('ZREM', ARGV[7], ARGV[4])
+  call('HDEL', ARGV[8], ARGV[4])
+  if fenced then forget(ARGV[9], number) end
+  return {'granted', number}
 end
 
 -- Takes the first out of the line, after those who have stopped asking.
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZADD', ARGV[7], ARGV[3], ARGV[4])
-local first = redis.call('ZPOPMIN', ARGV[7])
-while first[1] ~= ARGV[4] and redis.call('HINCRBY', ARGV[8], first[1], 0) < now do
-  redis.call('HDEL', ARGV[8], first[1])
-  first = redis.call('ZPOPMIN', ARGV[7])
+call('ZADD', ARGV[7], ARGV[3], ARGV[4])
+local first = call('ZPOPMIN', ARGV[7])
+while first[1] ~= ARGV[4] and call('HINCRBY', ARGV[8], first[1], 0) < now do
+  call('HDEL', ARGV[8], first[1])
+  first = call('ZPOPMIN', ARGV[7])
 end
 if not holder and first[1] == ARGV[4] then
-  redis.call('HDEL', ARGV[8], ARGV[4])
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  return {'granted'}
+  call('HDEL', ARGV[8], ARGV[4])
+  call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  if fenced then number = raise(ARGV[9], drawn) end
+  return {'granted', number}
 end
+if fenced then forget(ARGV[9], number) end
 
 -- Puts it back. The line is kept until it is of no use to anybody in it: the field `end` is no
 -- name, which has 16 digits.
-redis.call('ZADD', ARGV[7], first[2], first[1])
-redis.call('HSET', ARGV[8], ARGV[4], now + ARGV[5])
-local ends = math.max(redis.call('HINCRBY', ARGV[8], 'end', 0), now + 2 * ARGV[5])
-redis.call('HSET', ARGV[8], 'end', ends)
-redis.call('PEXPIREAT', ARGV[7], ends)
-redis.call('PEXPIREAT', ARGV[8], ends)
-if holder then return {'held', holder, redis.call('PTTL', KEYS[1])} end
-return {'behind'}
+call('ZADD', ARGV[7], first[2], first[1])
+call('HSET', ARGV[8], ARGV[4], now + ARGV[5])
+local ends = math.max(call('HINCRBY', ARGV[8], 'end', 0), now + 2 * ARGV[5])
+call('HSET', ARGV[8], 'end', ends)
+call('PEXPIREAT', ARGV[7], ends)
+call('PEXPIREAT', ARGV[8], ends)
+if holder then return {'held', holder, call('PTTL', KEYS[1]), number} end
+return {'behind', number}

@@ -1,4 +1,9 @@
--- Tells who holds the key. KEYS: lock.
+-- Tells who holds the key, and where its counter stands. KEYS: lock. ARGV: counter.
 local holder = redis.call('GET', KEYS[1])
-if holder then return {'held', holder, redis.call('PTTL', KEYS[1])} end
-return {'free'}
+-- The counter is of interest only, and not everybody may read it. One that is not there is not read:
+-- the server would remember it for the client (see acquire.lua), and never forget it.
+local length = tonumber(redis.pcall('SETRANGE', ARGV[1], 0, '')) or 0
+local number = length > 0 and tonumber(redis.pcall('GET', ARGV[1])) or 0
+if not (number >= 0 and number < 9007199254740992) then number = 0 end
+if holder then return {'held', holder, redis.call('PTTL', KEYS[1]), number} end
+return {'free', number}

@@ -1,11 +1,13 @@
 -- Prolongs the key if it is ours, never shortens it, and stores it anew if it is gone.
--- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone.
-local holder = redis.call('GET', KEYS[1])
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, counter or nothing, number.
+local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
   return {'granted'}
 end
-if holder then return {'held', holder, redis.call('PTTL', KEYS[1])} end
-if redis.call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if holder then return {'held', holder, call('PTTL', KEYS[1])} end
+if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+-- Whoever comes after us at this node must draw a larger number than ours.
+if ARGV[4] ~= '' then raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5]))) end
+call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'restored'}

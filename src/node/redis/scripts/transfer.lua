@@ -1,13 +1,22 @@
--- Passes the key on from one token to the next, without a moment in which it is free.
--- KEYS: lock. ARGV: token so far, next token, TTL in milliseconds, tombstone of the next token.
+-- Passes the key on from one token to the next, without a moment in which it is free, and draws the
+-- next one's number.
+-- KEYS: lock. ARGV: token so far, next token, TTL in milliseconds, tombstone of the next token,
+-- counter or nothing, hint, lead.
 -- The tombstone is looked for as in acquire.lua.
-if redis.call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
-local holder = redis.call('GET', KEYS[1])
+if call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
+local holder = call('GET', KEYS[1])
+local fenced = ARGV[5] ~= ''
+local number = fenced and counter(ARGV[5]) or 0
+local drawn = fenced and after(number, ARGV[6], ARGV[7])
 if holder == ARGV[2] then
   -- Asked before: as a renewal, which never shortens.
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
-  return {'granted'}
+  if call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then call('PEXPIRE', KEYS[1], ARGV[3]) end
+  if fenced then forget(ARGV[5], number) end
+elseif holder and holder ~= ARGV[1] then
+  if fenced then forget(ARGV[5], number) end
+  return {'held', holder, call('PTTL', KEYS[1]), number}
+else
+  call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+  if fenced then number = raise(ARGV[5], drawn) end
 end
-if holder and holder ~= ARGV[1] then return {'held', holder, redis.call('PTTL', KEYS[1])} end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-return {'granted'}
+return {'granted', number}

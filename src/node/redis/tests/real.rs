@@ -1,6 +1,7 @@
 //! Against a real server on the loopback interface.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,8 +10,8 @@ use super::super::failure::RIGHTS;
 use super::super::{Address, RedisNode};
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, hangs, in_turn, inspect, release, renew, settings, spawn_ask,
-    transfer, vote, within,
+    Ear, LONG, Log, acquire, cancel, claim, hangs, in_turn, inspect, plain, release, renew, settings,
+    spawn_ask, transfer, vote, within, write_back,
 };
 use crate::node::{Collect, Expiry, Holding, Listener, Node, NodeError, Question, Reply, Vote, ask};
 use crate::protocol::Ticket;
@@ -83,7 +84,7 @@ async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
 async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let log = Arc::new(Log { unwanted: true, ..Log::default() });
+    let log = Arc::new(Log { unwanted: true.into(), ..Log::default() });
     node.ask(acquire(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
     assert_eq!(log.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
@@ -191,8 +192,12 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         Question::LeaveLine { key, ticket },
         transfer(&ours, &claim("orders/42", 3)),
         renew(&ours),
+        write_back(&ours),
         release(&ours),
+        plain(&ours),
+        plain(&claim("orders/42", 2)),
         cancel(&ours),
+        renew(&claim("orders/42", 2)),
         inspect(),
     ] {
         vote(&node, question).await;
@@ -272,4 +277,45 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
         server.restart();
         within("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
     }
+}
+
+#[tokio::test]
+async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    for random in 1..4 {
+        let ours = claim("orders/42", random);
+        assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+        assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+        assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+    }
+    let stats = server.cli(&["info", "commandstats"]);
+    assert!(stats.contains("cmdstat_evalsha:calls="), "they are called by their hashes: {stats}");
+}
+
+#[tokio::test]
+async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+    server.cli(&["script", "flush"]);
+    // Somebody else has brought the release back, but not the vote.
+    server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
+    server.signal(Signal::STOP);
+    let attempt = Arc::new(Log::default());
+    node.ask(acquire(&ours), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
+    let released = spawn_ask(&node, release(&ours));
+    within("both are on their way", async || hangs(&node)).await;
+    // The attempt was given up before the release was asked.
+    attempt.unwanted.store(true, Ordering::Relaxed);
+    server.signal(Signal::CONT);
+    assert_eq!(released.await.unwrap().unwrap().vote, Vote::Free);
+    within("the vote is answered", async || !attempt.answers.lock().unwrap().is_empty()).await;
+    assert_eq!(attempt.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
+    assert_eq!(vote(&node, inspect()).await, Vote::Free, "nothing is left behind");
 }

@@ -1,0 +1,298 @@
+//! Clauses about fencing tokens: the numbers that each node draws (theory 4.8).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, Draw, FencingToken, Ticket, fence_counter};
+use quorlock::{Expiry, Question, Vote};
+
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
+use crate::store::Value;
+
+/// From the counter alone: one more than it, whatever time it is.
+fn counting() -> Draw {
+    Draw::at(Duration::ZERO, None, LONG)
+}
+
+/// As [`counting`], by somebody who has seen this number.
+fn beyond(seen: u64) -> Draw {
+    Draw::at(Duration::ZERO, Some(number(seen)), LONG)
+}
+
+pub(super) async fn each_holder_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let mut last = FencingToken::ZERO;
+    for draw in [bench.draw(), counting(), bench.draw(), counting()] {
+        let claim = bench.claim(&key);
+        let drawn = bench.drawn(acquisition(&claim, LONG, draw)).await?;
+        ensure(drawn > last, format!("{drawn} was drawn after {last}"))?;
+        bench.release(&claim).await?;
+        last = drawn;
+    }
+    counts(bench, &key, last).await
+}
+
+pub(super) async fn a_number_is_one_more_than_the_larger_of_counter_and_hint(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    for (draw, expected) in [(beyond(41), 42), (beyond(7), 43), (beyond(43), 44), (beyond(99), 100)] {
+        let claim = bench.claim(&key);
+        draws(bench, acquisition(&claim, LONG, draw), expected).await?;
+        bench.release(&claim).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_hint_is_cut_to_the_time_of_the_node_and_a_lead(bench: &Bench<'_>) -> Finding {
+    // Far more than node and bench differ.
+    const LEAD: Duration = Duration::from_secs(3600);
+    let micros = |wall: Duration| u64::try_from(wall.as_micros()).map_or(FencingToken::MAX, number);
+    let before = bench.clock.wall();
+    let draw = Draw::at(before + 2 * LEAD, None, LEAD);
+    let drawn = bench.drawn(acquisition(&bench.claim(&bench.key()), LONG, draw)).await?;
+    let (least, most) = (micros(before + LEAD / 2), micros(before + LEAD * 3 / 2));
+    ensure(least < drawn && drawn < most, format!("{drawn} is not between {least} and {most}"))
+}
+
+pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(bench: &Bench<'_>) -> Finding {
+    let (key, ticket) = (bench.key(), Ticket::new(1, 1));
+    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    draws(bench, acquisition(&holder, LONG, beyond(41)), 42).await?;
+    for question in [
+        acquisition(&refused, LONG, beyond(99)),
+        in_turn(&refused, ticket, Some(beyond(99))),
+        transfer(&refused, &bench.claim(&key), Some(beyond(99))),
+    ] {
+        let (vote, fence) = bench.told(question).await?;
+        held_by(&vote, holder.token(), LONG)?;
+        ensure(fence == Some(number(42)), format!("refused at 42, it tells {fence:?}"))?;
+    }
+    bench.release(&holder).await?;
+    bench.leave_line(&key, ticket).await?;
+    draws(bench, acquisition(&refused, LONG, counting()), 43).await
+}
+
+pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none(
+    bench: &Bench<'_>,
+) -> Finding {
+    let (key, ticket, draw) = (bench.key(), Ticket::new(1, 1), Some(bench.draw()));
+    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire_plainly(&holder).await?;
+    for question in [
+        acquisition(&refused, LONG, bench.draw()),
+        in_turn(&refused, ticket, draw),
+        transfer(&refused, &bench.claim(&key), draw),
+    ] {
+        let (vote, fence) = bench.told(question).await?;
+        held_by(&vote, holder.token(), LONG)?;
+        ensure(fence.is_none(), format!("a counter that is not there stands at {fence:?}"))?;
+        bench.has_no_counter(&key).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn asking_again_with_the_own_token_draws_nothing_new(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (claim, gone, draw) = (bench.claim(&key), bench.claim(&key), beyond(99));
+    draws(bench, acquisition(&claim, LONG, beyond(41)), 42).await?;
+    draws(bench, acquisition(&claim, LONG, draw), 42).await?;
+    draws(bench, in_turn(&claim, Ticket::new(1, 1), Some(draw)), 42).await?;
+    draws(bench, transfer(&gone, &claim, Some(draw)), 42).await?;
+    counts(bench, &key, number(42)).await
+}
+
+pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_number(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (claim, gone, draw) = (bench.claim(&key), bench.claim(&key), Some(bench.draw()));
+    bench.acquire_plainly(&claim).await?;
+    for question in [
+        acquisition(&claim, LONG, bench.draw()),
+        in_turn(&claim, Ticket::new(1, 1), draw),
+        transfer(&gone, &claim, draw),
+    ] {
+        let (vote, fence) = bench.told(question).await?;
+        is(&vote, &Vote::Granted)?;
+        ensure(fence.is_none(), format!("a counter that is not there stands at {fence:?}"))?;
+        bench.has_no_counter(&key).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn acquiring_in_turn_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
+    let (key, first, second) = (bench.key(), Ticket::new(1, 1), Ticket::new(2, 2));
+    let (holder, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    draws(bench, in_turn(&holder, first, Some(beyond(41))), 42).await?;
+    bench.acquire_in_turn(&next, first, LONG).await?;
+    bench.release(&holder).await?;
+    let behind = bench.told(in_turn(&last, second, Some(beyond(99)))).await?;
+    ensure(behind == (Vote::Behind, Some(number(42))), format!("behind others it tells {behind:?}"))?;
+    draws(bench, in_turn(&next, first, Some(counting())), 43).await
+}
+
+pub(super) async fn a_transfer_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    draws(bench, acquisition(&holder, LONG, beyond(41)), 42).await?;
+    draws(bench, transfer(&holder, &next, Some(counting())), 43).await?;
+    bench.release(&next).await?;
+    draws(bench, transfer(&next, &last, Some(beyond(99))), 100).await
+}
+
+pub(super) async fn a_write_back_raises_the_counter_for_the_holder(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    draws(bench, acquisition(&holder, LONG, beyond(41)), 42).await?;
+    for raised in [99, 99] {
+        draws(bench, write_back(&holder, raised), raised).await?;
+        counts(bench, &key, number(raised)).await?;
+    }
+    bench.release(&holder).await?;
+    draws(bench, acquisition(&next, LONG, counting()), 100).await
+}
+
+pub(super) async fn a_write_back_where_the_counter_is_ahead_is_refused(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    draws(bench, acquisition(&claim, LONG, beyond(41)), 42).await?;
+    let refused = bench.told(write_back(&claim, 41)).await?;
+    ensure(refused == (Vote::Ahead, Some(number(42))), format!("41 at 42 finds {refused:?}"))?;
+    counts(bench, claim.key(), number(42)).await
+}
+
+pub(super) async fn a_write_back_by_a_stranger_or_after_the_release_changes_nothing(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (holder, stranger) = (bench.claim(&key), bench.claim(&key));
+    draws(bench, acquisition(&holder, LONG, beyond(41)), 42).await?;
+    held_by(&bench.write_back(&stranger, number(99)).await?, holder.token(), LONG)?;
+    counts(bench, &key, number(42)).await?;
+    bench.release(&holder).await?;
+    is(&bench.write_back(&holder, number(99)).await?, &Vote::Free)?;
+    counts(bench, &key, number(42)).await
+}
+
+pub(super) async fn a_restored_key_raises_the_counter_to_the_number_of_its_lease(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (claim, next) = (bench.claim(&key), bench.claim(&key));
+    is(&bench.vote(renewal(&claim, Some(42))).await?, &Vote::Restored)?;
+    counts(bench, &key, number(42)).await?;
+    bench.release(&claim).await?;
+    draws(bench, acquisition(&next, LONG, counting()), 43).await?;
+    bench.release(&next).await?;
+    is(&bench.vote(renewal(&claim, Some(42))).await?, &Vote::Restored)?;
+    counts(bench, &key, number(43)).await
+}
+
+pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Bench<'_>) -> Finding {
+    let claim = bench.claim(&bench.key());
+    draws(bench, acquisition(&claim, LONG, beyond(41)), 42).await?;
+    is(&bench.vote(renewal(&claim, Some(99))).await?, &Vote::Granted)?;
+    counts(bench, claim.key(), number(42)).await
+}
+
+pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let max = FencingToken::MAX.get();
+    plant_counter(bench, &key, (max - 2).to_string().as_str()).await?;
+    for expected in [max - 1, max] {
+        let claim = bench.claim(&key);
+        draws(bench, acquisition(&claim, LONG, bench.draw()), expected).await?;
+        counts(bench, &key, number(expected)).await?;
+        bench.release(&claim).await?;
+    }
+    draws_nothing(bench, &key).await
+}
+
+pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &Bench<'_>) -> Finding {
+    let texts = ["no number", "-1", "9007199254740993", "99999999999999999999"];
+    let list = Value::List(vec![b"item".to_vec()]);
+    for planted in texts.map(Value::from).into_iter().chain([list]) {
+        let (key, shown) = (bench.key(), format!("with {planted:?} as the counter"));
+        let checked = async {
+            plant_counter(bench, &key, planted).await?;
+            draws_nothing(bench, &key).await?;
+            let found = bench.counter(&key).await?;
+            ensure(found.is_none(), format!("it is read as {found:?}"))
+        };
+        checked.await.map_err(|finding| format!("{shown}: {finding}"))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (first, second, third) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    let (vote, fence) = bench.told(plain(&first)).await?;
+    is(&vote, &Vote::Granted)?;
+    ensure(fence.is_none(), format!("without fencing it tells {fence:?}"))?;
+    is(&bench.vote(transfer(&first, &second, None)).await?, &Vote::Granted)?;
+    is(&bench.vote(renewal(&second, None)).await?, &Vote::Granted)?;
+    bench.release(&second).await?;
+    is(&bench.vote(renewal(&second, None)).await?, &Vote::Restored)?;
+    bench.release(&second).await?;
+    is(&bench.vote(in_turn(&third, Ticket::new(1, 1), None)).await?, &Vote::Granted)?;
+    bench.has_no_counter(&key).await
+}
+
+pub(super) async fn a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark(
+    bench: &Bench<'_>,
+) -> Finding {
+    let key = bench.key();
+    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    is(&bench.acquire_plainly(&holder).await?, &Vote::Granted)?;
+    let left = held_by(&bench.acquire_plainly(&refused).await?, holder.token(), LONG)?;
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))?;
+    is(&bench.release(&holder).await?, &Vote::Granted)
+}
+
+async fn draws(bench: &Bench<'_>, question: Question, expected: u64) -> Finding {
+    let drawn = bench.drawn(question).await?;
+    ensure(drawn == number(expected), format!("expected the number {expected}, found {drawn}"))
+}
+
+async fn counts(bench: &Bench<'_>, key: &str, expected: FencingToken) -> Finding {
+    let found = bench.counter(key).await?;
+    ensure(found == Some(expected), format!("expected the counter at {expected}, found {found:?}"))
+}
+
+/// Whoever asks for a number is told of a failure, and gets no key either.
+async fn draws_nothing(bench: &Bench<'_>, key: &str) -> Finding {
+    let (claim, gone, draw) = (bench.claim(key), bench.claim(key), bench.draw());
+    for question in [
+        acquisition(&claim, LONG, draw),
+        in_turn(&claim, Ticket::new(1, 1), Some(draw)),
+        transfer(&gone, &claim, Some(draw)),
+        renewal(&claim, Some(42)),
+    ] {
+        bench.fails(question).await?;
+        bench.free(key).await?;
+    }
+    Ok(())
+}
+
+async fn plant_counter(bench: &Bench<'_>, key: &str, value: impl Into<Value>) -> Finding {
+    bench.plant(&fence_counter(key), value, Expiry::In(LONG)).await
+}
+
+fn plain(claim: &Arc<Claim>) -> Question {
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }
+}
+
+fn in_turn(claim: &Arc<Claim>, ticket: Ticket, draw: Option<Draw>) -> Question {
+    Question::AcquireInTurn { claim: Arc::clone(claim), ttl: LONG, ticket, patience: LONG, draw }
+}
+
+fn transfer(from: &Arc<Claim>, to: &Arc<Claim>, draw: Option<Draw>) -> Question {
+    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG, draw }
+}
+
+fn renewal(claim: &Arc<Claim>, fence: Option<u64>) -> Question {
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fence: fence.map(number) }
+}
+
+fn write_back(claim: &Arc<Claim>, fence: u64) -> Question {
+    Question::WriteBack { claim: Arc::clone(claim), fence: number(fence) }
+}

@@ -1,0 +1,1 @@
+//! What the guarded resource does with a fencing token.

@@ -1,0 +1,306 @@
+//! Fencing tokens: numbers that grow from one holder to the next (theory 4.8).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bench, LATE, TTL, another, bench};
+use quorlock::protocol::fence_counter;
+use quorlock::{AcquireError, Clock, Coordinator, Expiry, Fencing, FencingToken, Lock, Owner, Wait};
+use quorlock_testkit::{SkewedClock, TokioClock};
+
+/// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
+const MAX_TTL: Duration = Duration::from_secs(30);
+/// For how long a restarted node does not vote: `max_ttl` with the allowance for drift.
+const QUARANTINE: Duration = Duration::from_millis(30_302);
+
+/// A client whose calendar is wrong.
+fn with_calendar(bench: &Bench, set: impl FnOnce(&SkewedClock)) -> Coordinator {
+    let clock = SkewedClock::new(bench.clock.clone(), 1.0);
+    set(&clock);
+    let clock: Arc<dyn Clock> = Arc::new(clock);
+    another(&clock, &bench.nodes, |builder| builder)
+}
+
+fn lock_of(client: &Coordinator) -> Lock {
+    client.lock("r").ttl(TTL).wait(Wait::Never)
+}
+
+/// Puts the counter of a node so far ahead of the time.
+fn put_ahead(bench: &Bench, node: usize, by: Duration) -> u64 {
+    let ahead = u64::try_from((bench.clock.wall() + by).as_micros()).unwrap();
+    bench.nodes[node].set_data(&fence_counter("r"), ahead.to_string().as_str(), Expiry::In(10 * MAX_TTL));
+    ahead
+}
+
+fn written_back(bench: &Bench) -> usize {
+    bench.nodes.iter().map(|node| node.questions().write_back).sum()
+}
+
+async fn hold_and_release(lock: &Lock) -> FencingToken {
+    let lease = lock.acquire().await.unwrap();
+    let fence = lease.fencing_token();
+    lease.release().await.unwrap();
+    fence
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_grows_from_one_holder_to_the_next_in_one_round_trip() {
+    let bench = bench(5);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let mut last = FencingToken::ZERO;
+    for _ in 0..10 {
+        for client in [&bench.coordinator, &other] {
+            let fence = hold_and_release(&lock_of(client)).await;
+            assert!(fence > last, "{fence} comes after {last}");
+            last = fence;
+        }
+    }
+    assert_eq!(written_back(&bench), 0, "nodes that agree need no second round");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stays_the_same_when_the_lease_is_renewed_or_entered_again() {
+    let bench = bench(5);
+    let owner = Owner::new();
+    let outer = bench.lock().owner(&owner).acquire().await.unwrap();
+    let fence = outer.fencing_token();
+    bench.pass(5 * TTL).await;
+    outer.check().expect("it renews itself");
+    let inner = bench.lock().owner(&owner).acquire().await.unwrap();
+    assert_eq!([outer.fencing_token(), outer.watch().fencing_token(), inner.fencing_token()], [fence; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_hand_over_within_the_process_draws_a_new_one() {
+    let bench = bench(5);
+    let lock = bench.lock().wait(Wait::Forever);
+    let first = lock.acquire().await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { hold_and_release(&lock).await })
+        })
+        .collect();
+    bench.settle().await;
+    let mut last = first.fencing_token();
+    first.release().await.unwrap();
+    for task in waiting {
+        let fence = task.await.unwrap();
+        assert!(fence > last, "{fence} comes after {last}");
+        last = fence;
+    }
+    assert_eq!(bench.nodes[0].questions().transfer, 3, "the lock was passed on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_too_few_nodes_have_drawn_is_written_back_before_it_is_handed_out() {
+    let bench = bench(5);
+    let ahead = put_ahead(&bench, 0, MAX_TTL);
+    let lease = bench.lock().acquire().await.unwrap();
+    let fence = lease.fencing_token();
+    assert_eq!(fence.get(), ahead + 1, "the largest number of the quorum counts");
+    assert_eq!(written_back(&bench), 5);
+    let carry = bench.nodes.iter().filter(|node| node.fence("r") == Some(fence)).count();
+    assert!(carry >= 3, "{carry} nodes carry it");
+    lease.release().await.unwrap();
+    // Whoever comes next meets one of them, even without the node that was ahead.
+    bench.nodes[0].disconnect();
+    let next = hold_and_release(&bench.lock()).await;
+    assert!(next > fence, "{next} comes after {fence}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_cannot_be_written_back_is_no_lease_and_leaves_no_key() {
+    let bench = bench(3);
+    put_ahead(&bench, 0, MAX_TTL);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(1), Duration::from_millis(1));
+    }
+    let attempt = tokio::spawn({
+        let lock = bench.lock();
+        async move { lock.acquire().await }
+    });
+    // The votes are in; what is asked now is not answered.
+    while written_back(&bench) == 0 {
+        bench.pass(Duration::from_micros(100)).await;
+    }
+    bench.nodes[1].hang();
+    bench.nodes[2].hang();
+    let error = attempt.await.unwrap().expect_err("one node carries the number");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    bench.nodes[1].resume();
+    bench.nodes[2].resume();
+    bench.pass(2 * LATE).await;
+    assert_eq!(bench.keys(), 0, "the attempt is taken back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_ran_ahead_in_between_does_not_confirm() {
+    let bench = bench(3);
+    put_ahead(&bench, 0, MAX_TTL);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(1), Duration::from_millis(1));
+    }
+    let attempt = tokio::spawn({
+        let lock = bench.lock();
+        async move { lock.acquire().await }
+    });
+    while written_back(&bench) == 0 {
+        bench.pass(Duration::from_micros(100)).await;
+    }
+    // As if the votes of two of them had been drawn late, and not been counted.
+    put_ahead(&bench, 1, 2 * MAX_TTL);
+    put_ahead(&bench, 2, 2 * MAX_TTL);
+    let error = attempt.await.unwrap().expect_err("two nodes would let the number be drawn again");
+    assert!(error.ballot().unwrap().to_string().contains("has drawn a larger fencing token"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_refused_has_learnt_how_far_the_counters_are() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "of another program", Expiry::In(Duration::from_secs(2)));
+    }
+    // Somebody whose clock is ahead has left numbers at a minority.
+    put_ahead(&bench, 0, MAX_TTL / 3);
+    let lease = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
+    assert!(bench.nodes.iter().all(|node| node.fence("r") == Some(lease.fencing_token())));
+    assert_eq!(written_back(&bench), 0, "one round was enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_stores_the_key_anew_raises_the_counter() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[0].restart_empty();
+    assert_eq!(bench.nodes[0].fence("r"), None);
+    bench.pass(TTL / 2).await;
+    assert!(bench.nodes[0].holder("r").is_some(), "the renewal has stored it");
+    assert_eq!(bench.nodes[0].fence("r"), Some(lease.fencing_token()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_held_up_for_half_of_max_ttl_is_given_back() {
+    for (held_up, fencing, carried) in [
+        (MAX_TTL / 2 - LATE, Fencing::On, true),
+        (MAX_TTL / 2, Fencing::On, false),
+        (MAX_TTL / 2, Fencing::Off, true),
+    ] {
+        let bench = bench(3);
+        for node in &bench.nodes {
+            node.delay(Duration::from_millis(1), Duration::from_millis(1));
+        }
+        let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+        let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
+        let lock = client.lock("r").ttl(MAX_TTL).wait(Wait::Never).fencing(fencing);
+        let attempt = tokio::spawn(async move { lock.acquire().await });
+        bench.settle().await;
+        // As when the machine was suspended, with the votes on their way.
+        clock.jump_forward(held_up);
+        let got = attempt.await.unwrap();
+        assert_eq!(got.is_ok(), carried, "after {held_up:?} with fencing {fencing:?}: {got:?}");
+        drop(got);
+        bench.pass(2 * LATE).await;
+        assert_eq!(bench.keys(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_fencing_there_is_no_number_and_nothing_but_the_lock_at_the_nodes() {
+    let bench = bench(5);
+    let lease = bench.lock().fencing(Fencing::Off).acquire().await.unwrap();
+    assert_eq!(lease.try_fencing_token(), None);
+    assert_eq!(bench.nodes[0].keys(), ["r"]);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    assert!(lock_of(&other).fencing(Fencing::Off).try_acquire().await.unwrap().is_none());
+    assert!(lock_of(&other).try_acquire().await.unwrap().is_none(), "the two kinds exclude each other");
+    bench.pass(3 * TTL).await;
+    lease.check().expect("it renews itself");
+    lease.release().await.unwrap();
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "Fencing::Off")]
+async fn to_ask_for_the_number_of_a_lock_without_fencing_is_a_mistake_of_the_program() {
+    let bench = bench(3);
+    let lease = bench.lock().fencing(Fencing::Off).acquire().await.unwrap();
+    let _ = lease.fencing_token();
+}
+
+/// Clocks that are wrong, as long as no node forgets.
+mod without_trusting_clocks {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_whose_clock_is_years_behind_draws_larger_numbers_all_the_same() {
+        let bench = bench(5);
+        let before = hold_and_release(&bench.lock()).await;
+        let behind = with_calendar(&bench, |clock| clock.calendar_back(Duration::from_secs(86_400 * 400)));
+        let after = hold_and_release(&lock_of(&behind)).await;
+        assert_eq!(after.get(), before.get() + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_whose_clock_is_years_ahead_puts_the_counters_ahead_by_the_allowed_lead_only() {
+        let bench = bench(5);
+        let ahead = with_calendar(&bench, |clock| clock.calendar_forward(Duration::from_secs(86_400 * 400)));
+        let fence = hold_and_release(&lock_of(&ahead)).await;
+        let most = (bench.clock.wall() + MAX_TTL / 2).as_micros();
+        assert_eq!(u128::from(fence.get()), most + 1);
+    }
+}
+
+/// Nodes that lose their counters, and the quarantine after it.
+mod after_data_loss {
+    use super::*;
+
+    /// Two clients whose calendars are so far apart: the first acquires, all nodes forget, the
+    /// second acquires as soon as they may vote.
+    async fn numbers(ahead: Duration) -> [FencingToken; 2] {
+        let bench = bench(5);
+        let fast = with_calendar(&bench, |clock| clock.calendar_forward(ahead));
+        let first = hold_and_release(&lock_of(&fast)).await;
+        for node in &bench.nodes {
+            node.restart_empty();
+        }
+        bench.pass(QUARANTINE).await;
+        [first, hold_and_release(&bench.lock()).await]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clocks_that_agree_within_half_of_max_ttl_keep_the_order() {
+        let [first, second] = numbers(MAX_TTL / 2).await;
+        assert!(second > first, "{second} comes after {first}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clocks_further_apart_than_the_quarantine_do_not() {
+        let bench = bench(5);
+        let first = hold_and_release(&bench.lock()).await;
+        for node in &bench.nodes {
+            node.restart_empty();
+        }
+        bench.pass(QUARANTINE).await;
+        let slow = with_calendar(&bench, |clock| clock.calendar_back(2 * MAX_TTL));
+        let second = hold_and_release(&lock_of(&slow)).await;
+        assert!(second < first, "the bound is needed: {second} comes after {first}");
+    }
+}
+
+#[test]
+fn the_calendar_of_paused_time_does_not_depend_on_the_day() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let wall = || runtime.block_on(async { TokioClock::new().wall() });
+    assert_eq!(wall(), wall());
+}
