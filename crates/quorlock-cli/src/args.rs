@@ -87,6 +87,7 @@ pub(crate) struct DeploymentArgs {
 
 /// `quorlock run`.
 #[derive(clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct RunArgs {
     /// What is protected; its name is the key at the nodes
     pub(crate) resource: String,
@@ -123,6 +124,10 @@ pub(crate) struct RunArgs {
     /// Whether nodes that restarted recently may not vote [default: on]
     #[arg(long, value_name = "WHETHER")]
     pub(crate) restart_guard: Option<Switch>,
+    /// Whether the command gets a fencing token, in the variable QUORLOCK_FENCE; off stores
+    /// nothing but the lock at the nodes
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    pub(crate) fencing: Switch,
     /// What others read of this holder, after host and process
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use humantime::format_duration;
-use quorlock::{Lease, LossReason};
+use quorlock::{FencingToken, Lease, LossReason};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -28,6 +28,7 @@ impl Report {
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "token": lease.token().short(),
+            "fence": lease.try_fencing_token().map(FencingToken::get),
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
         }));

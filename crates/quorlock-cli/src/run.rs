@@ -6,9 +6,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use quorlock::{Coordinator, Lease, Wait};
+use quorlock::{Coordinator, Fencing, Lease, Wait};
 
-use crate::args::{DeploymentArgs, RunArgs, WaitArg};
+use crate::args::{DeploymentArgs, RunArgs, Switch, WaitArg};
 use crate::child::Child;
 use crate::config::Settings;
 use crate::exit;
@@ -51,6 +51,9 @@ async fn under_lock(
     let mut lock = coordinator.lock(&args.resource).ttl(ttl).wait(settings.wait()).label(&args.label);
     if args.fair {
         lock = lock.fair();
+    }
+    if args.fencing == Switch::Off {
+        lock = lock.fencing(Fencing::Off);
     }
     if let Some(longest) = args.max_hold {
         lock = lock.max_hold(longest);
@@ -98,6 +101,10 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
         .env("QUORLOCK_TOKEN", OsString::from_vec(lease.token().as_bytes().to_vec()))
         .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string());
+    match lease.try_fencing_token() {
+        Some(fence) => command.env("QUORLOCK_FENCE", fence.to_string()),
+        None => command.env_remove("QUORLOCK_FENCE"),
+    };
 }
 
 fn code_of(status: ExitStatus) -> u8 {

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use quorlock::{Ballot, Expiry, Holder, Paper, Said};
+use quorlock::{Ballot, Expiry, FencingToken, Holder, Paper, Said};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, StatusArgs};
@@ -62,10 +62,11 @@ impl Finding {
         let quorum = ballot.quorum();
         let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
         match self {
-            Finding::Held(Holder { token, nodes, remaining, .. }) => format!(
-                "is held by {token} at {nodes} of {} nodes for up to {} more",
+            Finding::Held(Holder { token, fence, nodes, remaining, .. }) => format!(
+                "is held by {token} at {nodes} of {} nodes for up to {} more{}",
                 quorum.nodes(),
-                length(*remaining)
+                length(*remaining),
+                fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"))
             ),
             Finding::Free => match ballot.holder() {
                 None => "is free".to_owned(),
@@ -108,7 +109,7 @@ fn is_answer(said: &Said) -> bool {
 
 fn table(ballot: &Ballot) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["node", "state", "holder", "remaining", "round trip"]);
+    table.load_style(NOTHING).set_header(["node", "state", "holder", "remaining", "fence", "round trip"]);
     for paper in ballot.papers() {
         let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
             let (state, remaining) = match holding.expiry {
@@ -119,9 +120,10 @@ fn table(ballot: &Ballot) -> Table {
         } else {
             (paper.said.to_string(), String::new(), String::new())
         };
-        table.add_row([paper.node.to_string(), state, holder, remaining, round_trip(paper)]);
+        let fence = paper.fence.map(|fence| fence.to_string()).unwrap_or_default();
+        table.add_row([paper.node.to_string(), state, holder, remaining, fence, round_trip(paper)]);
     }
-    for column in [3, 4] {
+    for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -139,6 +141,7 @@ fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Value {
         json!({
             "context": holder.token.to_string(),
             "token": holder.token.short(),
+            "fence": holder.fence.map(FencingToken::get),
             "nodes": holder.nodes,
             "remaining_ms": millis(holder.remaining),
         })
@@ -172,6 +175,9 @@ fn node_in_json(paper: &Paper) -> Value {
     };
     if let (Some(node), Value::Object(said)) = (node.as_object_mut(), said) {
         node.extend(said);
+        if let Some(fence) = paper.fence {
+            node.insert("fence".to_owned(), json!(fence.get()));
+        }
         if is_answer(&paper.said) {
             node.insert(
                 "round_trip_us".to_owned(),

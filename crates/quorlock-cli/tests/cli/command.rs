@@ -26,6 +26,31 @@ async fn it_is_told_of_its_lock() {
 }
 
 #[tokio::test]
+async fn it_gets_a_fencing_token_that_grows_and_never_that_of_an_outer_lock() {
+    let Some(servers) = servers(3).await else { return };
+    let fence = async |options: &[&str]| {
+        let inner = run(&servers, options, "echo fence:$QUORLOCK_FENCE").env("QUORLOCK_FENCE", "7");
+        inner.end().await.expect(0).stdout
+    };
+    let number = |line: &str| line.trim_end().strip_prefix("fence:").unwrap().parse::<u64>().unwrap();
+    let (first, second) = (fence(&[]).await, fence(&[]).await);
+    assert!(7 < number(&first) && number(&first) < number(&second), "{first} then {second}");
+    assert_eq!(fence(&["--fencing", "off"]).await, "fence:\n", "it would pass for this lock's");
+}
+
+#[tokio::test]
+async fn without_fencing_nothing_but_the_lock_stands_at_the_servers() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &["--fencing", "off"], "echo started; read line").start();
+    running.lines(1).await;
+    for server in servers.iter() {
+        let keys = server.command(&["KEYS", "*"]).await.unwrap().to_string();
+        assert_eq!(keys.trim(), "job", "{keys}");
+    }
+    running.end().await;
+}
+
+#[tokio::test]
 async fn one_string_runs_through_a_shell() {
     let Some(servers) = servers(3).await else { return };
     let ended = Quorlock::new(["run", "job", "-c", "echo a | tr a b; exit 4"]).on(&servers).end().await;
