@@ -1,0 +1,78 @@
+//! The story of `fenced_sqlite`, with the account in PostgreSQL.
+//!
+//! ```sh
+//! examples/fenced_postgres.sh
+//! ```
+//!
+//! The script starts a throw-away cluster for it.
+
+mod support;
+
+use std::env;
+
+use quorlock::FencingToken;
+use quorlock::fence::sql;
+use support::{Account, Check, Outcome};
+use tokio_postgres::{Client, NoTls};
+
+fn main() -> Outcome<()> {
+    quorlock_testkit::serve_if_asked();
+    support::run::<Postgres>(async || {
+        let place = env::var("FENCED_POSTGRES").map_err(
+            |_| "FENCED_POSTGRES is not set: examples/fenced_postgres.sh starts a database and sets it",
+        )?;
+        support::tell::<Postgres>(&place).await
+    })
+}
+
+struct Postgres(Client);
+
+impl Account for Postgres {
+    async fn open(place: &str) -> Outcome<Postgres> {
+        let (client, connection) = tokio_postgres::connect(place, NoTls).await?;
+        // Ends with the client. What goes wrong on it is told to whoever waits for an answer.
+        tokio::spawn(connection);
+        Ok(Postgres(client))
+    }
+
+    async fn create(&mut self, balance: i64) -> Outcome<()> {
+        self.0
+            .batch_execute(
+                "DROP TABLE IF EXISTS account;
+                 CREATE TABLE account (
+                     id BIGINT PRIMARY KEY,
+                     balance BIGINT NOT NULL,
+                     fence BIGINT NOT NULL DEFAULT 0
+                 )",
+            )
+            .await?;
+        self.0.execute("INSERT INTO account (id, balance) VALUES (7, $1)", &[&balance]).await?;
+        Ok(())
+    }
+
+    async fn read(&mut self, check: Check, token: FencingToken) -> Outcome<i64> {
+        let row = match check {
+            Check::On => {
+                let statement =
+                    "UPDATE account SET fence = $1 WHERE id = 7 AND fence <= $1 RETURNING balance";
+                sql::returned(self.0.query_opt(statement, &[&i64::from(token)]).await?, token)?
+            }
+            Check::Off => self.0.query_one("SELECT balance FROM account WHERE id = 7", &[]).await?,
+        };
+        Ok(row.try_get(0)?)
+    }
+
+    async fn write(&mut self, check: Check, token: FencingToken, balance: i64) -> Outcome<()> {
+        match check {
+            Check::On => {
+                let statement = "UPDATE account SET balance = $2, fence = $1 WHERE id = 7 AND fence <= $1";
+                let rows = self.0.execute(statement, &[&i64::from(token), &balance]).await?;
+                sql::written(rows, token)?;
+            }
+            Check::Off => {
+                self.0.execute("UPDATE account SET balance = $1 WHERE id = 7", &[&balance]).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Starts a throw-away PostgreSQL cluster, runs a program on it, and stops it again.
+#
+#   examples/fenced_postgres.sh                    the example fenced_postgres
+#   examples/fenced_postgres.sh PROGRAM [ARG…]     something else
+#
+# The program finds the cluster in FENCED_POSTGRES. It listens on a socket in a temporary folder and
+# on no port. As root, Debian's package is installed if there is none, without a service and without
+# a cluster of its own. Exit codes: the program's own; 77 if no cluster can be had here, and why.
+set -euo pipefail
+project=$(cd "$(dirname "$0")/.." && pwd)
+from=$PWD
+
+cannot() { echo "no PostgreSQL here: $*" >&2; exit 77; }
+
+find_programs() {
+    local initdb
+    initdb=$(command -v initdb || find /usr/lib/postgresql -path '*/bin/initdb' 2>/dev/null | sort -V | tail -n 1)
+    [ -z "$initdb" ] || dirname "$(readlink -f "$initdb")"
+}
+
+# The package would make a cluster and start it as a service. Nothing may be left running.
+install_from_debian() (
+    echo "no PostgreSQL found: installing Debian's package" >&2
+    policy=/usr/sbin/policy-rc.d setting=/etc/postgresql-common/createcluster.d/quorlock.conf
+    ours=("$setting")
+    trap 'rm -f "${ours[@]}"' EXIT
+    mkdir -p "${setting%/*}" && echo 'create_main_cluster = false' >"$setting"
+    if [ ! -e "$policy" ]; then
+        ours+=("$policy")
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+    fi
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql; } \
+        >/dev/null 2>&1
+)
+
+programs=$(find_programs)
+if [ -z "$programs" ]; then
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        cannot "initdb is missing; install PostgreSQL, or run this as root on Debian"
+    fi
+    install_from_debian || cannot "Debian's package could not be installed"
+    programs=$(find_programs)
+fi
+
+# PostgreSQL refuses to run as root.
+as=()
+if [ "$(id -u)" = 0 ]; then
+    id postgres >/dev/null 2>&1 || cannot "there is no user postgres to run it as"
+    command -v setpriv >/dev/null || cannot "setpriv is missing; it comes with util-linux"
+    as=(setpriv --reuid=postgres --regid=postgres --clear-groups)
+fi
+# Not below TMPDIR: the path of a socket has little room, and the folder must be open to that user.
+folder=$(mktemp -d /tmp/quorlock-postgres.XXXXXX)
+server=
+clean_up() {
+    # SIGINT: it disconnects everybody and ends.
+    [ -z "$server" ] || kill -INT "$server" 2>/dev/null || true
+    wait
+    rm -rf "$folder"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+if [ ${#as[@]} -gt 0 ]; then
+    chown postgres "$folder"
+fi
+cd "$folder"
+log=$folder/log
+
+failed() {
+    cat "$log" >&2
+    cannot "the cluster does not start; its log is above"
+}
+
+"${as[@]}" "$programs/initdb" -D "$folder/data" -A trust -U postgres --no-sync >"$log" 2>&1 || failed
+"${as[@]}" "$programs/postgres" -D "$folder/data" -k "$folder" -c listen_addresses= \
+    -c unix_socket_permissions=0700 -F >>"$log" 2>&1 &
+server=$!
+until "$programs/pg_isready" -q -h "$folder" -U postgres; do
+    kill -0 "$server" 2>/dev/null || failed
+    sleep 0.05
+done
+
+export FENCED_POSTGRES="host=$folder user=postgres dbname=postgres"
+cd "$from"
+if [ $# -gt 0 ]; then
+    "$@"
+else
+    cd "$project"
+    cargo run --quiet --example fenced_postgres
+fi

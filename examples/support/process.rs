@@ -1,0 +1,100 @@
+//! The process that is stopped in the middle of its work.
+
+use std::env;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use super::{Check, Outcome};
+
+/// Where the child finds what it works on.
+const PART: [&str; 3] = ["FENCED_SERVERS", "FENCED_PLACE", "FENCED_CHECK"];
+
+/// What the child works on.
+pub(crate) struct Part {
+    pub(crate) servers: Vec<String>,
+    pub(crate) place: String,
+    pub(crate) check: Check,
+}
+
+impl Part {
+    /// `None` in the process that tells the story.
+    pub(crate) fn from_env() -> Option<Part> {
+        let [servers, place, check] = PART.map(|name| env::var(name).ok());
+        let servers = servers?.split(',').map(str::to_owned).collect();
+        Some(Part { servers, place: place?, check: if check? == "On" { Check::On } else { Check::Off } })
+    }
+}
+
+/// A child of ours that can be stopped. Killed when dropped.
+pub(crate) struct Paused {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Paused {
+    /// Starts this program once more, in the other role.
+    pub(crate) fn start(part: &Part) -> Outcome<Paused> {
+        let values = [part.servers.join(","), part.place.clone(), format!("{:?}", part.check)];
+        let mut child = Command::new(env::current_exe()?)
+            .envs(PART.into_iter().zip(values))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let says = BufReader::new(child.stdout.take().ok_or("the child has no output")?);
+        Ok(Paused { child, says })
+    }
+
+    pub(crate) fn next_line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        match self.says.read_line(&mut line)? {
+            0 => Err("Anna's process has ended too early".into()),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    /// Returns when it has stopped.
+    #[cfg(unix)]
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP)?;
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+        Ok(())
+    }
+
+    /// Lets it run, and do the next thing.
+    #[cfg(unix)]
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        use rustix::process::{Pid, Signal, kill_process};
+
+        kill_process(Pid::from_child(&self.child), Signal::CONT)?;
+        let mut stdin = self.child.stdin.take();
+        stdin.as_mut().map_or(Ok(()), |stdin| writeln!(stdin))
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this example stops a process, which needs Unix"))
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        self.stop()
+    }
+
+    /// Everything that it still says, until its end.
+    pub(crate) fn rest(mut self) -> Outcome<Vec<String>> {
+        let lines = self.says.by_ref().lines().collect::<io::Result<_>>()?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(lines) } else { Err(format!("Anna's process has failed: {status}").into()) }
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // SIGKILL also ends a stopped process. Errors mean that it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
