@@ -14,6 +14,7 @@ mod bad_nodes;
 mod contract;
 mod cut;
 mod faults;
+mod fence;
 mod interop;
 mod restart;
 mod waiting;
