@@ -102,6 +102,24 @@ async fn each_hand_over_within_the_process_draws_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hand_over_asks_for_more_than_the_token_so_far() {
+    let bench = bench(5);
+    put_ahead(&bench, 0, MAX_TTL / 3);
+    let lock = bench.lock().wait(Wait::Forever);
+    let first = lock.acquire().await.unwrap();
+    // Most nodes have fallen behind the token, and so has the clock.
+    for node in &bench.nodes[2..] {
+        node.remove(&fence_counter("r"));
+    }
+    let next = tokio::spawn(async move { hold_and_release(&lock).await });
+    bench.settle().await;
+    let (fence, rounds) = (first.fencing_token(), written_back(&bench));
+    first.release().await.unwrap();
+    assert!(next.await.unwrap() > fence);
+    assert_eq!(written_back(&bench), rounds, "all have drawn the same number");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_number_that_too_few_nodes_have_drawn_is_written_back_before_it_is_handed_out() {
     let bench = bench(5);
     let ahead = put_ahead(&bench, 0, MAX_TTL);
