@@ -1,0 +1,143 @@
+//! Goes through every state of a model.
+
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock, SystemClock};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property, Representative};
+
+/// What came of looking through a model.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What went wrong, if anything did.
+    pub broken: Option<Story>,
+    /// What should have been possible, and was not met.
+    pub missing: Vec<&'static str>,
+    /// How much was looked at.
+    pub seen: Seen,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// How much was looked at.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// States of a model, each of them once; and all there are, if nothing was found.
+    States {
+        /// How many steps were tried.
+        steps: usize,
+        /// How many different states they led to.
+        states: usize,
+        /// The longest way to one of them.
+        depth: usize,
+    },
+    /// Random walks.
+    Walks {
+        /// How many.
+        walks: u64,
+        /// How many steps, all in all.
+        steps: u64,
+        /// The seed that gives the same walks again.
+        seed: u64,
+    },
+}
+
+/// How a property came to be violated.
+#[derive(Clone, Debug)]
+pub struct Story {
+    /// What should never happen.
+    pub property: &'static str,
+    /// How it starts.
+    pub start: String,
+    /// What happens, one sentence for each step.
+    pub steps: Vec<String>,
+}
+
+/// Looks at all states, except those that differ from one by the names of nodes or attempts only.
+///
+/// It takes little memory, but what it finds is not told in the fewest steps.
+pub fn prove<M>(model: M, threads: usize) -> Report
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Representative + Hash + Clone + PartialEq + fmt::Display + fmt::Debug + Send + Sync + 'static,
+    M::Action: Clone + PartialEq + fmt::Debug,
+{
+    let started = SystemClock::default().now();
+    let checker = model.checker().threads(threads).symmetry().finish_when(HasDiscoveries::AnyFailures);
+    report(&checker.spawn_dfs().join(), started)
+}
+
+/// Looks at all states, those first that are reached in few steps, and stops at a violation.
+pub fn hunt<M>(model: M) -> Report
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Clone + PartialEq + fmt::Display + fmt::Debug + Send + Sync + 'static,
+    M::Action: Clone + PartialEq + fmt::Debug,
+{
+    let started = SystemClock::default().now();
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
+    report(&checker.spawn_bfs().join(), started)
+}
+
+fn report<M>(checker: &impl Checker<M>, started: Moment) -> Report
+where
+    M: Model,
+    M::State: Clone + PartialEq + fmt::Display + fmt::Debug,
+    M::Action: Clone + PartialEq + fmt::Debug,
+{
+    let took = SystemClock::default().now().since(started);
+    let model = checker.model();
+    let mut found = checker.discoveries();
+    let mut missing = Vec::new();
+    let mut broken = None;
+    for property in model.properties() {
+        match (&property.expectation, found.remove(property.name)) {
+            (Expectation::Always | Expectation::Eventually, Some(path)) if broken.is_none() => {
+                broken = Some(story(model, &property, path));
+            }
+            (Expectation::Sometimes, None) => missing.push(property.name),
+            (Expectation::Always | Expectation::Eventually | Expectation::Sometimes, _) => {}
+        }
+    }
+    let seen = Seen::States {
+        steps: checker.state_count(),
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+    };
+    assert!(broken.is_some() || checker.is_done(), "the search stopped half-way");
+    Report { broken, missing, seen, took }
+}
+
+/// The path as sentences, up to the first state that violates the property.
+fn story<M>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Story
+where
+    M: Model,
+    M::State: fmt::Display + fmt::Debug,
+{
+    let path = path.into_vec();
+    let start = path.first().map(|(state, _)| state.to_string()).unwrap_or_default();
+    let sound = path.into_iter().take_while(|(state, _)| (property.condition)(model, state));
+    let steps = sound.filter_map(|(state, action)| model.format_step(&state, action?));
+    Story { property: property.name, start, steps: steps.collect() }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "violated: {}", self.property)?;
+        writeln!(f, "  0. {}", self.start)?;
+        self.steps.iter().enumerate().try_for_each(|(index, step)| writeln!(f, "{:3}. {step}", index + 1))
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::States { steps, states, depth } => {
+                write!(f, "{states} states, {steps} steps, {depth} deep")
+            }
+            Seen::Walks { walks, steps, seed } => write!(f, "{walks} walks, {steps} steps, seed {seed}"),
+        }
+    }
+}

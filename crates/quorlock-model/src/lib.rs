@@ -1,0 +1,17 @@
+//! Checks the rules of `quorlock` against everything that the world may do to them, within bounds.
+//!
+//! What is checked is the code in `quorlock::protocol` itself, not a copy of it. Each model says what
+//! may happen, and what must never come of it; each rule is also broken on purpose, to see that the
+//! model would tell.
+//!
+//! | place | what lives there |
+//! |---|---|
+//! | [`explore`] | goes through every state of a model |
+//! | [`walk`] | walks through a model at random, where there are too many states |
+//! | [`case`] | a model, and what is expected of it; the list of all |
+
+#![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
+
+pub mod case;
+pub mod explore;
+pub mod walk;

@@ -1,0 +1,97 @@
+//! `quorlock-model`: looks at every case, and says how it came out.
+
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use quorlock::{Entropy, SystemEntropy};
+use quorlock_model::case::{self, Case, Expected, Size};
+use quorlock_model::explore::Report;
+
+/// Check the rules of quorlock against everything that may happen, within bounds
+///
+/// Exits with 0 only if every case came out as expected: what should hold held in every state, and
+/// what was broken on purpose was found.
+#[derive(Parser)]
+#[command(name = "quorlock-model", version, about)]
+struct Args {
+    /// Which cases
+    #[arg(value_enum, default_value = "quick")]
+    which: Which,
+    /// Only those whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Name the cases and do nothing
+    #[arg(long)]
+    list: bool,
+    /// The seed of the random walks; a new one each time if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Tell each violation step by step
+    #[arg(long)]
+    steps: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Which {
+    /// Those that take seconds
+    Quick,
+    /// All, which takes minutes
+    Nightly,
+}
+
+/// The exit code where a case did not come out as expected.
+const UNEXPECTED: u8 = 1;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let largest = match args.which {
+        Which::Quick => Size::Quick,
+        Which::Nightly => Size::Nightly,
+    };
+    let mut cases = case::all();
+    cases.retain(|case| (case.size <= largest || args.list) && case.name.contains(&args.only));
+    if args.list {
+        for case in &cases {
+            println!("{:<8} {}", size(case), case.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let seed = args.seed.unwrap_or_else(|| SystemEntropy::default().half());
+    let mut unexpected = 0;
+    for case in &cases {
+        let report = (case.run)(seed);
+        if !case.is_as_expected(&report) {
+            unexpected += 1;
+        }
+        tell(case, &report, args.steps);
+    }
+    println!("{} of {} cases as expected, seed {seed}", cases.len() - unexpected, cases.len());
+    if unexpected == 0 { ExitCode::SUCCESS } else { ExitCode::from(UNEXPECTED) }
+}
+
+fn size(case: &Case) -> &'static str {
+    match case.size {
+        Size::Quick => "quick",
+        Size::Nightly => "nightly",
+    }
+}
+
+fn tell(case: &Case, report: &Report, steps: bool) {
+    let is_as_expected = case.is_as_expected(report);
+    let verdict = match (&report.broken, report.missing.as_slice()) {
+        (Some(_), _) => "violated",
+        (None, []) => "holds",
+        (None, _) => "empty",
+    };
+    let judgement = if is_as_expected { "ok" } else { "UNEXPECTED" };
+    let seconds = report.took.as_secs_f64();
+    println!("{judgement:<10} {verdict:<8} {seconds:7.1} s  {:<76} {}", case.name, report.seen);
+    if let Some(story) = report.broken.as_ref().filter(|_| steps || case.expected == Expected::Holds) {
+        println!("{story}");
+    }
+    if case.expected == Expected::Holds {
+        for property in &report.missing {
+            println!("never met: {property}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Walks through a model at random, where it has too many states to see them all.
+
+use std::fmt;
+
+use quorlock::{Clock, SystemClock};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use stateright::{Expectation, Model, Property};
+
+use crate::explore::{Report, Seen, Story};
+
+/// A model in which some steps are taken more often than others.
+pub trait Wander: Model {
+    /// How likely a step is, next to the others that are possible.
+    fn weight(&self, step: &Self::Action) -> u32;
+}
+
+/// Takes up to this many walks, each until nothing more can happen, and stops at a violation.
+///
+/// The same seed gives the same walks.
+pub fn walk<M>(model: &M, seed: u64, walks: u64) -> Report
+where
+    M: Wander,
+    M::State: Clone + fmt::Display + fmt::Debug,
+    M::Action: Clone + fmt::Debug,
+{
+    let started = SystemClock::default().now();
+    let starts = model.init_states();
+    let mut missing = examples(model);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut broken = None;
+    let (mut taken, mut steps) = (0, 0);
+    while taken < walks && broken.is_none() {
+        let Some(start) = starts.choose(&mut random) else { break };
+        taken += 1;
+        steps += one(model, start, &mut random, &mut missing, &mut broken);
+    }
+    let took = SystemClock::default().now().since(started);
+    Report { broken, missing, seen: Seen::Walks { walks: taken, steps, seed }, took }
+}
+
+/// One walk. Returns how many steps it took.
+fn one<M>(
+    model: &M,
+    start: &M::State,
+    random: &mut impl Rng,
+    missing: &mut Vec<&'static str>,
+    broken: &mut Option<Story>,
+) -> u64
+where
+    M: Wander,
+    M::State: Clone + fmt::Display + fmt::Debug,
+    M::Action: Clone + fmt::Debug,
+{
+    let properties = model.properties();
+    let (mut state, mut path, mut possible) = (start.clone(), Vec::new(), Vec::new());
+    loop {
+        model.actions(&state, &mut possible);
+        let Some(action) = possible.choose_weighted(random, |step| model.weight(step)).ok().cloned() else {
+            break;
+        };
+        possible.clear();
+        let Some(next) = model.next_state(&state, action.clone()) else { break };
+        path.push((std::mem::replace(&mut state, next), action));
+        for property in &properties {
+            let holds = (property.condition)(model, &state);
+            match property.expectation {
+                Expectation::Always if !holds => {
+                    *broken = Some(story(model, property.name, path.clone()));
+                    return path.len() as u64;
+                }
+                Expectation::Sometimes if holds => missing.retain(|name| *name != property.name),
+                Expectation::Always | Expectation::Sometimes | Expectation::Eventually => {}
+            }
+        }
+    }
+    path.len() as u64
+}
+
+/// What should be possible.
+fn examples<M: Model>(model: &M) -> Vec<&'static str> {
+    let is_example = |property: &Property<M>| property.expectation == Expectation::Sometimes;
+    model.properties().into_iter().filter(is_example).map(|property| property.name).collect()
+}
+
+fn story<M>(model: &M, property: &'static str, path: Vec<(M::State, M::Action)>) -> Story
+where
+    M: Model,
+    M::State: fmt::Display + fmt::Debug,
+    M::Action: fmt::Debug,
+{
+    let start = path.first().map(|(state, _)| state.to_string()).unwrap_or_default();
+    let steps = path.into_iter().filter_map(|(state, action)| model.format_step(&state, action));
+    Story { property, start, steps: steps.collect() }
+}
