@@ -6,12 +6,15 @@
 //!
 //! | place | what lives there |
 //! |---|---|
+//! | [`fence`] | fencing tokens |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
 //! | [`case`] | a model, and what is expected of it; the list of all |
 
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
+#![expect(clippy::indexing_slicing, reason = "nodes and attempts go by numbers, and a panic is a finding")]
 
 pub mod case;
 pub mod explore;
+pub mod fence;
 pub mod walk;

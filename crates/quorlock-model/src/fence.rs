@@ -1,0 +1,199 @@
+//! Fencing tokens: no number is handed out twice, and whoever comes later has the larger one.
+//!
+//! What is checked is the code of `quorlock::protocol`: `Quorum`, `Tally`, `Draw`, `Drawn`,
+//! `FencingToken::may_follow` and `Quarantine` decide here as they do in the library. The model adds
+//! what the world may do to it: requests arrive in any order, late, or never; answers are lost;
+//! clients stop; keys vanish at any time; nodes restart and have forgotten everything.
+//!
+//! Much of this is there without a step of its own, which keeps the number of states small:
+//!
+//! | what happens | how it is in the model |
+//! |---|---|
+//! | a request is lost | it does not arrive |
+//! | a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
+//! | an answer is lost, or comes after the decision | the vote is granted *unheard* |
+//! | an answer comes late, before the decision | the same as at once: nothing is decided from it earlier |
+//! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
+//! | a key vanishes, is released, expires | the next vote at its node is granted, whoever held it |
+//! | a vote is refused | the same as a request that is lost |
+//! | an attempt begins | without clocks: with its first vote; any earlier, less is promised to it |
+//!
+//! A key that vanishes earlier than that only stops write-backs, as does losing them. Nor is there
+//! anything to be seen in requests that can change nothing for an attempt still to return, so they
+//! do not arrive either. [`Detail::Literal`] does without most of these shortcuts, to see that they
+//! hide nothing.
+
+pub mod cases;
+mod rules;
+pub mod state;
+mod story;
+mod tidy;
+mod world;
+
+use quorlock::protocol::{FencingToken, Quorum};
+use stateright::{Model, Property};
+
+use self::state::{Attempt, Phase, State, Way};
+pub use self::world::{Detail, Scheme, World};
+use crate::walk::Wander;
+
+/// No number is handed out twice.
+pub const UNIQUE: &str = "no number is handed out twice";
+/// Whoever begins after somebody has returned gets the larger number.
+pub const ORDERED: &str = "whoever comes later has the larger number";
+/// All attempts may return.
+pub const ALL_RETURN: &str = "all attempts may return";
+/// A number may be carried by a quorum that was not drawn by one.
+pub const WRITTEN_BACK: &str = "a number may be written back";
+
+/// The model, of `N` nodes and `K` attempts.
+#[derive(Clone, Debug)]
+pub struct Fence<const N: usize, const K: usize> {
+    quorum: Quorum,
+    scheme: Scheme,
+    world: World,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Time goes on by a tick.
+    Tick,
+    /// A node restarts, and has forgotten everything.
+    Restart {
+        /// Which.
+        node: usize,
+    },
+    /// An attempt reads its clock and asks all nodes.
+    Begin {
+        /// Which.
+        attempt: usize,
+    },
+    /// A request for a vote arrives and is granted.
+    Vote {
+        /// Whose.
+        attempt: usize,
+        /// Where.
+        node: usize,
+        /// Whether the attempt counts it.
+        answer: Answer,
+    },
+    /// An attempt with a quorum's votes decides on its number.
+    Decide {
+        /// Which.
+        attempt: usize,
+    },
+    /// A request to carry a number arrives and is granted.
+    WriteBack {
+        /// Whose.
+        attempt: usize,
+        /// Where.
+        node: usize,
+        /// Whether the attempt counts it.
+        answer: Answer,
+    },
+    /// A node's key vanishes: it is released, has expired, or is lost.
+    Vanish {
+        /// Where.
+        node: usize,
+    },
+}
+
+/// What becomes of the answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It comes while the attempt waits for it.
+    Heard,
+    /// It is lost, late, or does not count.
+    Unheard,
+}
+
+impl<const N: usize, const K: usize> Fence<N, K> {
+    /// Tokens by this scheme, in this world.
+    #[must_use]
+    pub fn new(scheme: Scheme, world: World) -> Fence<N, K> {
+        Fence { quorum: Quorum::majority(N), scheme, world }
+    }
+}
+
+impl<const N: usize, const K: usize> Model for Fence<N, K> {
+    type State = State<N, K>;
+    type Action = Step;
+
+    /// One of each that differ by more than the names of nodes and attempts.
+    fn init_states(&self) -> Vec<State<N, K>> {
+        let numbers: Vec<u64> = (0..=self.world.counters_up_to).collect();
+        let counters = multisets::<u64, N>(&numbers);
+        let clocks = multisets::<u8, K>(&self.world.clocks_ahead);
+        let start = |counters: &[u64; N], ahead| State::new(counters.map(token), ahead);
+        counters.iter().flat_map(|counters| clocks.iter().map(|&ahead| start(counters, ahead))).collect()
+    }
+
+    fn actions(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
+        self.possible(state, steps);
+    }
+
+    fn next_state(&self, state: &State<N, K>, step: Step) -> Option<State<N, K>> {
+        Some(self.after(state, step))
+    }
+
+    fn properties(&self) -> Vec<Property<Fence<N, K>>> {
+        vec![
+            Property::<Self>::always(UNIQUE, |_, state| {
+                let returned = || state.attempts.iter().filter_map(Attempt::returned);
+                returned()
+                    .enumerate()
+                    .all(|(index, token)| !returned().take(index).any(|other| other == token))
+            }),
+            Property::<Self>::always(ORDERED, |_, state| {
+                let kept = |attempt: &Attempt| attempt.returned().is_none_or(|token| token > attempt.floor);
+                state.attempts.iter().all(kept)
+            }),
+            Property::<Self>::sometimes(ALL_RETURN, |_, state| {
+                state.attempts.iter().all(|attempt| attempt.returned().is_some())
+            }),
+            Property::<Self>::sometimes(WRITTEN_BACK, |_, state| {
+                let written_back =
+                    |attempt: &Attempt| matches!(attempt.phase, Phase::Returned { by: Way::WrittenBack, .. });
+                state.attempts.iter().any(written_back)
+            }),
+        ]
+    }
+
+    fn format_step(&self, state: &State<N, K>, step: Step) -> Option<String> {
+        Some(self.tell(state, step))
+    }
+}
+
+/// So that many attempts return, and most restarts come between two of them.
+impl<const N: usize, const K: usize> Wander for Fence<N, K> {
+    fn weight(&self, step: &Step) -> u32 {
+        match step {
+            Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
+            Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
+            Step::Restart { .. } | Step::Vanish { .. } => 1,
+        }
+    }
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap_or(FencingToken::MAX)
+}
+
+/// All ways to choose from `items`, each in the order of `items`.
+fn multisets<T: Copy, const SIZE: usize>(items: &[T]) -> Vec<[T; SIZE]> {
+    fn choose<T: Copy, const SIZE: usize>(items: &[T], chosen: &mut Vec<T>, all: &mut Vec<[T; SIZE]>) {
+        if let Ok(full) = <[T; SIZE]>::try_from(chosen.as_slice()) {
+            all.push(full);
+            return;
+        }
+        for (index, &item) in items.iter().enumerate() {
+            chosen.push(item);
+            choose(&items[index..], chosen, all);
+            chosen.pop();
+        }
+    }
+    let mut all = Vec::new();
+    choose(items, &mut Vec::with_capacity(SIZE), &mut all);
+    all
+}

@@ -1,0 +1,212 @@
+//! What can happen next, and what comes of it.
+
+use quorlock::protocol::{Draw, Drawn, FencingToken, Tally, Verdict};
+
+use super::state::{Attempt, Mail, Node, Phase, State, Vote, Way, WriteBack};
+use super::{Answer, Fence, Scheme, Step};
+
+/// What can happen next.
+impl<const N: usize, const K: usize> Fence<N, K> {
+    pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
+        let literal = self.world.is_literal();
+        if !literal && !state.attempts.iter().any(Attempt::is_open) {
+            return;
+        }
+        if state.now < self.world.ticks {
+            steps.push(Step::Tick);
+        }
+        for (node, there) in state.nodes.iter().enumerate() {
+            // What was forgotten shows only in later votes.
+            if state.restarts < self.world.restarts && (there.awaits_vote() || literal) {
+                steps.push(Step::Restart { node });
+            }
+            if literal && there.holder.is_some() {
+                steps.push(Step::Vanish { node });
+            }
+        }
+        for (attempt, asking) in state.attempts.iter().enumerate() {
+            if asking.phase == Phase::Idle && (self.world.has_time() || literal) {
+                steps.push(Step::Begin { attempt });
+                continue;
+            }
+            let counted = |node: &Node<K>| node.counted(attempt).is_some();
+            if asking.phase == Phase::Voting && self.is_carried(&state.nodes, counted) {
+                steps.push(Step::Decide { attempt });
+            }
+            for node in 0..N {
+                self.votes_possible(state, attempt, node, steps);
+                self.write_backs_possible(state, attempt, node, steps);
+            }
+        }
+    }
+
+    fn votes_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
+        let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
+        let is_refused = self.world.is_literal() && there.holder.is_some();
+        if there.mail[attempt].vote != Vote::Unarrived || is_refused {
+            return;
+        }
+        let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
+        if waits && !self.world.is_quarantined(there.restarted, asking.sent) {
+            steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
+        }
+        if asking.is_open() || there.awaits_vote_of_another(attempt) || self.world.is_literal() {
+            steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
+        }
+    }
+
+    fn write_backs_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
+        let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
+        let Some(token) = asking.writes_back() else { return };
+        let is_due = there.mail[attempt].write_back == WriteBack::Unarrived;
+        if !is_due || !self.confirms(there, attempt, token) {
+            return;
+        }
+        if asking.is_open() || there.awaits_vote() || self.world.is_literal() {
+            steps.push(Step::WriteBack { attempt, node, answer: Answer::Heard });
+        }
+        if self.world.is_literal() {
+            steps.push(Step::WriteBack { attempt, node, answer: Answer::Unheard });
+        }
+    }
+}
+
+/// What comes of it.
+impl<const N: usize, const K: usize> Fence<N, K> {
+    pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
+        let mut state = *state;
+        match step {
+            Step::Tick => state.now += 1,
+            Step::Restart { node } => {
+                state.restarts += 1;
+                let there = &mut state.nodes[node];
+                (there.holder, there.counter, there.restarted) = (None, FencingToken::ZERO, Some(state.now));
+            }
+            Step::Vanish { node } => state.nodes[node].holder = None,
+            Step::Begin { attempt } => begin(&mut state, attempt),
+            Step::Vote { attempt, node, answer } => {
+                if state.attempts[attempt].phase == Phase::Idle {
+                    begin(&mut state, attempt);
+                }
+                self.vote(&mut state, attempt, node, answer);
+            }
+            Step::Decide { attempt } => self.decide(&mut state, attempt),
+            Step::WriteBack { attempt, node, answer } => self.write_back(&mut state, attempt, node, answer),
+        }
+        self.tidy(&mut state);
+        state
+    }
+
+    fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
+        let Attempt { ahead, sent, .. } = state.attempts[attempt];
+        let there = &mut state.nodes[node];
+        let draw = Draw::at(self.world.wall(sent + ahead), None, self.world.wall(self.world.lead));
+        let Some(number) = draw.from(there.counter, self.world.wall(state.now)) else { return };
+        there.counter = number;
+        there.holder = Some(attempt);
+        there.mail[attempt].vote = match answer {
+            Answer::Heard => Vote::Counted(number),
+            Answer::Unheard => Vote::Spent,
+        };
+    }
+
+    /// As `draw::decide` in the library.
+    fn decide(&self, state: &mut State<N, K>, attempt: usize) {
+        let Some(drawn) = Drawn::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
+            return;
+        };
+        let is_final = drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack;
+        for node in &mut state.nodes {
+            let mail = &mut node.mail[attempt];
+            mail.spend_vote();
+            if is_final {
+                mail.write_back = WriteBack::Spent;
+            }
+        }
+        let token = drawn.token();
+        if is_final {
+            hand_out(&mut state.attempts[attempt], token, Way::Drawn);
+        } else {
+            state.attempts[attempt].phase = Phase::WritingBack { sent: state.now, token };
+        }
+    }
+
+    fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
+        let asking = state.attempts[attempt];
+        let Some(token) = asking.writes_back() else { return };
+        let there = &mut state.nodes[node];
+        there.counter = there.counter.max(token);
+        there.mail[attempt].write_back = match answer {
+            Answer::Heard => WriteBack::Acknowledged,
+            Answer::Unheard => WriteBack::Spent,
+        };
+        let Phase::WritingBack { sent, .. } = asking.phase else { return };
+        let counts = |node: &Node<K>| {
+            node.mail[attempt].write_back == WriteBack::Acknowledged
+                && !self.world.is_quarantined(node.restarted, sent)
+        };
+        if self.is_carried(&state.nodes, counts) {
+            hand_out(&mut state.attempts[attempt], token, Way::WrittenBack);
+        }
+    }
+
+    /// Whether a node would carry `token` for the attempt.
+    pub(super) fn confirms(&self, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
+        let still_ours = node.holder == Some(attempt);
+        match self.scheme {
+            Scheme::Quorlock => still_ours && token.may_follow(node.counter),
+            Scheme::AnyHolderConfirms => still_ours,
+            Scheme::AnyNodeConfirms => true,
+            Scheme::NoWriteBack => false,
+        }
+    }
+
+    /// Whether those that grant are a quorum.
+    pub(super) fn is_carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&Node<K>) -> bool) -> bool {
+        let mut tally = Tally::new(self.quorum);
+        nodes.iter().filter(|node| grants(node)).for_each(|_| tally.grant());
+        tally.verdict() == Some(Verdict::Carried)
+    }
+}
+
+impl<const K: usize> Node<K> {
+    pub(super) fn counted(&self, attempt: usize) -> Option<FencingToken> {
+        match self.mail[attempt].vote {
+            Vote::Counted(number) => Some(number),
+            Vote::Unarrived | Vote::Spent => None,
+        }
+    }
+
+    fn awaits_vote(&self) -> bool {
+        self.mail.iter().any(|mail| mail.vote == Vote::Unarrived)
+    }
+
+    fn awaits_vote_of_another(&self, attempt: usize) -> bool {
+        let unarrived = |(other, mail): (usize, &Mail)| other != attempt && mail.vote == Vote::Unarrived;
+        self.mail.iter().enumerate().any(unarrived)
+    }
+}
+
+impl Mail {
+    pub(super) fn spend_vote(&mut self) {
+        if let Vote::Counted(_) = self.vote {
+            self.vote = Vote::Spent;
+        }
+    }
+}
+
+fn begin<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
+    let largest = state.attempts.iter().filter_map(Attempt::returned).max();
+    let asking = &mut state.attempts[attempt];
+    asking.sent = state.now;
+    asking.floor = largest.unwrap_or(FencingToken::ZERO);
+    asking.phase = Phase::Voting;
+}
+
+fn hand_out(asking: &mut Attempt, token: FencingToken, by: Way) {
+    asking.phase = Phase::Returned { token, by };
+    if token > asking.floor {
+        // Kept, so nobody needs to know it any more.
+        asking.floor = FencingToken::ZERO;
+    }
+}

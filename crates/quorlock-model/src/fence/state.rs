@@ -1,0 +1,196 @@
+//! What the nodes and the attempts know, and what is on its way between them.
+
+use quorlock::protocol::FencingToken;
+use stateright::Representative;
+
+/// Everything, at one moment: `N` nodes and `K` attempts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct State<const N: usize, const K: usize> {
+    /// The time, in ticks.
+    pub now: u8,
+    /// How many restarts have happened.
+    pub restarts: u8,
+    /// The nodes.
+    pub nodes: [Node<K>; N],
+    /// The attempts.
+    pub attempts: [Attempt; K],
+}
+
+/// A node, and what is on its way to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Node<const K: usize> {
+    /// The attempt whose vote came last. Its key may be gone when the next vote comes.
+    pub holder: Option<usize>,
+    /// The counter of the lock.
+    pub counter: FencingToken,
+    /// When it last restarted with nothing; `None` if never.
+    pub restarted: Option<u8>,
+    /// The requests of each attempt to this node.
+    pub mail: [Mail; K],
+}
+
+/// What has become of an attempt's requests to a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Mail {
+    /// The request for a vote.
+    pub vote: Vote,
+    /// The request to carry the attempt's number.
+    pub write_back: WriteBack,
+}
+
+/// A request for a vote.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Vote {
+    /// Not there yet, or lost for ever.
+    Unarrived,
+    /// Granted with this number, which the attempt counts.
+    Counted(FencingToken),
+    /// Granted, and of no further use to the attempt.
+    Spent,
+}
+
+/// A request to carry an attempt's number, sent by attempts that need it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum WriteBack {
+    /// Not sent, not there yet, or lost for ever.
+    Unarrived,
+    /// Granted, and the attempt knows.
+    Acknowledged,
+    /// It has done, or can do, nothing that matters.
+    Spent,
+}
+
+/// An attempt at the lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Attempt {
+    /// By how many ticks its wall clock is ahead of the nodes' clocks.
+    pub ahead: u8,
+    /// When its requests for votes were sent.
+    pub sent: u8,
+    /// The largest number that had been handed out by then.
+    pub floor: FencingToken,
+    /// How far it has come.
+    pub phase: Phase,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Phase {
+    /// It has not begun.
+    Idle,
+    /// It collects votes.
+    Voting,
+    /// It has a quorum's votes, and waits for a quorum to carry the largest number.
+    WritingBack {
+        /// When this was sent.
+        sent: u8,
+        /// The number.
+        token: FencingToken,
+    },
+    /// It has returned with this number.
+    Returned {
+        /// The number.
+        token: FencingToken,
+        /// Whether it had to be written back.
+        by: Way,
+    },
+    /// It will never return. Its requests may still arrive.
+    Stopped {
+        /// The number it has asked nodes to carry.
+        token: Option<FencingToken>,
+    },
+}
+
+/// How a number came to be carried by a quorum.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Way {
+    /// A quorum drew it.
+    Drawn,
+    /// It was written back.
+    WrittenBack,
+}
+
+impl Attempt {
+    /// The number that it has returned with.
+    #[must_use]
+    pub fn returned(&self) -> Option<FencingToken> {
+        match self.phase {
+            Phase::Returned { token, .. } => Some(token),
+            Phase::Idle | Phase::Voting | Phase::WritingBack { .. } | Phase::Stopped { .. } => None,
+        }
+    }
+
+    /// The number that it asks nodes to carry.
+    #[must_use]
+    pub fn writes_back(&self) -> Option<FencingToken> {
+        match self.phase {
+            Phase::WritingBack { token, .. } | Phase::Returned { token, .. } => Some(token),
+            Phase::Stopped { token } => token,
+            Phase::Idle | Phase::Voting => None,
+        }
+    }
+
+    /// Whether it may yet return.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Voting | Phase::WritingBack { .. })
+    }
+}
+
+impl<const N: usize, const K: usize> State<N, K> {
+    /// Nothing has happened, and the counters and clocks stand at these.
+    #[must_use]
+    pub fn new(counters: [FencingToken; N], ahead: [u8; K]) -> State<N, K> {
+        let mail = [Mail { vote: Vote::Unarrived, write_back: WriteBack::Unarrived }; K];
+        State {
+            now: 0,
+            restarts: 0,
+            nodes: counters.map(|counter| Node { holder: None, counter, restarted: None, mail }),
+            attempts: ahead.map(|ahead| Attempt {
+                ahead,
+                sent: 0,
+                floor: FencingToken::ZERO,
+                phase: Phase::Idle,
+            }),
+        }
+    }
+
+    /// The same with the attempts named in this order: `order[new] = old`.
+    fn renamed(&self, order: [usize; K]) -> State<N, K> {
+        let new_name = |old| order.iter().position(|&name| name == old);
+        State {
+            nodes: self.nodes.map(|node| Node {
+                holder: node.holder.and_then(new_name),
+                mail: order.map(|old| node.mail[old]),
+                ..node
+            }),
+            attempts: order.map(|old| self.attempts[old]),
+            ..*self
+        }
+    }
+}
+
+/// Which node is which, and which attempt, makes no difference.
+impl<const N: usize, const K: usize> Representative for State<N, K> {
+    fn representative(&self) -> State<N, K> {
+        let mut order = std::array::from_fn(|attempt| attempt);
+        let mut least: Option<State<N, K>> = None;
+        loop {
+            let mut other = self.renamed(order);
+            other.nodes.sort_unstable();
+            least = Some(least.map_or(other, |least| least.min(other)));
+            if !advance(&mut order) {
+                return least.unwrap_or(*self);
+            }
+        }
+    }
+}
+
+/// Goes on to the next permutation, in the order of the dictionary. False after the last.
+fn advance(order: &mut [usize]) -> bool {
+    let Some(pivot) = order.windows(2).rposition(|pair| pair[0] < pair[1]) else { return false };
+    let Some(next) = order.iter().rposition(|&name| name > order[pivot]) else { return false };
+    order.swap(pivot, next);
+    order[pivot + 1..].reverse();
+    true
+}

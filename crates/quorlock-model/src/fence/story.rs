@@ -1,0 +1,92 @@
+//! Tells what happens, for people.
+
+use std::fmt;
+
+use quorlock::protocol::FencingToken;
+
+use super::state::{Phase, State};
+use super::{Answer, Fence, Step};
+
+impl<const N: usize, const K: usize> Fence<N, K> {
+    /// What the step does, in a sentence.
+    pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
+        let after = self.after(before, step);
+        match step {
+            Step::Tick => format!("it is {:?} now", self.world.wall(after.now)),
+            Step::Restart { node } => {
+                format!(
+                    "node {node} restarts and has forgotten its counter of {}",
+                    before.nodes[node].counter
+                )
+            }
+            Step::Begin { attempt } => {
+                let asking = &after.attempts[attempt];
+                let wall = self.world.wall(asking.sent + asking.ahead);
+                format!("{} asks all nodes; its clock says {wall:?}", name(attempt))
+            }
+            Step::Vote { attempt, node, answer } => {
+                let gone = match before.nodes[node].holder {
+                    Some(holder) if holder != attempt => {
+                        format!(", where the key of {} has gone,", name(holder))
+                    }
+                    Some(_) | None => String::new(),
+                };
+                let heard = match answer {
+                    Answer::Heard => "",
+                    Answer::Unheard => ", which it does not count",
+                };
+                let number = after.nodes[node].counter;
+                format!("{}'s request reaches node {node}{gone} and draws {number}{heard}", name(attempt))
+            }
+            Step::Decide { attempt } => {
+                let numbers: Vec<FencingToken> =
+                    before.nodes.iter().filter_map(|node| node.counted(attempt)).collect();
+                let then = match after.attempts[attempt].phase {
+                    Phase::WritingBack { token, .. } => format!("has to write {token} back"),
+                    Phase::Returned { .. } => returns(&after, attempt),
+                    Phase::Idle | Phase::Voting | Phase::Stopped { .. } => "finds nobody to carry it".into(),
+                };
+                let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+                format!("{} counts {} and {then}", name(attempt), numbers.join(", "))
+            }
+            Step::Vanish { node } => format!("the key at node {node} goes"),
+            Step::WriteBack { attempt, node, .. } => {
+                let counter = before.nodes[node].counter;
+                let token = before.attempts[attempt].writes_back().unwrap_or(FencingToken::ZERO);
+                let then = match (before.attempts[attempt].is_open(), after.attempts[attempt].returned()) {
+                    (true, Some(_)) => format!(", so {} {}", name(attempt), returns(&after, attempt)),
+                    (_, _) => String::new(),
+                };
+                let name = name(attempt);
+                format!(
+                    "{name}'s write-back of {token} is granted by node {node}, whose counter was {counter}{then}"
+                )
+            }
+        }
+    }
+}
+
+/// How it starts.
+impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counters = self.nodes.map(|node| node.counter.to_string());
+        let ahead = self.attempts.map(|attempt| attempt.ahead.to_string());
+        write!(f, "the counters are {}; clocks ahead by {}", counters.join(", "), ahead.join(", "))
+    }
+}
+
+fn returns<const N: usize, const K: usize>(state: &State<N, K>, attempt: usize) -> String {
+    let asking = &state.attempts[attempt];
+    match asking.returned() {
+        Some(token) if token <= asking.floor => {
+            format!("returns with {token}, though {} was handed out before it began", asking.floor)
+        }
+        Some(token) => format!("returns with {token}"),
+        None => "does not return".into(),
+    }
+}
+
+/// A, B, C and so on.
+fn name(attempt: usize) -> char {
+    u8::try_from(attempt).map_or('?', |index| (b'A' + index % 26).into())
+}

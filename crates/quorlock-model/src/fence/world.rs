@@ -1,0 +1,130 @@
+//! What a run of the model may meet, and how fencing tokens are handed out in it.
+
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, Quarantine};
+
+/// How an attempt comes to its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it.
+    Quorlock,
+    /// The largest number among the votes is handed out, however few nodes carry it.
+    NoWriteBack,
+    /// It is written back, but any node may confirm it.
+    AnyNodeConfirms,
+    /// It is written back to nodes whose key is still the attempt's own, even if their counters are
+    /// ahead of it.
+    AnyHolderConfirms,
+}
+
+/// What has a step of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Only what can make a difference; see the table in [`fence`](crate::fence).
+    Reduced,
+    /// Keys vanish and attempts begin in steps of their own, keys refuse others' votes,
+    /// acknowledgements are lost, and requests that are of no use to anybody arrive as well.
+    Literal,
+}
+
+/// The bounds of a model, in ticks. They say what may happen, not what does.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// How long a tick is; a microsecond is one step of the counters.
+    pub tick: Duration,
+    /// For how many ticks time goes on. If none, nobody looks at a clock, and `clocks_ahead` are
+    /// merely hints.
+    pub ticks: u8,
+    /// The counters start with any numbers up to this.
+    pub counters_up_to: u64,
+    /// Each attempt's wall clock is ahead of the nodes' clocks by one of these.
+    pub clocks_ahead: Vec<u8>,
+    /// How far a hint may be ahead of a node's clock.
+    pub lead: u8,
+    /// How often a node restarts and has forgotten everything.
+    pub restarts: u8,
+    /// For how long after that its votes do not count.
+    pub quarantine: u8,
+    /// An attempt has to be decided within less than this.
+    pub limit: u8,
+    /// What has a step of its own.
+    pub detail: Detail,
+}
+
+impl World {
+    /// No node forgets, so nobody needs a clock. Attempts start with one of these hints.
+    #[must_use]
+    pub fn timeless(hints: &[u8]) -> World {
+        World {
+            tick: Duration::from_micros(1),
+            ticks: 0,
+            counters_up_to: 2,
+            clocks_ahead: hints.to_vec(),
+            lead: u8::MAX,
+            restarts: 0,
+            quarantine: 0,
+            limit: 1,
+            detail: Detail::Reduced,
+        }
+    }
+
+    /// The same without the model's shortcuts, and without hints.
+    #[must_use]
+    pub fn literal() -> World {
+        World { detail: Detail::Literal, ..World::timeless(&[0]) }
+    }
+
+    /// Nodes restart and forget. The limits are those of the library: the quarantine is the longest
+    /// TTL; half of it bounds the length of an attempt, and the lead of a hint.
+    ///
+    /// Within these bounds two attempts keep the order even while clocks differ by less than the whole
+    /// quarantine, and attempts take less than it; what the library promises is on the safe side.
+    ///
+    /// A tick is so long that no counter runs ahead of time by counting.
+    #[must_use]
+    pub fn forgetful(clocks_ahead: &[u8]) -> World {
+        World {
+            tick: Duration::from_secs(1),
+            ticks: 5,
+            counters_up_to: 0,
+            clocks_ahead: clocks_ahead.to_vec(),
+            lead: 2,
+            restarts: 1,
+            quarantine: 4,
+            limit: 2,
+            detail: Detail::Reduced,
+        }
+    }
+
+    /// Whether anybody looks at a clock.
+    pub(super) fn has_time(&self) -> bool {
+        self.ticks > 0
+    }
+
+    pub(super) fn is_literal(&self) -> bool {
+        self.detail == Detail::Literal
+    }
+
+    pub(super) fn wall(&self, tick: u8) -> Duration {
+        self.tick * u32::from(tick)
+    }
+
+    /// Whether a node that last restarted at `restarted` is too young for a question sent at `sent`.
+    pub(super) fn is_quarantined(&self, restarted: Option<u8>, sent: u8) -> bool {
+        let quarantine = match self.quarantine {
+            0 => Quarantine::none(),
+            // The library adds a margin for rounding, which would cost a whole tick here.
+            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), no_drift()),
+        };
+        restarted.is_some_and(|restarted| {
+            // Before it was asked, or even later.
+            let age = self.wall(sent.saturating_sub(restarted));
+            restarted > sent || !quarantine.left(age).is_zero()
+        })
+    }
+}
+
+fn no_drift() -> Drift {
+    Drift::of(0.0).unwrap_or_default()
+}
