@@ -14,8 +14,11 @@ use std::time::Duration;
 
 use common::{Bench, LATE, TTL, another, bench};
 use quorlock::protocol::fence_counter;
-use quorlock::{AcquireError, Clock, Coordinator, Expiry, Fencing, FencingToken, Lock, Owner, Wait};
-use quorlock_testkit::{SkewedClock, TokioClock};
+use quorlock::{
+    AcquireError, Answer, Clock, Coordinator, Expiry, Fencing, FencingToken, Lock, Node, Owner, Question,
+    Reply, Wait, ask,
+};
+use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 
 /// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
 const MAX_TTL: Duration = Duration::from_secs(30);
@@ -230,6 +233,67 @@ async fn an_attempt_that_was_held_up_for_half_of_max_ttl_is_given_back() {
         bench.pass(2 * LATE).await;
         assert_eq!(bench.keys(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_was_held_up_for_half_of_max_ttl_is_made_anew() {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(1), Duration::from_millis(1));
+    }
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
+    let lock = client.lock("r").ttl(MAX_TTL).wait(Wait::Forever);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { hold_and_release(&lock).await });
+    bench.settle().await;
+    let releasing = tokio::spawn(first.release());
+    while bench.nodes[0].questions().transfer == 0 {
+        bench.pass(Duration::from_micros(100)).await;
+    }
+    clock.jump_forward(MAX_TTL / 2);
+    next.await.unwrap();
+    releasing.await.unwrap().unwrap();
+    assert_eq!(bench.nodes[0].questions().acquire, 2, "the number that was drawn came too late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_a_node_in_quarantine_does_not_count() {
+    let bench = bench(5);
+    bench.nodes[0].restart_empty();
+    let ahead = put_ahead(&bench, 0, MAX_TTL);
+    let fence = hold_and_release(&bench.lock()).await;
+    assert!(fence.get() < ahead && written_back(&bench) == 0, "the others agree on {fence}");
+}
+
+/// A node of somebody's own that knows nothing of fencing.
+#[derive(Debug)]
+struct Unnumbered(MemoryNode);
+
+impl Node for Unnumbered {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        let node = self.0.clone();
+        tokio::spawn(async move {
+            let answer = ask(&node, question).await;
+            reply.send(answer.map(|answer| Answer::new(answer.vote, answer.instance)));
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
+    let bench = bench(3);
+    let nodes = bench.nodes.iter().cloned().map(Unnumbered);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let error = lock_of(&client).acquire().await.expect_err("there is no number to hand out");
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error:?}");
+    assert!(error.to_string().contains("switch fencing off for this lock"), "the cure is named: {error}");
+    bench.settle().await;
+    assert!(lock_of(&client).fencing(Fencing::Off).try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]

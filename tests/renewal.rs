@@ -203,3 +203,16 @@ async fn a_renewal_interval_that_leaves_no_second_try_is_refused() {
     assert!(matches!(error, ConfigError::RenewalTooRare { .. }));
     assert!(error.to_string().contains("at least every 5s"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_takes_the_place_of_a_vote_that_was_not_sent() {
+    let bench = bench(5);
+    bench.nodes[4].connecting();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(TTL / 2).await;
+    bench.nodes[4].connect();
+    bench.settle().await;
+    let asked = bench.nodes[4].questions();
+    assert_eq!((asked.acquire, asked.renew), (0, 1), "a vote that comes after its renewal is of no use");
+    assert_eq!(bench.nodes[4].holder("r").as_ref(), Some(lease.token()));
+}
