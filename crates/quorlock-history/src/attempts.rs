@@ -1,0 +1,217 @@
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::history::{Event, What};
+use crate::hold::{Ending, Hold};
+use crate::names::{Client, Resource, Token};
+use crate::stamp::Stamp;
+use crate::violation::{Flaw, Violation};
+
+/// Everything that was recorded of one attempt and of the lease that came of it.
+pub(crate) struct Attempt {
+    pub(crate) client: Client,
+    pub(crate) resource: Resource,
+    pub(crate) token: Token,
+    pub(crate) invoked: Stamp,
+    pub(crate) not_acquired: Option<Stamp>,
+    pub(crate) lease: Option<Lease>,
+    /// The client crashed after the attempt began.
+    pub(crate) crashed: Option<Stamp>,
+}
+
+/// What was recorded of a lease.
+pub(crate) struct Lease {
+    pub(crate) acquired: Stamp,
+    pub(crate) fencing_token: Option<u64>,
+    /// When each end of validity came into force, and which: the first at the acquisition, the
+    /// others by renewals.
+    pub(crate) deadlines: Vec<(Stamp, Stamp)>,
+    pub(crate) seen_valid: Vec<Stamp>,
+    pub(crate) releasing: Option<Stamp>,
+    pub(crate) released: Option<Stamp>,
+    pub(crate) told: Option<Stamp>,
+}
+
+impl Lease {
+    fn new(acquired: Stamp, deadline: Stamp, fencing_token: Option<u64>) -> Lease {
+        Lease {
+            acquired,
+            fencing_token,
+            deadlines: vec![(acquired, deadline)],
+            seen_valid: Vec::new(),
+            releasing: None,
+            released: None,
+            told: None,
+        }
+    }
+
+    /// The end of validity after the last renewal.
+    pub(crate) fn deadline(&self) -> Stamp {
+        self.deadlines.last().map_or(self.acquired, |&(_, deadline)| deadline)
+    }
+
+    /// The end of validity as it stood then.
+    pub(crate) fn deadline_at(&self, at: Stamp) -> Stamp {
+        let in_force = self.deadlines.iter().take_while(|&&(since, _)| since <= at).last();
+        in_force.map_or(self.acquired, |&(_, deadline)| deadline)
+    }
+}
+
+impl Attempt {
+    /// The lock that this attempt held, if it did.
+    pub(crate) fn hold(&self) -> Option<Hold> {
+        let lease = self.lease.as_ref()?;
+        let deadline = lease.deadline();
+        let endings = [
+            (lease.releasing, Ending::Released),
+            (lease.told, Ending::Lost),
+            (self.crashed, Ending::Crashed),
+            (Some(deadline), Ending::Lapsed),
+        ];
+        let (end, ending) = endings.into_iter().filter_map(|(at, ending)| Some((at?, ending))).min()?;
+        Some(Hold {
+            client: self.client.clone(),
+            resource: self.resource.clone(),
+            attempt: self.token.clone(),
+            invoked: self.invoked,
+            acquired: lease.acquired,
+            deadline,
+            end,
+            ending,
+            fencing_token: lease.fencing_token,
+        })
+    }
+}
+
+/// All attempts of a history, in the order in which they began.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    list: Vec<Attempt>,
+    index: HashMap<Token, usize>,
+}
+
+impl Attempts {
+    /// Gathers the attempts from events in order of time, and says what cannot be true of them: a
+    /// recorder that is wrong must not pass for a lock that is right.
+    pub(crate) fn of(events: &[&Event]) -> (Attempts, Vec<Violation>) {
+        let mut attempts = Attempts::default();
+        let mut flaws = Vec::new();
+        for event in events {
+            if let Err((attempt, flaw)) = attempts.take(event) {
+                flaws.push(Violation::Flawed { at: event.at, attempt, flaw });
+            }
+        }
+        (attempts, flaws)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Attempt> {
+        self.list.iter()
+    }
+
+    pub(crate) fn get(&self, token: &Token) -> Option<&Attempt> {
+        self.index.get(token).and_then(|&index| self.list.get(index))
+    }
+
+    /// The holds of each resource, in the order in which their attempts began.
+    pub(crate) fn holds(&self) -> BTreeMap<Resource, Vec<Hold>> {
+        let mut holds: BTreeMap<Resource, Vec<Hold>> = BTreeMap::new();
+        for hold in self.iter().filter_map(Attempt::hold) {
+            holds.entry(hold.resource.clone()).or_default().push(hold);
+        }
+        holds
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), (Token, Flaw)> {
+        let at = event.at;
+        match &event.what {
+            What::Invoked { client, resource, attempt } => self.invoke(at, client, resource, attempt),
+            What::Acquired { attempt, deadline, fencing_token } => {
+                let open = self.open(attempt)?;
+                open.lease = Some(Lease::new(at, *deadline, *fencing_token));
+                Ok(())
+            }
+            What::NotAcquired { attempt } => {
+                self.open(attempt)?.not_acquired = Some(at);
+                Ok(())
+            }
+            What::Renewed { attempt, deadline } => {
+                self.lease(attempt)?.deadlines.push((at, *deadline));
+                Ok(())
+            }
+            What::SeenValid { attempt } => {
+                self.lease(attempt)?.seen_valid.push(at);
+                Ok(())
+            }
+            What::Releasing { attempt } => once(&mut self.lease(attempt)?.releasing, at, attempt),
+            What::Released { attempt } => once(&mut self.lease(attempt)?.released, at, attempt),
+            What::Lost { attempt, .. } => once(&mut self.lease(attempt)?.told, at, attempt),
+            What::Wrote { attempt, .. } => self.known(attempt).map(drop),
+            What::Crashed { client } => {
+                let of_client = self.list.iter_mut().filter(|attempt| attempt.client == *client);
+                of_client.for_each(|attempt| attempt.crashed = attempt.crashed.or(Some(at)));
+                Ok(())
+            }
+            What::Clocks { .. }
+            | What::Key { .. }
+            | What::Counter { .. }
+            | What::Forgot { .. }
+            | What::FaultBegan { .. }
+            | What::FaultHealed { .. } => Ok(()),
+        }
+    }
+
+    fn invoke(
+        &mut self,
+        at: Stamp,
+        client: &Client,
+        resource: &Resource,
+        token: &Token,
+    ) -> Result<(), (Token, Flaw)> {
+        if self.index.contains_key(token) {
+            return Err((token.clone(), Flaw::Twice));
+        }
+        self.index.insert(token.clone(), self.list.len());
+        self.list.push(Attempt {
+            client: client.clone(),
+            resource: resource.clone(),
+            token: token.clone(),
+            invoked: at,
+            not_acquired: None,
+            lease: None,
+            crashed: None,
+        });
+        Ok(())
+    }
+
+    fn known(&mut self, token: &Token) -> Result<&mut Attempt, (Token, Flaw)> {
+        let index = self.index.get(token).copied();
+        index.and_then(|index| self.list.get_mut(index)).ok_or_else(|| (token.clone(), Flaw::NeverInvoked))
+    }
+
+    /// An attempt that has not returned yet.
+    fn open(&mut self, token: &Token) -> Result<&mut Attempt, (Token, Flaw)> {
+        let attempt = self.known(token)?;
+        let returned = attempt.lease.is_some() || attempt.not_acquired.is_some();
+        if returned { Err((token.clone(), Flaw::Twice)) } else { Ok(attempt) }
+    }
+
+    fn lease(&mut self, token: &Token) -> Result<&mut Lease, (Token, Flaw)> {
+        self.known(token)?.lease.as_mut().ok_or_else(|| (token.clone(), Flaw::NotHeld))
+    }
+}
+
+fn once(field: &mut Option<Stamp>, at: Stamp, token: &Token) -> Result<(), (Token, Flaw)> {
+    match field.replace(at) {
+        None => Ok(()),
+        Some(earlier) => {
+            *field = Some(earlier);
+            Err((token.clone(), Flaw::Twice))
+        }
+    }
+}
+
+/// How far the clocks of the history may be off.
+pub(crate) fn epsilon(events: &[&Event]) -> Duration {
+    let bound = |event: &&Event| if let What::Clocks { epsilon } = event.what { Some(epsilon) } else { None };
+    events.iter().filter_map(bound).max().unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{Client, Resource, Token};
+use crate::stamp::Stamp;
+
+/// One lock held once: the evidence that findings cite.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Hold {
+    /// Whose lock.
+    pub client: Client,
+    /// What was locked.
+    pub resource: Resource,
+    /// By which attempt.
+    pub attempt: Token,
+    /// When the attempt began.
+    pub invoked: Stamp,
+    /// When it returned the lease.
+    pub acquired: Stamp,
+    /// The end of validity after the last renewal.
+    pub deadline: Stamp,
+    /// When the holder stopped relying on the lock: the first of release, end of validity, the
+    /// news of a loss, and crash.
+    pub end: Stamp,
+    /// Which of them it was.
+    pub ending: Ending,
+    /// The fencing token, if there was one.
+    pub fencing_token: Option<u64>,
+}
+
+/// What ended a hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ending {
+    /// The holder began to give the lock back.
+    Released,
+    /// The holder was told that the lease is over.
+    Lost,
+    /// The client stopped for good.
+    Crashed,
+    /// The validity ended.
+    Lapsed,
+}
+
+impl Hold {
+    /// From when to when this client certainly held the lock, whatever clocks that are off by up
+    /// to `epsilon` make of it. `None` if there is no such time.
+    pub(crate) fn certain(&self, epsilon: Duration) -> Option<(Stamp, Stamp)> {
+        let (from, to) = (self.acquired.plus(epsilon), self.end.minus(epsilon));
+        (from < to).then_some((from, to))
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hold { client, attempt, acquired, end, ending, .. } = self;
+        write!(f, "{client} ({attempt}")?;
+        if let Some(token) = self.fencing_token {
+            write!(f, ", fencing token {token}")?;
+        }
+        write!(f, ") from {acquired} until it {ending} at {end}")
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ending::Released => "released",
+            Ending::Lost => "lost it",
+            Ending::Crashed => "crashed",
+            Ending::Lapsed => "lapsed",
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! Once all faults have healed, everybody who wants a lock gets one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::attempts::{Attempt, Attempts};
+use crate::names::Client;
+use crate::stamp::Stamp;
+use crate::violation::Violation;
+
+/// Each client that wanted a lock after the last heal has had one within `bound`, counted from the
+/// heal or from its first attempt thereafter, whichever is later. Whoever crashed later, and
+/// whoever still had time when the history ended, is not judged.
+pub(crate) fn check(attempts: &Attempts, last_heal: Stamp, end: Stamp, bound: Duration) -> Vec<Violation> {
+    let mut clients: BTreeMap<&Client, Vec<&Attempt>> = BTreeMap::new();
+    for attempt in attempts.iter().filter(|attempt| wants_after(attempt, last_heal)) {
+        clients.entry(&attempt.client).or_default().push(attempt);
+    }
+
+    let mut found = Vec::new();
+    for (client, wanted) in clients {
+        let first = wanted.iter().map(|attempt| attempt.invoked).min().unwrap_or_default();
+        let since = first.max(last_heal);
+        let due = since.plus(bound);
+        let acquired = wanted.iter().filter_map(|attempt| attempt.lease.as_ref()).map(|lease| lease.acquired);
+        let crashed = wanted.iter().any(|attempt| attempt.crashed.is_some_and(|at| at <= due));
+        if end > due && !crashed && acquired.min().is_none_or(|acquired| acquired > due) {
+            found.push(Violation::Starved {
+                client: client.clone(),
+                since,
+                bound,
+                attempts: wanted.iter().filter(|attempt| attempt.invoked <= due).count(),
+            });
+        }
+    }
+    found
+}
+
+/// Whether the attempt was still under way at `heal`, or began after it.
+fn wants_after(attempt: &Attempt, heal: Stamp) -> bool {
+    let acquired = attempt.lease.as_ref().map(|lease| lease.acquired);
+    acquired.or(attempt.not_acquired).or(attempt.crashed).is_none_or(|returned| returned >= heal)
+}

@@ -1,0 +1,74 @@
+//! A lease that ends without a release says so in time, and stays over.
+
+use std::time::Duration;
+
+use crate::attempts::{Attempt, Attempts, Lease};
+use crate::faults::Faults;
+use crate::hold::{Ending, Hold};
+use crate::stamp::Stamp;
+use crate::violation::Violation;
+
+/// All three look at one lease on the clock of its own host, so `epsilon` plays no part.
+pub(crate) fn check(attempts: &Attempts, faults: &Faults<'_>, end: Stamp, slack: Duration) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for attempt in attempts.iter() {
+        let (Some(lease), Some(hold)) = (&attempt.lease, attempt.hold()) else { continue };
+        found.extend(told_late(attempt, lease, &hold, faults, end, slack));
+        found.extend(renewed_late(lease, &hold));
+        found.extend(valid_late(lease, &hold));
+    }
+    found
+}
+
+/// The holder of a lost lease hears of it no later than the end of validity, or as soon as it runs
+/// again.
+fn told_late(
+    attempt: &Attempt,
+    lease: &Lease,
+    hold: &Hold,
+    faults: &Faults<'_>,
+    end: Stamp,
+    slack: Duration,
+) -> Option<Violation> {
+    if hold.ending == Ending::Released {
+        return None;
+    }
+    let due = faults.put_off(&hold.client, hold.deadline.max(hold.acquired).plus(slack), slack)?;
+    let too_late = match lease.told {
+        Some(told) => told > due,
+        // Nobody can be told any more, or there was still time.
+        None => attempt.crashed.is_none_or(|crashed| crashed > due) && end > due,
+    };
+    too_late.then(|| Violation::ToldLate { hold: hold.clone(), due, told: lease.told })
+}
+
+/// The quorum's last answer has to arrive before the old end of validity (rule I-9), and a loss is
+/// for ever (rule I-10).
+fn renewed_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
+    let old = lease.deadlines.iter();
+    let renewals = old.zip(lease.deadlines.iter().skip(1));
+    renewals
+        .filter_map(|(&(_, old), &(at, renewed))| {
+            let over = lease.told.map_or(old, |told| told.min(old));
+            (at >= over && renewed > old).then(|| Violation::RenewedLate {
+                hold: hold.clone(),
+                over,
+                at,
+                renewed,
+            })
+        })
+        .collect()
+}
+
+/// Once the validity has ended, or the holder was told so, nobody hears that the lease holds.
+fn valid_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
+    let seen = lease.seen_valid.iter();
+    seen.filter_map(|&at| {
+        let deadline = lease.deadline_at(at);
+        let over = lease.told.map_or(deadline, |told| told.min(deadline));
+        // At the very moment of the news either may have come first.
+        let late = at >= deadline || lease.told.is_some_and(|told| at > told);
+        late.then(|| Violation::ValidLate { hold: hold.clone(), over, at })
+    })
+    .collect()
+}

@@ -1,0 +1,36 @@
+//! The acquisitions and releases of one resource are those of one mutex, in some order that agrees
+//! with their times: a second opinion on exclusion and on the order of tokens, by another way.
+//!
+//! An attempt that returned no lease changes nothing. Nor does one whose return nobody saw: it may
+//! have taken the mutex, but the order without it explains as much.
+
+use std::time::Duration;
+
+use crate::hold::Hold;
+use crate::search::{GaveUp, Operation, Step, search};
+use crate::stamp::Stamp;
+use crate::violation::Violation;
+
+pub(crate) fn check(holds: &[Hold], epsilon: Duration, steps: u64) -> Result<Option<Violation>, GaveUp> {
+    let both = |(index, hold)| both(index, hold, epsilon);
+    let mut operations: Vec<Operation> = holds.iter().enumerate().flat_map(both).collect();
+    operations.sort_by_key(|operation| operation.call);
+
+    let Some(stuck) = search(&operations, steps)? else { return Ok(None) };
+    let hold = holds.get(stuck.operation.hold).cloned();
+    Ok(hold.map(|hold| Violation::NoOrder { hold, placed: stuck.placed, operations: operations.len() }))
+}
+
+/// A hold is two operations. Its end frees the mutex at once or later, however it came about:
+/// when a release returned makes no difference, because nothing but the next acquisition needs it.
+fn both(index: usize, hold: &Hold, epsilon: Duration) -> [Operation; 2] {
+    [
+        Operation {
+            call: hold.invoked.minus(epsilon),
+            returned: hold.acquired.plus(epsilon),
+            step: Step::Acquire { fencing_token: hold.fencing_token },
+            hold: index,
+        },
+        Operation { call: hold.end.minus(epsilon), returned: Stamp::NEVER, step: Step::Release, hold: index },
+    ]
+}

@@ -1,0 +1,117 @@
+//! What a guarded resource may rely on: fencing tokens never go down, belong to one attempt each,
+//! follow the order in which attempts succeeded, and stop nobody who holds the lock.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use crate::attempts::{Attempt, Attempts};
+use crate::history::{Answer, Event, What};
+use crate::hold::Hold;
+use crate::names::{Resource, Token};
+use crate::stamp::Stamp;
+use crate::violation::{Violation, Write};
+
+/// Everything there is to say of one resource.
+pub(crate) fn check(
+    holds: &[Hold],
+    writes: &[Write],
+    attempts: &Attempts,
+    epsilon: Duration,
+) -> Vec<Violation> {
+    let mut found = accepted_in_order(writes);
+    found.extend(one_attempt_each(holds, writes));
+    found.extend(in_real_time_order(holds, epsilon));
+    found.extend(nobody_fenced_wrongly(writes, attempts, epsilon));
+    found
+}
+
+/// The writes to each resource, in the order in which it decided.
+pub(crate) fn writes(events: &[&Event]) -> BTreeMap<Resource, Vec<Write>> {
+    let mut writes: BTreeMap<Resource, Vec<Write>> = BTreeMap::new();
+    for event in events {
+        if let What::Wrote { resource, attempt, fencing_token, answer } = &event.what {
+            let write = Write {
+                at: event.at,
+                attempt: attempt.clone(),
+                fencing_token: *fencing_token,
+                answer: *answer,
+            };
+            writes.entry(resource.clone()).or_default().push(write);
+        }
+    }
+    writes
+}
+
+fn accepted_in_order(writes: &[Write]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut largest: Option<&Write> = None;
+    for write in writes.iter().filter(|write| write.answer == Answer::Accepted) {
+        match largest {
+            Some(before) if write.fencing_token < before.fencing_token => {
+                found.push(Violation::TokenFell { before: before.clone(), after: write.clone() });
+            }
+            Some(_) | None => largest = Some(write),
+        }
+    }
+    found
+}
+
+fn one_attempt_each(holds: &[Hold], writes: &[Write]) -> Vec<Violation> {
+    let drawn = holds.iter().filter_map(|hold| Some((hold.fencing_token?, &hold.attempt)));
+    let shown = writes.iter().map(|write| (write.fencing_token, &write.attempt));
+    let mut owner: HashMap<u64, &Token> = HashMap::new();
+    let mut named = HashSet::new();
+    let mut found = Vec::new();
+    for (fencing_token, attempt) in drawn.chain(shown) {
+        let first = *owner.entry(fencing_token).or_insert(attempt);
+        // An attempt writes as often as it likes, and is named once.
+        if first != attempt && named.insert((fencing_token, attempt)) {
+            found.push(Violation::TokenShared {
+                fencing_token,
+                first: first.clone(),
+                second: attempt.clone(),
+            });
+        }
+    }
+    found
+}
+
+/// Whoever began after another had returned has the larger token. One sweep: attempts by their
+/// beginning, as they come, and beside them the largest token returned until then.
+fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
+    let by_beginning: Vec<(u64, &Hold)> =
+        holds.iter().filter_map(|hold| Some((hold.fencing_token?, hold))).collect();
+    let mut by_return = by_beginning.clone();
+    by_return.sort_by_key(|(_, hold)| hold.acquired);
+
+    let mut found = Vec::new();
+    let mut returned = by_return.into_iter().peekable();
+    let mut largest: Option<(u64, &Hold)> = None;
+    for (token, hold) in by_beginning {
+        let began = hold.invoked.minus(epsilon);
+        while let Some((token, earlier)) = returned.next_if(|(_, other)| other.acquired.plus(epsilon) < began)
+        {
+            if largest.is_none_or(|(largest, _)| largest < token) {
+                largest = Some((token, earlier));
+            }
+        }
+        // Equal ones are found where one token has two attempts.
+        if let Some((_, earlier)) = largest.filter(|&(largest, _)| token < largest) {
+            found.push(Violation::TokenOrder { earlier: earlier.clone(), later: hold.clone() });
+        }
+    }
+    found
+}
+
+/// A stale holder is refused, and that is right. One that certainly holds the lock must not be.
+fn nobody_fenced_wrongly(writes: &[Write], attempts: &Attempts, epsilon: Duration) -> Vec<Violation> {
+    let covers = |(from, to): (Stamp, Stamp), at: Stamp| from <= at.minus(epsilon) && at.plus(epsilon) < to;
+    let refused = writes.iter().filter(|write| write.answer == Answer::Refused);
+    refused
+        .filter_map(|write| {
+            let hold = attempts.get(&write.attempt).and_then(Attempt::hold)?;
+            covers(hold.certain(epsilon)?, write.at)
+                .then(|| Violation::FencedWrongly { hold, write: write.clone() })
+        })
+        .collect()
+}
