@@ -1,7 +1,9 @@
 use std::error::Error;
 
+use proptest::prelude::*;
 use quorlock_history::{Check, History, Report};
 
+use crate::perfect::any_turns;
 use crate::script::Script;
 
 #[test]
@@ -68,4 +70,12 @@ fn a_report_keeps_what_one_check_found_together() {
     let report = quorlock_history::check(&history, &crate::script::expect());
     let checks: Vec<Check> = report.violations.iter().map(quorlock_history::Violation::check).collect();
     assert_eq!(checks, [Check::Exclusion, Check::Exclusion, Check::Mutex, Check::Mutex]);
+}
+
+proptest! {
+    #[test]
+    fn a_history_survives_being_written_and_read(turns in any_turns()) {
+        let history = crate::perfect::play(&turns).history;
+        prop_assert_eq!(History::from_lines(&history.to_lines()).unwrap(), history);
+    }
 }
