@@ -406,6 +406,13 @@ impl Keeper {
     }
 }
 
+/// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.state.close_mail();
+    }
+}
+
 /// Where the old token may still stand after it was to be replaced.
 fn left_behind(before: &[Standing], replaced: &[Standing]) -> Vec<Standing> {
     let left = |(before, replaced): (&Standing, &Standing)| match replaced {

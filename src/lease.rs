@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
@@ -152,7 +153,8 @@ impl Lease {
         self.watch.state.post(|mail| mail.renewals.push(sender));
         match receiver.await {
             Ok(outcome) => outcome,
-            Err(_) => Err(RenewError::Lost(self.watch.state.lapse())),
+            // There is nobody who could renew it: it is over, or the runtime is that it lived in.
+            Err(_) => Err(RenewError::Lost(self.watch.state.forsake())),
         }
     }
 
@@ -179,7 +181,7 @@ impl Lease {
         hold.state.post(|mail| mail.release = Some(sender));
         match receiver.await {
             Ok(outcome) => outcome,
-            Err(_) => Err(watch.state.lapse()),
+            Err(_) => Err(watch.state.forsake()),
         }
     }
 
@@ -342,9 +344,15 @@ pub(crate) struct Mail {
     pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
     pub(crate) dropped: bool,
+    /// Nobody reads it any more.
+    closed: bool,
 }
 
 impl Mail {
+    fn closed() -> Mail {
+        Mail { closed: true, ..Mail::default() }
+    }
+
     /// Whether the holder gives the lease back.
     pub(crate) fn ends(&self) -> bool {
         self.dropped || self.release.is_some()
@@ -393,6 +401,11 @@ impl LeaseState {
         self.lost_for(self.lapsed(self.clock.now()))
     }
 
+    /// Ends the term of a lease that nobody keeps any more.
+    fn forsake(&self) -> Lost {
+        self.end(self.lapsed(self.clock.now()))
+    }
+
     /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.
     pub(crate) fn end(&self, reason: LossReason) -> Lost {
         let lost = self.lost_for(reason);
@@ -413,7 +426,7 @@ impl LeaseState {
             {
                 let mut mail = self.lock();
                 if mail.ends() || !mail.renewals.is_empty() {
-                    return std::mem::take(&mut *mail);
+                    return mem::take(&mut *mail);
                 }
             }
             // One permit is kept, so mail that is posted between the look and the wait is seen.
@@ -421,9 +434,21 @@ impl LeaseState {
         }
     }
 
+    /// What is posted when nobody reads the mail any more is dropped, and whoever waits for an
+    /// answer told so.
     fn post(&self, write: impl FnOnce(&mut Mail)) {
-        write(&mut self.lock());
+        let mut mail = self.lock();
+        write(&mut mail);
+        let unread = if mail.closed { mem::replace(&mut *mail, Mail::closed()) } else { Mail::default() };
+        drop(mail);
+        drop(unread);
         self.bell.notify_one();
+    }
+
+    /// From now on nobody reads the mail.
+    pub(crate) fn close_mail(&self) {
+        let unread = mem::replace(&mut *self.lock(), Mail::closed());
+        drop(unread);
     }
 
     fn lock(&self) -> MutexGuard<'_, Mail> {

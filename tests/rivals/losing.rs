@@ -1,0 +1,78 @@
+//! Losing: told in time, whatever has failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Clock, Coordinator, LossReason, RenewError, SystemClock, Wait};
+use quorlock_testkit::{MemoryNode, SkewedClock, memory_nodes, memory_nodes_on};
+
+use crate::common::{TTL, VALIDITY, bench};
+use crate::way::Way;
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_cut_off_is_told_before_anybody_else_gets_the_lock() {
+    // Right away, in the middle, and while a renewal is under way or due.
+    for cut_after in [1, 1_000, 3_332, 3_333, 3_334, 5_000, 6_700, 20_000] {
+        let bench = bench(5);
+        let way = Way::default();
+        let lease = way.client(&bench, |builder| builder).lock("r").ttl(TTL).acquire().await.unwrap();
+        bench.pass(Duration::from_millis(cut_after)).await;
+        way.cut();
+        let (watch, clock) = (lease.watch(), bench.clock.clone());
+        let told = tokio::spawn(async move {
+            let lost = watch.lost().await;
+            (lost.reason, clock.now())
+        });
+        let _next = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
+        let entered = bench.clock.now();
+        assert!(lease.check().is_err(), "cut after {cut_after} ms: two holders");
+        let (reason, told) = told.await.unwrap();
+        assert_eq!(reason, LossReason::Expired);
+        assert!(told < entered, "cut after {cut_after} ms: told {:?} late", told.since(entered));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_renewal_does_not_move_the_end() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let end = bench.clock.now() + lease.remaining();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    // Several renewals are sent, and none is confirmed.
+    bench.pass(VALIDITY - Duration::from_millis(10)).await;
+    assert!(bench.nodes[0].questions().renew >= 2, "it was tried again");
+    assert_eq!(bench.clock.now() + lease.remaining(), end);
+}
+
+/// The runtime that would renew it is gone, and with it every task and every timer.
+#[test]
+fn a_lease_whose_keeper_has_died_ends_all_the_same() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = Arc::new(SkewedClock::new(Arc::new(SystemClock::default()), 1.0));
+    let nodes = memory_nodes_on(&(clock.clone() as Arc<dyn Clock>), 3);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).build().unwrap();
+    let first = runtime();
+    let lease = first.block_on(client.lock("r").ttl(TTL).acquire()).unwrap();
+    drop(first);
+    clock.jump_forward(VALIDITY - Duration::from_secs(8));
+    assert_eq!(lease.check(), Ok(()), "it was acquired, and has not ended yet");
+    clock.jump_forward(Duration::from_secs(8));
+    assert!(lease.check().is_err(), "nobody renews it, and nobody has to say so");
+    let lost = runtime().block_on(lease.lost());
+    assert_eq!(lost.reason, LossReason::Expired);
+}
+
+#[test]
+fn a_lease_whose_keeper_has_died_is_renewed_by_nobody_and_says_so() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
+    let first = runtime();
+    let renewed = first.block_on(client.lock("a").acquire()).unwrap();
+    let released = first.block_on(client.lock("b").acquire()).unwrap();
+    drop(first);
+    assert_eq!((renewed.check(), released.check()), (Ok(()), Ok(())));
+    let error = runtime().block_on(renewed.renew()).unwrap_err();
+    assert!(matches!(error, RenewError::Lost(_)), "{error}");
+    assert!(renewed.check().is_err(), "and from then on it is over");
+    assert!(runtime().block_on(released.release()).is_err(), "nobody gives it back before its TTL");
+}
