@@ -10,6 +10,7 @@ use crate::protocol::{Claim, Draw, FencingToken, Moment, Token, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::LINE_PATIENCE;
+use crate::wait::line::bit;
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +20,25 @@ pub(crate) enum Order {
     /// First the one that all who contend for the key ask first; the others only if it does not
     /// refuse. Its winner meets no competition at the others, so contenders do not split the vote;
     /// and losing costs one request (theory 4.13).
-    PreferredFirst,
+    PreferredFirst(Preference),
+}
+
+/// Which node to ask first in a contest: the preferred one of the key, unless it is no good. A node
+/// may hold a key that somebody has left behind; asking it first for ever would be asking in vain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Preference {
+    /// Nodes not to be asked first, a bit for each.
+    pub(crate) strays: u32,
+    /// How many of the others to pass over, from the preferred one on.
+    pub(crate) passed: usize,
+}
+
+impl Preference {
+    fn first(self, preferred: usize, nodes: usize) -> usize {
+        let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
+        let good: Vec<usize> = from_preferred.filter(|node| self.strays & bit(*node) == 0).collect();
+        good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
+    }
 }
 
 /// An attempt at acquiring, with a token that is used by no other (rule I-4).
@@ -53,7 +72,10 @@ impl Attempt {
         let aim = aim(draw);
         // In fair order every node must know that we wait.
         let preferred = match (order, plan.turn) {
-            (Order::PreferredFirst, Turn::Any) => Some(claim.preferred_node(shared.nodes.quorum.nodes())),
+            (Order::PreferredFirst(preference), Turn::Any) => {
+                let nodes = shared.nodes.quorum.nodes();
+                Some(preference.first(claim.preferred_node(nodes), nodes))
+            }
             (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
         };
         let round = match preferred {

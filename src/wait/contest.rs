@@ -8,12 +8,12 @@ use tracing::debug;
 
 use super::line::{News, Waiter, bit};
 use super::{Wait, Waiting, tell};
-use crate::attempt::{Attempt, Order};
+use crate::attempt::{Attempt, Order, Preference};
 use crate::ballot::{Ballot, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
 use crate::node::{Expiry, Holding};
-use crate::protocol::{Backoff, FencingToken, Moment, Verdict, fraction};
+use crate::protocol::{Backoff, FencingToken, Moment, Token, Verdict, fraction};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
@@ -22,6 +22,9 @@ pub(crate) struct Contest {
     key: Arc<str>,
     bell: Arc<Notify>,
     order: Order,
+    preference: Preference,
+    /// Whose key the node had that refused alone, the last time.
+    refused_by: Option<Token>,
     /// The largest fencing token met here.
     seen: Option<FencingToken>,
     /// Pauses after split votes, and where nodes do not tell of changes.
@@ -70,6 +73,8 @@ impl Contest {
             key: key.clone(),
             bell: shared.lines.bell(key).unwrap_or_default(),
             order: Order::AllAtOnce,
+            preference: Preference::default(),
+            refused_by: None,
             seen: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
@@ -92,9 +97,13 @@ impl Contest {
             self.seen = self.seen.max(attempt.largest_number());
             if verdict == Verdict::Carried && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+                if self.order != Order::AllAtOnce {
+                    self.learn(&attempt.ballot());
+                }
                 return Outcome::Won(attempt);
             }
             let ballot = attempt.ballot();
+            self.learn(&ballot);
             drop(attempt);
             debug!(key = %self.key, %verdict, %ballot, "not acquired");
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
@@ -102,7 +111,7 @@ impl Contest {
             }
             let pause = self.pause(verdict, &ballot, now);
             self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
-            self.order = Order::PreferredFirst;
+            self.order = Order::PreferredFirst(self.preference);
             tokio::select! {
                 biased;
                 () = waiter.door.closed() => return Outcome::Gone,
@@ -114,9 +123,51 @@ impl Contest {
 
     /// Lets others go first, who wanted the lock while this process had it.
     pub(crate) async fn give_way(&mut self) {
-        self.order = Order::PreferredFirst;
+        self.order = Order::PreferredFirst(self.preference);
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
         self.shared.sleep_until(self.shared.now() + pause).await;
+    }
+
+    /// Learns which node to ask first the next time.
+    ///
+    /// A node that alone refuses twice, and for the same holder, may be alone with that: the next
+    /// one is asked instead. When all were asked, and somebody has a quorum, it is known which nodes
+    /// hold something else.
+    fn learn(&mut self, ballot: &Ballot) {
+        let mut refusing = Vec::new();
+        let mut silent = 0;
+        for (node, paper) in ballot.papers().iter().enumerate() {
+            match &paper.said {
+                Said::Held(holding) => refusing.push((node, &holding.token)),
+                Said::Pending | Said::Failed(_) => silent |= bit(node),
+                Said::Granted
+                | Said::Restored
+                | Said::Behind
+                | Said::Ahead
+                | Said::Free
+                | Said::Quarantined { .. }
+                | Said::Duplicate { .. }
+                | Said::Skipped => {}
+            }
+        }
+        if let ([(_, token)], Order::PreferredFirst(_), 0) = (&*refusing, self.order, ballot.granted()) {
+            if self.refused_by.as_ref() == Some(*token) {
+                self.preference.passed += 1;
+            }
+            self.refused_by = Some((*token).clone());
+            return;
+        }
+        self.refused_by = None;
+        self.preference.passed = 0;
+        let needed = ballot.quorum().needed();
+        let holder = ballot.holder().filter(|holder| holder.nodes >= needed);
+        if holder.is_some() || ballot.granted() >= needed {
+            let holder = holder.map(|holder| holder.token);
+            let strays = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
+            // Of those that have said nothing it is known what was known.
+            let known = self.preference.strays & silent;
+            self.preference.strays = strays.fold(known, |strays, (node, _)| strays | bit(*node));
+        }
     }
 
     fn tell(&self, waiter: &Waiter, news: News, now: Moment) {
@@ -162,8 +213,9 @@ impl Contest {
                 | Said::Skipped => {}
             }
         }
-        let asked_one =
-            self.order == Order::PreferredFirst && refusing.is_power_of_two() && ballot.granted() == 0;
+        let asked_one = matches!(self.order, Order::PreferredFirst(_))
+            && refusing.is_power_of_two()
+            && ballot.granted() == 0;
         let held = ballot.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
         let (wanted, among) = if asked_one {
             (1, refusing)

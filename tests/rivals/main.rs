@@ -12,6 +12,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod acquiring;
 #[path = "../common/mod.rs"]
 mod common;
 mod losing;

@@ -1,0 +1,178 @@
+//! Acquiring: what is handed out is held, and what is not handed out leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{AcquireError, Clock, Expiry, Wait};
+use quorlock_testkit::SkewedClock;
+
+use crate::common::{LATE, TTL, VALIDITY, another, bench};
+
+const MS: Duration = Duration::from_millis(1);
+const FOREIGN: &str = "somebody else";
+
+#[tokio::test(start_paused = true)]
+async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {
+    for count in 1..=7 {
+        for held in 0..=count {
+            for dead in 0..=count - held {
+                let bench = bench(count);
+                for node in &bench.nodes[..held] {
+                    node.set_data("r", FOREIGN, Expiry::In(TTL));
+                }
+                for node in &bench.nodes[count - dead..] {
+                    node.disconnect();
+                }
+                let (free, quorum) = (count - held - dead, count / 2 + 1);
+                let before = bench.clock.now();
+                let outcome = bench.lock().try_acquire().await;
+                assert_eq!(bench.clock.now(), before, "{held} of {count} held, {dead} dead");
+                let as_it_should = match &outcome {
+                    Ok(Some(_)) => free >= quorum,
+                    Ok(None) => free < quorum && free + held >= quorum,
+                    Err(error) => free + held < quorum && matches!(error, AcquireError::Unavailable { .. }),
+                };
+                assert!(as_it_should, "{held} of {count} held, {dead} dead: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_took_longer_than_its_ttl_is_no_lease_and_leaves_no_key() {
+    let step = Duration::from_millis(500);
+    for steps in 0..=30 {
+        let bench = bench(3);
+        bench.nodes.iter().for_each(|node| node.delay(5 * MS, 5 * MS));
+        let slow = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+        let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(slow.clone()));
+        let started = slow.now();
+        let lock = client.lock("r").ttl(TTL).wait(Wait::Never);
+        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        bench.pass(7 * MS).await;
+        slow.jump_forward(steps * step);
+        let outcome = acquiring.await.unwrap();
+        let took = slow.now().since(started);
+        match outcome {
+            Ok(lease) => {
+                assert_eq!(lease.check(), Ok(()), "handed out after {took:?}");
+                assert!(lease.remaining() + took <= VALIDITY, "{:?} left of it", lease.remaining());
+            }
+            Err(error) => {
+                assert!(took >= VALIDITY, "refused after {took:?}: {error}");
+                bench.pass(LATE).await;
+                assert_eq!(bench.keys(), 0, "a failed attempt is taken back");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_attempts_leave_no_key_of_their_own() {
+    let bench = bench(5);
+    for node in &bench.nodes[..3] {
+        node.set_data("r", FOREIGN, Expiry::In(TTL));
+    }
+    // Their grants come when the attempt is long decided.
+    for node in &bench.nodes[3..] {
+        node.delay(10 * MS, 10 * MS);
+    }
+    for _ in 0..300 {
+        assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    }
+    bench.pass(LATE).await;
+    assert!(bench.nodes[3].questions().acquire >= 300, "they were asked");
+    assert!(bench.nodes[3..].iter().all(|node| node.holder("r").is_none()), "and hold nothing");
+    assert!(bench.nodes[..3].iter().all(|node| node.holder("r").is_some()), "the holder keeps its keys");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_not_needed_for_the_quorum_gets_the_key_too() {
+    let bench = bench(5);
+    for node in &bench.nodes[3..] {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let before = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "three of five decide");
+    bench.pass(LATE).await;
+    assert_eq!(bench.keys(), 5, "and all five hold the lock");
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_key_at_any_one_node_is_in_nobodys_way() {
+    for stale in 0..3 {
+        let bench = bench(3);
+        bench.nodes[stale].set_data("r", "left behind", Expiry::In(3 * TTL));
+        let lease = bench.lock().try_acquire().await.unwrap().expect("two of three are free");
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_key_at_a_minority_is_in_no_waiters_way_either() {
+    for (count, stale) in (0..3).map(|first| (3, vec![first])).chain([(5, vec![0, 1]), (5, vec![2, 4])]) {
+        for hints in [true, false] {
+            let bench = bench(count);
+            for (index, node) in bench.nodes.iter().enumerate() {
+                node.hints(hints);
+                let left_behind = stale.contains(&index);
+                let (value, life) = if left_behind { ("left behind", 60 * TTL) } else { (FOREIGN, TTL) };
+                node.set_data("r", value, Expiry::In(life));
+            }
+            let lock = bench.lock().wait(Wait::Forever);
+            let waiting = tokio::spawn(async move { lock.acquire().await });
+            bench.pass(Duration::from_secs(1)).await;
+            let before = bench.clock.now();
+            for (index, node) in bench.nodes.iter().enumerate() {
+                if !stale.contains(&index) {
+                    node.remove("r");
+                }
+            }
+            drop(waiting.await.unwrap().unwrap());
+            let waited = bench.clock.now().since(before);
+            assert!(waited <= Duration::from_secs(1), "{stale:?} of {count} are stale: waited {waited:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_keys_of_an_earlier_attempt_are_in_nobodys_way() {
+    for held in 0..3 {
+        let bench = bench(3);
+        bench.nodes[held].set_data("r", FOREIGN, Expiry::In(60 * TTL));
+        let soon_free = &bench.nodes[(held + 1) % 3];
+        soon_free.set_data("r", FOREIGN, Expiry::In(60 * TTL));
+        // The third is free, and grants the attempts that fail.
+        let lock = bench.lock().wait(Wait::UpTo(TTL));
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        bench.pass(300 * MS).await;
+        soon_free.remove("r");
+        let lease = waiting.await.unwrap();
+        assert!(lease.is_ok(), "node {held} stays held: {lease:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_calendar_is_years_wrong_locks_like_any_other() {
+    let years = Duration::from_secs(86_400 * 1_000);
+    for forward in [true, false] {
+        let bench = bench(3);
+        let wrong = SkewedClock::new(bench.clock.clone(), 1.0);
+        if forward {
+            wrong.calendar_forward(years)
+        } else {
+            wrong.calendar_back(years)
+        }
+        let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(wrong));
+        let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+        assert!(bench.lock().try_acquire().await.unwrap().is_none(), "others are kept out");
+        bench.pass(5 * TTL).await;
+        assert_eq!(lease.check(), Ok(()));
+        assert!(bench.lock().try_acquire().await.unwrap().is_none(), "and stay out");
+        drop(lease);
+        bench.settle().await;
+        assert!(bench.lock().try_acquire().await.unwrap().is_some(), "until it is released");
+    }
+}
