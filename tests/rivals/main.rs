@@ -17,4 +17,5 @@ mod acquiring;
 mod common;
 mod losing;
 mod renewing;
+mod waiting;
 mod way;
