@@ -231,7 +231,8 @@ impl Builder {
             RestartGuard::On => Quarantine::new(max_ttl, drift),
             RestartGuard::Off => Quarantine::none(),
         };
-        let least_ttl = self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit * LIMITS_IN_A_TTL));
+        let least_ttl =
+            self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
         let lines = Arc::<Lines>::default();
         for (node, listened) in nodes.iter().enumerate() {

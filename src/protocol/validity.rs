@@ -35,7 +35,7 @@ impl Drift {
     /// For how long after `t0` a key set with this TTL may be trusted. Zero when nothing remains.
     #[must_use]
     pub fn validity(self, ttl: Duration) -> Duration {
-        ttl.mul_f64(1.0 - self.factor).saturating_sub(Drift::MARGIN)
+        scaled(ttl, 1.0 - self.factor).saturating_sub(Drift::MARGIN)
     }
 
     /// The moment until which a key may be trusted whose SET was sent no earlier than `sent`.
@@ -48,7 +48,7 @@ impl Drift {
     /// must have waited (rule I-12).
     #[must_use]
     pub fn stretch(self, ttl: Duration) -> Duration {
-        ttl.mul_f64(1.0 + self.factor) + Drift::MARGIN
+        scaled(ttl, 1.0 + self.factor).saturating_add(Drift::MARGIN)
     }
 }
 
@@ -58,4 +58,9 @@ impl Default for Drift {
     fn default() -> Drift {
         Drift { factor: 0.01 }
     }
+}
+
+/// As [`Duration::mul_f64`], but what is too long for a duration is the longest one.
+fn scaled(time: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

@@ -15,6 +15,7 @@
 mod acquiring;
 #[path = "../common/mod.rs"]
 mod common;
+mod configuring;
 mod losing;
 mod renewing;
 mod waiting;
