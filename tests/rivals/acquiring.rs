@@ -153,26 +153,3 @@ async fn own_keys_of_an_earlier_attempt_are_in_nobodys_way() {
         assert!(lease.is_ok(), "node {held} stays held: {lease:?}");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_client_whose_calendar_is_years_wrong_locks_like_any_other() {
-    let years = Duration::from_secs(86_400 * 1_000);
-    for forward in [true, false] {
-        let bench = bench(3);
-        let wrong = SkewedClock::new(bench.clock.clone(), 1.0);
-        if forward {
-            wrong.calendar_forward(years)
-        } else {
-            wrong.calendar_back(years)
-        }
-        let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(wrong));
-        let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
-        assert!(bench.lock().try_acquire().await.unwrap().is_none(), "others are kept out");
-        bench.pass(5 * TTL).await;
-        assert_eq!(lease.check(), Ok(()));
-        assert!(bench.lock().try_acquire().await.unwrap().is_none(), "and stay out");
-        drop(lease);
-        bench.settle().await;
-        assert!(bench.lock().try_acquire().await.unwrap().is_some(), "until it is released");
-    }
-}

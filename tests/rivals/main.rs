@@ -16,7 +16,11 @@ mod acquiring;
 #[path = "../common/mod.rs"]
 mod common;
 mod configuring;
+mod fencing;
 mod losing;
+mod nodes;
+mod releasing;
 mod renewing;
+mod tokens;
 mod waiting;
 mod way;

@@ -1,0 +1,88 @@
+//! Nodes: a sick minority is not noticed, by nobody and at no time.
+
+use std::time::Duration;
+
+use quorlock::AcquireError;
+use quorlock_testkit::MemoryNode;
+
+use crate::common::{LATE, TTL, bench};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_sick_minority_costs_no_call_a_moment() {
+    let troubles: [fn(&MemoryNode); 5] = [
+        MemoryNode::hang,
+        MemoryNode::disconnect,
+        MemoryNode::connecting,
+        |node| node.lose_replies(true),
+        |node| node.fail("OOM command not allowed when used memory > 'maxmemory'"),
+    ];
+    for (number, trouble) in troubles.into_iter().enumerate() {
+        for sick in 1..=2 {
+            let bench = bench(5);
+            drop(bench.lock().acquire().await.unwrap());
+            bench.settle().await;
+            bench.nodes[..sick].iter().for_each(trouble);
+            for _ in 0..20 {
+                let before = bench.clock.now();
+                let lease = bench.lock().acquire().await.unwrap();
+                lease.renew().await.unwrap();
+                lease.release().await.unwrap();
+                assert_eq!(bench.clock.now(), before, "{sick} of 5 with trouble number {number}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_never_reached_delays_the_first_lock_by_one_time_limit_at_most() {
+    let bench = bench(3);
+    bench.nodes[0].connecting();
+    let before = bench.clock.now();
+    let lease = bench.lock().ttl(400 * MS).acquire().await.unwrap();
+    assert!(bench.clock.now().since(before) <= 51 * MS);
+    lease.release().await.unwrap();
+    let before = bench.clock.now();
+    drop(bench.lock().ttl(400 * MS).acquire().await.unwrap());
+    assert_eq!(bench.clock.now(), before, "and no other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_ttl_is_had_and_kept_although_a_node_hangs() {
+    let bench = bench(3);
+    bench.nodes[1].hang();
+    let lease = bench.lock().ttl(400 * MS).acquire().await.unwrap();
+    for _ in 0..50 {
+        bench.pass(100 * MS).await;
+        assert_eq!(lease.check(), Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_minority_fails_nothing_and_a_dead_majority_leaves_nothing() {
+    let bench = bench(3);
+    bench.nodes[0].disconnect();
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    bench.nodes[1].disconnect();
+    let error = bench.lock().acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    bench.pass(LATE).await;
+    assert_eq!(bench.keys(), 0, "the key that the third had granted is gone, long before its TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_while_a_node_hangs_leave_no_task_behind() {
+    let bench = bench(5);
+    drop(bench.lock().acquire().await.unwrap());
+    bench.pass(2 * TTL).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    bench.nodes[0].hang();
+    for _ in 0..60 {
+        bench.lock().acquire().await.unwrap().release().await.unwrap();
+    }
+    // What the node has not confirmed has ended by itself.
+    bench.pass(TTL + TTL / 50).await;
+    assert!(alive() <= before, "{} tasks, and {before} before", alive());
+}

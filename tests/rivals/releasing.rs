@@ -1,0 +1,75 @@
+//! Releasing: quick, complete, and no error where there is nothing to give back.
+
+use std::time::Duration;
+
+use quorlock::{Expiry, LossReason, Renewal};
+use quorlock_testkit::MemoryNode;
+
+use crate::common::{LATE, TTL, bench};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_release_ends_within_the_time_limit_of_a_node_whoever_hangs() {
+    for hung in 0..=5 {
+        let bench = bench(5);
+        let lease = bench.lock().acquire().await.unwrap();
+        bench.nodes[..hung].iter().for_each(MemoryNode::hang);
+        let before = bench.clock.now();
+        lease.release().await.expect("it was valid until now");
+        let took = bench.clock.now().since(before);
+        let most = if hung <= 2 { Duration::ZERO } else { 51 * MS };
+        assert!(took <= most, "{took:?} with {hung} of 5 hung");
+        bench.nodes.iter().for_each(MemoryNode::resume);
+        bench.settle().await;
+        assert_eq!(bench.keys(), 0, "the nodes that hung let go when they go on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_does_not_wait_for_a_node_that_could_not_hold_it_up() {
+    let bench = bench(3);
+    bench.nodes[2].set_data("r", "somebody else", Expiry::In(TTL));
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[1].hang();
+    let before = bench.clock.now();
+    lease.release().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "one has let go, and one never held it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_an_expired_lease_takes_no_time_and_asks_for_nothing() {
+    let bench = bench(5);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    bench.pass(TTL + LATE).await;
+    let before = bench.clock.now();
+    let lost = lease.release().await.unwrap_err();
+    assert_eq!(lost.reason, LossReason::Expired, "an answer, and not a failure");
+    assert_eq!(bench.clock.now(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_frees_the_nodes_that_answered_late_too() {
+    let bench = bench(5);
+    for node in &bench.nodes[3..] {
+        node.delay(30 * MS, 30 * MS);
+    }
+    for _ in 0..20 {
+        let lease = bench.lock().acquire().await.unwrap();
+        lease.release().await.unwrap();
+    }
+    bench.pass(LATE).await;
+    assert_eq!(bench.keys(), 0, "long before their TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_finds_keys_gone_frees_the_rest() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[0].remove("r");
+    bench.nodes[3].set_data("r", "somebody else", Expiry::In(TTL));
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 1, "all but somebody else's");
+}

@@ -1,0 +1,47 @@
+//! Tokens: drawn, never chosen.
+
+use quorlock::Wait;
+use quorlock_testkit::SeededEntropy;
+
+use crate::common::{LATE, TTL, another, bench};
+
+#[tokio::test(start_paused = true)]
+async fn a_loser_that_cleans_up_leaves_the_winners_keys_alone() {
+    let bench = bench(5);
+    // All that a program can choose is the same for both.
+    let twin = || another(&bench.clock, &bench.nodes, |builder| builder.label("job-1"));
+    let winner = twin().lock("r").ttl(TTL).acquire().await.unwrap();
+    let loser = twin();
+    for _ in 0..10 {
+        assert!(loser.lock("r").ttl(TTL).wait(Wait::Never).try_acquire().await.unwrap().is_none());
+    }
+    bench.pass(LATE).await;
+    assert_eq!(winner.check(), Ok(()));
+    let kept = bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(winner.token()));
+    assert_eq!(kept.count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_is_not_repeated_with_the_same_token() {
+    let bench = bench(3);
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.entropy(SeededEntropy::new(7)));
+    let mut seen = std::collections::BTreeSet::new();
+    for node in &bench.nodes[..2] {
+        node.set_data("r", "somebody else", quorlock::Expiry::In(TTL));
+    }
+    // The third grants each attempt, for as long as its answer takes.
+    let third = &bench.nodes[2];
+    third.delay(std::time::Duration::ZERO, LATE / 2);
+    let lock = client.lock("r").ttl(TTL).wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(|lease| lease.token().clone()) });
+    let mut attempts = 0;
+    while attempts < 5 {
+        bench.pass(std::time::Duration::from_micros(200)).await;
+        if let Some(token) = third.holder("r") {
+            seen.insert(token.as_bytes().to_vec());
+        }
+        attempts = third.questions().acquire;
+    }
+    assert!(seen.len() >= 4, "{} tokens in {attempts} attempts", seen.len());
+    waiting.abort();
+}
