@@ -17,5 +17,6 @@ mod faults;
 mod fence;
 mod interop;
 mod restart;
+mod rivals;
 mod waiting;
 mod world;

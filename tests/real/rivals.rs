@@ -1,0 +1,201 @@
+//! What other lock libraries were seen to get wrong on real servers, as promises of ours:
+//! `docs/defects.md` says which.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use quorlock::{Fencing, LossReason, RestartGuard, SystemClock, Wait};
+use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, eventually};
+
+use crate::world::{DEADLINE, TTL, World, client, count};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_locks_and_releases_leave_no_key() {
+    let world = World::start(5).await;
+    for _ in 0..2_000 {
+        world.lock().acquire().await.unwrap().release().await.unwrap();
+    }
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_lock_stands_at_all_servers_in_the_end() {
+    let world = World::start(5).await;
+    for _ in 0..300 {
+        let lease = world.lock().acquire().await.unwrap();
+        world.wait_for_keys(5).await;
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_never_there_fails_nothing() {
+    let servers = Servers::start(4).await.unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let urls = [servers.urls(), vec![format!("redis://{closed}")]].concat();
+    let coordinator = client(&urls, |builder| builder);
+    let lease = coordinator.lock("r").acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    lease.release().await.unwrap();
+    eventually("no key left", DEADLINE, async || count(&servers, "r").await == 0).await.unwrap();
+}
+
+/// For how long `key` will live there.
+async fn time_to_live(server: &Server, key: &str) -> Option<Duration> {
+    let Resp::Number(millis) = server.command(&["PTTL", key]).await.unwrap() else { panic!("a number") };
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
+    let world = World::start(1).await;
+    let server = &world.servers[0];
+    let lives = async |what: &str| {
+        let left = time_to_live(server, "r").await;
+        let left = left.unwrap_or_else(|| panic!("{what}: the key has no end, or is not there"));
+        // A busy machine may take its time to look.
+        assert!(left <= TTL && left + DEADLINE > TTL, "{what}: the key lives for {left:?}");
+    };
+    for lock in [world.lock(), world.lock().fencing(Fencing::Off), world.lock().fair()] {
+        let lease = lock.acquire().await.unwrap();
+        lives("acquired").await;
+        server.command(&["PEXPIRE", "r", "5000"]).await.unwrap();
+        lease.renew().await.unwrap();
+        lives("renewed").await;
+        let lock = lock.wait(Wait::Forever);
+        let next = tokio::spawn(async move { lock.acquire().await });
+        tokio::task::yield_now().await;
+        lease.release().await.unwrap();
+        let lease = next.await.unwrap().unwrap();
+        lives("passed on").await;
+        server.command(&["DEL", "r"]).await.unwrap();
+        // It does not confirm what it had to store anew.
+        lease.renew().await.unwrap_err();
+        drop(lease);
+        world.wait_for_keys(0).await;
+    }
+}
+
+/// The keys at `server`, each of which must have an end.
+async fn keys_that_end(server: &Server) -> String {
+    let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
+    let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    for key in &keys {
+        let Resp::Number(left) = server.command(&["PTTL", key]).await.unwrap() else { panic!("{key}") };
+        assert_ne!(left, -1, "`{key}` is kept for ever");
+    }
+    keys.join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_ever_stored_without_an_end() {
+    let world = World::start(1).await;
+    let server = &world.servers[0];
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let other = client(&[proxy.url()], |builder| builder);
+    let held = world.lock().acquire().await.unwrap();
+    assert!(other.lock("r").try_acquire().await.unwrap().is_none());
+    let lock = other.lock("r").fair().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    // The lock, its counter, the mark of whoever was refused, and the line of those who wait.
+    for kind in ["r", "fence", "want", "line"] {
+        eventually(kind, DEADLINE, async || keys_that_end(server).await.contains(kind)).await.unwrap();
+    }
+    waiting.abort();
+    held.release().await.unwrap();
+    world.wait_for_keys(0).await;
+    // An attempt whose answer is lost with its connection, so that nobody knows what it did.
+    proxy.hold(Way::ToClient);
+    other.lock("r").try_acquire().await.unwrap_err();
+    proxy.cut();
+    proxy.let_go(Way::ToClient);
+    eventually("a tombstone", DEADLINE, async || keys_that_end(server).await.contains("tomb")).await.unwrap();
+    world.wait_for_keys(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
+    let servers = Servers::start(3).await.unwrap();
+    let right = client(&servers.urls(), |builder| builder);
+    for forward in [false, true] {
+        let wrong = SkewedClock::new(std::sync::Arc::new(SystemClock::default()), 1.0);
+        let years = Duration::from_secs(86_400 * 365 * 40);
+        if forward {
+            wrong.calendar_forward(years);
+        } else {
+            wrong.calendar_back(years);
+        }
+        let wrong = client(&servers.urls(), |builder| builder.clock(wrong));
+        for lock in [wrong.lock("r"), wrong.lock("r").fair(), wrong.lock("r").fencing(Fencing::Off)] {
+            let lease = lock.acquire().await.unwrap();
+            for server in servers.iter().take(2) {
+                eventually("the key", DEADLINE, async || time_to_live(server, "r").await.is_some())
+                    .await
+                    .unwrap();
+                assert!(time_to_live(server, "r").await.unwrap() + DEADLINE > TTL);
+            }
+            assert!(right.lock("r").try_acquire().await.unwrap().is_none(), "others are kept out");
+            lease.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_begins_like_a_token_or_goes_on_after_it_is_somebody_elses() {
+    let world = World::start(1).await;
+    let server = &world.servers[0];
+    for fencing in [Fencing::On, Fencing::Off] {
+        let change: [fn(&str) -> String; 3] =
+            [|token| format!("{token}0"), |token| token[..token.len() - 1].to_owned(), |_| String::new()];
+        for change in change {
+            let lease = world.lock().fencing(fencing).acquire().await.unwrap();
+            let token = String::from_utf8(lease.token().as_bytes().to_vec()).unwrap();
+            let other = change(&token);
+            server.command(&["SET", "r", &other, "PX", "50000"]).await.unwrap();
+            lease.renew().await.expect_err("it is not ours");
+            drop(lease);
+            assert!(world.lock().fencing(fencing).wait(Wait::Never).try_acquire().await.unwrap().is_none());
+            let left = server.command(&["GET", "r"]).await.unwrap();
+            assert_eq!(left.to_string(), other, "it was neither prolonged, nor taken over, nor deleted");
+            assert!(time_to_live(server, "r").await.unwrap() <= Duration::from_secs(50));
+            server.command(&["DEL", "r"]).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_outlives_the_end_of_all_its_connections() {
+    let world = World::start(3).await;
+    let lease = world.lock().acquire().await.unwrap();
+    world.wait_for_keys(3).await;
+    for server in world.servers.iter() {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    }
+    assert_eq!(lease.check(), Ok(()));
+    assert_eq!(world.keys().await, 3, "the lock is not tied to a connection");
+    eventually("new connections", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_behind_a_dead_network_is_over_before_anybody_else_gets_the_lock() {
+    const SHORT: Duration = Duration::from_millis(1_500);
+    let world = World::start(5).await;
+    let mut proxies = Vec::new();
+    for server in world.servers.iter() {
+        proxies.push(Proxy::start(server.address()).await.unwrap());
+    }
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let cut_off = client(&urls, |builder| builder.restart_guard(RestartGuard::Off));
+    let lease = cut_off.lock("r").ttl(SHORT).wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let told = tokio::spawn({
+        let watch = lease.watch();
+        async move { watch.lost().await }
+    });
+    for proxy in &proxies {
+        proxy.hold(Way::Both);
+    }
+    let _next = world.lock().acquire().await.unwrap();
+    assert!(lease.check().is_err(), "two hold the lock");
+    assert_eq!(told.await.unwrap().reason, LossReason::Expired);
+}
