@@ -13,3 +13,4 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;
+mod wrappers;
