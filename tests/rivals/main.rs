@@ -21,6 +21,7 @@ mod losing;
 mod nodes;
 mod releasing;
 mod renewing;
+mod table;
 mod tokens;
 mod waiting;
 mod way;

@@ -1,0 +1,121 @@
+//! The tests that `docs/defects.md` and `docs/rules.md` name exist, so that the tables cannot rot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const DEFECTS: &str = "docs/defects.md";
+const RULES: &str = "docs/rules.md";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The cells of every row of the tables in a document, but for their heads.
+fn rows(document: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let lines: Vec<&str> = text.lines().collect();
+    let is_ruler = |line: &str| line.starts_with("|---");
+    let is_head = |index: usize| lines.get(index + 1).is_some_and(|next| is_ruler(next));
+    let body = lines
+        .iter()
+        .enumerate()
+        .filter(|(index, line)| line.starts_with('|') && !is_ruler(line) && !is_head(*index));
+    body.map(|(_, line)| cells(line)).collect()
+}
+
+/// What stands between backticks and has a path.
+fn names(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect()
+}
+
+/// The file that holds the test `name`, and what is left of the name within it: the test
+/// `rivals::table::f` is in `tests/rivals/table.rs`, and `fencing::m::f` in `tests/fencing.rs`.
+fn files(name: &str) -> Vec<(PathBuf, String)> {
+    let (target, rest) = name.split_once("::").unwrap();
+    let mut folders = vec![root().join("tests")];
+    for member in fs::read_dir(root().join("crates")).unwrap() {
+        folders.push(member.unwrap().path().join("tests"));
+    }
+    let mut candidates = Vec::new();
+    for folder in folders {
+        candidates.push((folder.join(format!("{target}.rs")), rest.to_owned()));
+        candidates.push((folder.join(target).join("main.rs"), rest.to_owned()));
+        if let Some((module, rest)) = rest.split_once("::") {
+            candidates.push((folder.join(target).join(format!("{module}.rs")), rest.to_owned()));
+        }
+    }
+    if let ("contract", Some((module, rest))) = (target, rest.split_once("::")) {
+        let checks = root().join("crates/quorlock-testkit/src/contract");
+        candidates.push((checks.join(format!("{module}.rs")), rest.to_owned()));
+    }
+    candidates.retain(|(file, _)| file.exists());
+    candidates
+}
+
+/// The functions in a source that are tests, or checks of the contract suite.
+fn tests(source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let Some((before, after)) = line.split_once("fn ") else { continue };
+        let attributes = lines[..index].iter().rev().take_while(|above| above.starts_with("#["));
+        let is_test = attributes.into_iter().any(|above| above.contains("test]") || above.contains("test("));
+        if is_test || before.starts_with("pub(super)") {
+            found.extend(after.split(['(', '<']).next().map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// Whether there is a test of this name, in which `…` stands for anything.
+fn exists(name: &str) -> bool {
+    files(name).into_iter().any(|(file, rest)| {
+        let source = fs::read_to_string(&file).unwrap();
+        let (modules, test) = rest.rsplit_once("::").unwrap_or(("", &rest));
+        let (begin, end) = test.split_once('…').unwrap_or((test, test));
+        let is_it = |found: &String| found.starts_with(begin) && found.ends_with(end);
+        let has_modules = modules.split("::").all(|module| source.contains(&format!("mod {module}")));
+        (modules.is_empty() || has_modules) && tests(&source).iter().any(is_it)
+    })
+}
+
+#[test]
+fn every_test_that_the_tables_name_exists() {
+    let mut missing = Vec::new();
+    for document in [DEFECTS, RULES] {
+        for row in rows(document) {
+            let named = names(row.last().unwrap()).into_iter().filter(|name| !exists(name));
+            missing.extend(named.map(|name| format!("{document}: {name}")));
+        }
+    }
+    assert!(missing.is_empty(), "no such tests:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_defect_has_a_test_or_says_why_not() {
+    let rows = rows(DEFECTS);
+    assert!(rows.len() > 80, "{} rows were read", rows.len());
+    for row in rows {
+        let [_, _, known, promise, tested] = &row[..] else { panic!("five cells: {row:?}") };
+        assert!(["run", "read", "reported"].iter().any(|word| known.starts_with(word)), "{row:?}");
+        assert!(promise.starts_with("not applicable") || !names(tested).is_empty(), "{row:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_wrong_anywhere_is_missed() {
+    assert!(exists("rivals::table::a_name_that_is_wrong_anywhere_is_missed"));
+    assert!(exists("rivals::table::a_name_that_is_wrong_…"));
+    assert!(exists("fencing::after_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order"));
+    for name in [
+        "rivals::table::a_name_that_is_wrong_anywhere",
+        "rivals::waiting::a_name_that_is_wrong_anywhere_is_missed",
+        "rivals::a_name_that_is_wrong_anywhere_is_missed",
+        "nowhere::a_name_that_is_wrong_anywhere_is_missed",
+        "rivals::table::exists",
+        "fencing::before_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order",
+    ] {
+        assert!(!exists(name), "{name}");
+    }
+}
