@@ -65,6 +65,7 @@ impl Coordinator {
         self.shared.tasks.close();
         let end = self.shared.now() + patience;
         tokio::select! {
+            biased;
             () = self.shared.tasks.wait() => {}
             () = self.shared.sleep_until(end) => {}
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use dial::{Dial, Stream, SystemDial};
@@ -77,8 +77,8 @@ pub struct RedisNode {
     state: Arc<State>,
     listeners: Arc<Listeners>,
     started: AtomicBool,
-    /// Whether the first attempt to connect is over.
-    contact: watch::Receiver<bool>,
+    /// Cancelled once the first attempt to connect is over.
+    contact: CancellationToken,
     /// The task before it is started.
     parked: Mutex<Option<Box<Supervisor>>>,
 }
@@ -143,12 +143,11 @@ impl Node for RedisNode {
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         let started = self.start();
-        let mut contact = self.contact.clone();
+        let contact = self.contact.clone();
         let state = Arc::clone(&self.state);
         Box::pin(async move {
             started?;
-            // An error means that the task has ended: there is nothing to wait for.
-            drop(contact.wait_for(|over| *over).await);
+            contact.cancelled().await;
             state.connected()
         })
     }

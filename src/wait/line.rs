@@ -23,7 +23,8 @@ pub(crate) struct Lines {
 
 #[derive(Default)]
 struct Inside {
-    by_key: HashMap<Arc<str>, Line>,
+    /// In order, so that a seed reproduces in which order the lines are told of changes.
+    by_key: BTreeMap<Arc<str>, Line>,
     arrivals: u64,
     /// Until when to stay back from keys that others wanted when they were released here.
     courtesies: HashMap<Arc<str>, Moment>,

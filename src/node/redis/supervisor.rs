@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, info, warn};
 
 use super::Settings;
@@ -32,12 +32,12 @@ pub(crate) struct Supervisor {
     queue: UnboundedReceiver<Ask>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    /// Says that the first attempt to connect is over; so does its end, should the task end first.
-    contacted: watch::Sender<bool>,
+    /// Says, when dropped, that the first attempt to connect is over, or that the task is.
+    contacting: Option<DropGuard>,
 }
 
 impl Supervisor {
-    /// The task, and what tells that its first attempt to connect is over.
+    /// The task, and what is cancelled once its first attempt to connect is over.
     pub(crate) fn new(
         name: Arc<str>,
         address: Address,
@@ -45,15 +45,17 @@ impl Supervisor {
         queue: UnboundedReceiver<Ask>,
         state: Arc<State>,
         listeners: Arc<Listeners>,
-    ) -> (Supervisor, watch::Receiver<bool>) {
-        let (contacted, contact) = watch::channel(false);
+    ) -> (Supervisor, CancellationToken) {
+        // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
+        let contact = CancellationToken::new();
+        let contacting = Some(contact.clone().drop_guard());
         let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
-        (Supervisor { name, connector, settings, queue, state, listeners, contacted }, contact)
+        (Supervisor { name, connector, settings, queue, state, listeners, contacting }, contact)
     }
 
     /// Serves the node until its last handle is dropped.
     pub(crate) async fn run(self) {
-        let Supervisor { name, mut connector, settings, mut queue, state, listeners, contacted } = self;
+        let Supervisor { name, mut connector, settings, mut queue, state, listeners, mut contacting } = self;
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut known = None;
@@ -67,7 +69,7 @@ impl Supervisor {
                     known = None;
                     let since = clock.now();
                     state.open();
-                    contacted.send_replace(true);
+                    drop(contacting.take());
                     if line.pushes.is_some() {
                         listeners.hearing();
                     }
@@ -87,7 +89,7 @@ impl Supervisor {
                 Err(error) => error,
             };
             state.down(trouble.clone());
-            contacted.send_replace(true);
+            drop(contacting.take());
             // One warning for each outage, and another if it turns out that somebody has to act.
             let news = known.as_ref().is_none_or(|known| trouble.lasts() && *known != trouble);
             if news {
