@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorlock::protocol::Moment;
 use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
@@ -25,11 +25,13 @@ use crate::store::Store;
 mod child;
 mod commands;
 mod eval;
+mod simulated;
 mod tracking;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
 use eval::Loaded;
+pub use simulated::{Memory, Misconduct};
 use tracking::{Author, Trackers};
 
 /// Serves until the future is dropped or a client says `SHUTDOWN`, from an empty store. Open connections end with it.
@@ -62,6 +64,8 @@ struct Shared {
     run_id: String,
     password: Option<String>,
     connections: AtomicI64,
+    /// What it does wrong on purpose.
+    misconduct: Mutex<Option<Misconduct>>,
     /// Somebody said `SHUTDOWN`.
     ended: Notify,
 }
@@ -76,10 +80,14 @@ impl BuiltinServer {
     /// An empty server whose keys expire by `clock`, and which asks for `password` if there is one.
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
-        let started = clock.now();
         // As long as a real one, because clients may look at it.
         let run_id = format!("{:032x}{:08x}", SystemEntropy::default().bits(), std::process::id());
-        let (store, trackers) = (Mutex::default(), Mutex::default());
+        BuiltinServer::made(clock, run_id, password, Store::default())
+    }
+
+    fn made(clock: Arc<dyn Clock>, run_id: String, password: Option<String>, store: Store) -> BuiltinServer {
+        let (started, store) = (clock.now(), Mutex::new(store));
+        let (trackers, misconduct) = (Mutex::default(), Mutex::default());
         let (connections, ended) = (AtomicI64::new(0), Notify::new());
         BuiltinServer {
             shared: Arc::new(Shared {
@@ -91,6 +99,7 @@ impl BuiltinServer {
                 run_id,
                 password,
                 connections,
+                misconduct,
                 ended,
             }),
         }
@@ -112,6 +121,7 @@ impl BuiltinServer {
             tokio::select! {
                 accepted = listener.accept() => {
                     let (stream, peer) = accepted?;
+                    stream.set_nodelay(true)?;
                     connections.spawn(Connection::new(Arc::clone(&self.shared), peer).serve(stream));
                 }
                 () = self.shared.ended.notified() => return Ok(()),
@@ -178,8 +188,7 @@ impl Connection {
         Connection { shared, id, peer, version, name, pushes, welcome, over: false }
     }
 
-    async fn serve(mut self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
+    async fn serve(mut self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         let (mut input, mut output) = (Vec::with_capacity(4096), Vec::new());
         while !self.over {
             tokio::select! {

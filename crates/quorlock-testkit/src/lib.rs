@@ -14,7 +14,7 @@ mod store;
 mod wait;
 
 pub use {
-    builtin::{BuiltinServer, serve_if_asked},
+    builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},

@@ -1,0 +1,119 @@
+//! What a simulation needs of the server: no real time, no socket, a look inside, and misconduct.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, PoisonError};
+
+use quorlock::{Clock, scripts};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::eval::is;
+use super::{BuiltinServer, Connection, Shared};
+use crate::resp::Resp;
+
+/// What is left of the keys after a restart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a server remembers, or it does not")]
+pub enum Memory {
+    /// Everything, as with `appendfsync always`.
+    Kept,
+    /// Nothing.
+    Lost,
+}
+
+/// What a server does wrong on purpose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Misconduct {
+    /// Answers every script with this error, and carries none out: as while it is loading, or when
+    /// rights are missing.
+    Refuses(String),
+    /// Answers with this error whatever may store a key, and does the rest: as without memory.
+    RefusesKeys(String),
+    /// Releases a lock for whoever asks, without comparing the token. No server does; some lock
+    /// libraries do. For tests of tests.
+    ReleasesForAnybody,
+    /// Says that it has released, and does not. For tests of tests.
+    KeepsWhatIsReleased,
+}
+
+impl BuiltinServer {
+    /// An empty server in which nothing real is left: it goes by `clock` in everything and calls
+    /// itself `run_id`. It has been up for no time.
+    #[must_use]
+    pub fn simulated(clock: Arc<dyn Clock>, run_id: impl Into<String>) -> BuiltinServer {
+        BuiltinServer::made(clock, run_id.into(), None, super::Store::default())
+    }
+
+    /// The process that takes this one's place. Nobody is connected to it, and it does nothing wrong.
+    #[must_use]
+    pub fn restarted(&self, run_id: impl Into<String>, memory: Memory) -> BuiltinServer {
+        let store = match memory {
+            Memory::Kept => {
+                let mut store = self.shared.store().clone();
+                store.unwatch_all();
+                store
+            }
+            Memory::Lost => super::Store::default(),
+        };
+        let (clock, password) = (Arc::clone(&self.shared.clock), self.shared.password.clone());
+        BuiltinServer::made(clock, run_id.into(), password, store)
+    }
+
+    /// Serves one client over a stream of any kind, until it goes.
+    ///
+    /// # Errors
+    ///
+    /// If the stream fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn serve_stream(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Connection::new(Arc::clone(&self.shared), nowhere).serve(stream).await
+    }
+
+    /// What stands under `key` at this moment, if it is a string.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
+        let now = self.shared.now();
+        self.shared.store().get(now, key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
+    }
+
+    /// From now on does this wrong, or, with `None`, nothing any more.
+    pub fn misconduct(&self, misconduct: Option<Misconduct>) {
+        *self.shared.misconduct.lock().unwrap_or_else(PoisonError::into_inner) = misconduct;
+    }
+
+    /// Deletes all keys, as `FLUSHALL` does.
+    pub fn flush(&self) {
+        self.shared.store().flush();
+    }
+}
+
+impl Shared {
+    /// The answer to a script that is not carried out as it should be.
+    pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
+        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let releases = is(script, &scripts::RELEASE) || is(script, &scripts::CANCEL);
+        let stores = [&scripts::ACQUIRE, &scripts::ACQUIRE_IN_TURN, &scripts::RENEW, &scripts::TRANSFER];
+        match misconduct {
+            Misconduct::Refuses(error) => Some(Resp::Error(error)),
+            Misconduct::RefusesKeys(error) => {
+                stores.iter().any(|known| is(script, known)).then_some(Resp::Error(error))
+            }
+            Misconduct::ReleasesForAnybody if releases => {
+                let (now, mut store) = (self.now(), self.store());
+                let gone = keys.iter().filter(|key| store.del(now, key)).count();
+                Some(word(if gone > 0 { "granted" } else { "free" }))
+            }
+            Misconduct::KeepsWhatIsReleased if releases => Some(word("granted")),
+            Misconduct::ReleasesForAnybody | Misconduct::KeepsWhatIsReleased => None,
+        }
+    }
+}
+
+fn word(word: &str) -> Resp {
+    Resp::List(vec![Resp::text(word)])
+}
