@@ -433,6 +433,24 @@ async fn try_acquire_asks_nobody_when_this_process_has_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let lock = bench.lock();
+    tokio::select! {
+        biased;
+        lease = lock.try_acquire() => assert!(lease.unwrap().is_none(), "somebody came first"),
+        () = bench.pass(TTL) => panic!("it waits"),
+    }
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));

@@ -38,6 +38,8 @@ struct Line {
     waiters: BTreeMap<u64, Waiter>,
     /// Whether this process holds the key.
     held: bool,
+    /// Whether somebody has been taken out of the line who has not got the key yet.
+    served: bool,
     /// A bit for each node that has hinted at a change since the contest last asked.
     changed: u32,
     /// Rings when one does.
@@ -97,7 +99,7 @@ impl Lines {
 
     /// Whether this process holds the key, or somebody else in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|line| line.held || !line.waiters.is_empty())
+        self.lock().by_key.get(key).is_some_and(|line| line.held || line.served || !line.waiters.is_empty())
     }
 
     /// Joins the end of the line for the waiter's key.
@@ -118,7 +120,9 @@ impl Lines {
     /// next starts a new one.
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
         let mut inside = self.lock();
-        let waiter = inside.by_key.get_mut(key)?.take_first();
+        let line = inside.by_key.get_mut(key)?;
+        let waiter = line.take_first();
+        line.served = waiter.is_some();
         let ended = if waiter.is_none() { inside.by_key.remove(key) } else { None };
         drop(inside);
         drop(ended);
@@ -151,6 +155,7 @@ impl Lines {
     pub(crate) fn set_held(&self, key: &str, held: bool) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.held = held;
+            line.served = false;
         }
     }
 
