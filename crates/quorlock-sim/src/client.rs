@@ -1,0 +1,308 @@
+//! What a client does: several tasks that want locks, in every way that the library offers.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::{
+    AcquireError, Clock, Coordinator, HandOver, Lease, LeaseWatch, Lock, Owner, Renewal, Wait, WithError,
+};
+
+use crate::clock::HostClock;
+use crate::dice::{Dice, nanos};
+use crate::plan::Plan;
+use crate::record::{Holding, Recorder, Rule, key};
+use crate::world::{Host, World};
+
+/// One task of a client.
+pub(crate) struct Worker {
+    pub(crate) world: Arc<World>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) clock: HostClock,
+    pub(crate) dice: Dice,
+    pub(crate) host: Host,
+    pub(crate) client: usize,
+    pub(crate) life: u32,
+}
+
+/// The longest that somebody waits for a lock, where it waits for a time.
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// Timers stand still during a suspend. Within this time after it the library looks at the clock,
+/// whatever its timers say.
+const NOTICED: Duration = Duration::from_millis(1_020);
+
+impl Worker {
+    /// Wants locks until there is peace, and then each of them once more.
+    pub(crate) async fn run(self) {
+        while !self.recorder.is_peace() {
+            self.rest(Duration::ZERO, Duration::from_millis(400)).await;
+            let resource = self.dice.below(self.plan.resources);
+            self.operation(resource, true).await;
+        }
+        for resource in 0..self.plan.resources {
+            self.last(resource).await;
+        }
+        self.recorder.is_content();
+    }
+
+    /// Once nothing goes wrong, everybody gets the lock, in a time that can be told: the longest
+    /// lock of the dead, a quarantine, dialling again, and all others who want it too.
+    async fn last(&self, resource: usize) {
+        let bound = self.bound();
+        let operation = self.recorder.asked(self.client, self.life, resource);
+        let lock = self.lock(resource, operation).wait(Wait::UpTo(bound));
+        match lock.acquire().await {
+            Ok(lease) => {
+                let holding =
+                    self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
+                self.rest(Duration::ZERO, Duration::from_millis(5)).await;
+                holding.ended(false);
+                drop(lease.release().await);
+            }
+            Err(error) => {
+                let text = format!(
+                    "client {} did not get r{resource} within {bound:?} of peace: {error}",
+                    self.client
+                );
+                self.recorder.find(Rule::Liveness, text);
+            }
+        }
+        self.recorder.over(operation);
+    }
+
+    fn bound(&self) -> Duration {
+        self.plan.max_ttl * 4 + Duration::from_secs(40)
+    }
+
+    fn lock(&self, resource: usize, operation: usize) -> Lock {
+        self.coordinator.lock(key(resource)).label(&format!("op{operation}"))
+    }
+
+    /// Acquires a lock, holds it, and lets it go, in one of many ways.
+    fn operation(&self, resource: usize, may_nest: bool) -> BoxFuture<'_, ()> {
+        Box::pin(self.operate(resource, may_nest))
+    }
+
+    async fn operate(&self, resource: usize, may_nest: bool) {
+        let dice = &self.dice;
+        let operation = self.recorder.asked(self.client, self.life, resource);
+        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let mut lock = self.lock(resource, operation).ttl(ttl).wait(match dice.below(10) {
+            0 => Wait::Never,
+            1 => Wait::Forever,
+            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+        });
+        let manual = dice.percent(25);
+        if manual {
+            lock = lock.renewal(Renewal::Manual);
+        } else if dice.percent(20) {
+            lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
+        }
+        if dice.percent(20) {
+            lock = lock.fair();
+        }
+        if dice.percent(10) {
+            lock = lock.hand_over(HandOver::times(u32::try_from(dice.below(3)).unwrap_or(0)));
+        }
+        if dice.percent(5) {
+            lock = lock.max_hold(dice.between(ttl / 10, ttl * 2));
+        }
+        let owner = Owner::new();
+        let reentrant = dice.percent(10);
+        if reentrant {
+            lock = lock.owner(&owner);
+        }
+        if dice.percent(10) {
+            self.with(&lock, resource, operation, ttl).await;
+        } else if let Some(lease) = self.acquire(&lock).await {
+            let holding =
+                self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
+            // Polled beside the work: told of a loss, the holder is not inside any more.
+            let told = self.told(&holding, lease.watch());
+            let work = async {
+                self.hold(&holding, &lease, ttl, manual).await;
+                if reentrant {
+                    self.enter_again(&lock, &lease).await;
+                }
+                if may_nest && resource + 1 < self.plan.resources && dice.percent(30) {
+                    self.operation(resource + 1, false).await;
+                    holding.confirmed(&lease.watch());
+                }
+            };
+            tokio::select! {
+                biased;
+                () = told => {}
+                () = work => {}
+            }
+            self.let_go(holding, lease, ttl, manual).await;
+        }
+        self.recorder.over(operation);
+    }
+
+    async fn acquire(&self, lock: &Lock) -> Option<Lease> {
+        let started = self.world.now();
+        let attempt = async {
+            if self.dice.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
+        };
+        let outcome = if self.dice.percent(15) {
+            // Somebody who changes its mind, at whatever point.
+            let soon = if self.dice.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
+            let patience = self.rest(Duration::ZERO, soon);
+            tokio::select! {
+                biased;
+                outcome = attempt => Some(outcome),
+                () = patience => None,
+            }
+        } else {
+            Some(attempt.await)
+        };
+        match outcome {
+            Some(Ok(Some(lease))) => return Some(lease),
+            Some(Ok(None) | Err(AcquireError::Contended { .. })) => self.recorder.refused(true),
+            Some(Err(_)) => self.recorder.refused(false),
+            None => self.recorder.given_up(),
+        }
+        // A process that was stopped meanwhile is excused, and so is one that waits for ever.
+        let stopped = self.world.with(|inside, _| inside.hosts[self.host].stopped_last);
+        let longest = LONGEST_WAIT + self.plan.max_ttl / 5 + Duration::from_secs(2);
+        let took = self.world.now() - started;
+        if started > stopped && took > nanos(longest) && !format!("{lock:?}").contains("Forever") {
+            let text = format!(
+                "client {} waited {:?} and no longer than {longest:?} was due",
+                self.client,
+                Duration::from_nanos(took)
+            );
+            self.recorder.find(Rule::Patience, text);
+        }
+        None
+    }
+
+    async fn with(&self, lock: &Lock, resource: usize, operation: usize, ttl: Duration) {
+        let outcome = lock
+            .with(|lease: LeaseWatch| async move {
+                // The work has a lease's watch and no lease; the record goes by its token.
+                let holding = self.recorder.granted([self.client, resource, operation], &lease, &self.clock);
+                let mut left = self.for_how_long(ttl);
+                while !left.is_zero() {
+                    let step = self.step(ttl).min(left);
+                    left -= step;
+                    self.rest(step, step).await;
+                    holding.confirmed(&lease);
+                }
+                holding.ended(false);
+                Ok::<_, ()>(())
+            })
+            .await;
+        match outcome {
+            Ok(()) | Err(WithError::Work(()) | WithError::Lost(_)) => {}
+            Err(WithError::Acquire(AcquireError::Contended { .. })) => self.recorder.refused(true),
+            Err(_) => self.recorder.refused(false),
+        }
+    }
+
+    /// Works for a while, and asks before each step whether the lease holds.
+    async fn hold(&self, holding: &Holding, lease: &Lease, ttl: Duration, manual: bool) {
+        let mut left = self.for_how_long(ttl);
+        while !left.is_zero() {
+            let step = self.step(ttl).min(left);
+            left -= step;
+            self.rest(step, step).await;
+            if lease.check().is_err() {
+                // Told so. A machine that was suspended may hear it here first.
+                holding.ended(true);
+                return;
+            }
+            holding.confirmed(&lease.watch());
+            if manual && self.dice.percent(30) && lease.renew().await.is_ok() {
+                holding.confirmed(&lease.watch());
+            }
+        }
+    }
+
+    async fn enter_again(&self, lock: &Lock, outer: &Lease) {
+        if let Ok(Some(inner)) = lock.try_acquire().await {
+            // Should the outer lease be lost just now, the inner one is a new one.
+            if inner.token() != outer.token() && outer.check().is_ok() {
+                self.recorder.find(Rule::Exclusion, "an owner got two leases of one lock".to_owned());
+            }
+            if self.dice.percent(50) {
+                drop(inner.release().await);
+            }
+        }
+    }
+
+    async fn let_go(&self, holding: Holding, lease: Lease, ttl: Duration, manual: bool) {
+        match self.dice.below(20) {
+            0 | 1 => {
+                holding.ended(false);
+                drop(lease);
+            }
+            2 | 3 => {
+                holding.ended(false);
+                let soon = self.rest(Duration::ZERO, self.plan.distance * 4);
+                tokio::select! {
+                    biased;
+                    released = lease.release() => drop(released),
+                    () = soon => {}
+                }
+            }
+            // Forgotten until it runs out.
+            4 if manual => {
+                tokio::select! {
+                    biased;
+                    () = self.told(&holding, lease.watch()) => {}
+                    () = self.rest(ttl * 2, ttl * 2) => {}
+                }
+                holding.ended(false);
+            }
+            _ => {
+                holding.ended(false);
+                drop(lease.release().await);
+            }
+        }
+    }
+
+    /// Ends when the loss is told. Whether that is in time is seen on an exact timer, which stands
+    /// still with those of the library when the machine is suspended.
+    async fn told(&self, holding: &Holding, lease: LeaseWatch) {
+        let exact = self.clock.exact();
+        let mut lost = std::pin::pin!(lease.lost());
+        let mut left = lease.remaining();
+        // Whoever looks before it is told, right after a suspend, knows already.
+        while !left.is_zero() && !holding.has_ended() {
+            let end = exact.sleep_until(exact.now() + left);
+            tokio::select! {
+                biased;
+                _ = &mut lost => break,
+                () = end => {}
+            }
+            left = lease.remaining();
+            let (awake, now) =
+                self.world.with(|inside, now| (inside.hosts[self.host].stopped_last + nanos(NOTICED), now));
+            if left.is_zero() && !holding.has_ended() && now > awake {
+                holding.untold();
+            }
+        }
+        holding.ended(true);
+    }
+
+    fn for_how_long(&self, ttl: Duration) -> Duration {
+        match self.dice.below(10) {
+            0..=5 => self.dice.between(Duration::ZERO, Duration::from_millis(300)),
+            6..=8 => self.dice.between(Duration::ZERO, ttl),
+            _ => self.dice.between(ttl, ttl * 2),
+        }
+    }
+
+    fn step(&self, ttl: Duration) -> Duration {
+        self.dice.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
+    }
+
+    fn rest(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
+        let until = self.clock.now() + self.dice.between(least, most);
+        self.clock.sleep_until(until)
+    }
+}

@@ -1,0 +1,199 @@
+//! The clock of a host: its own rate, its own origin, its own calendar, and timers that are late.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Sleep};
+
+use crate::dice::nanos;
+use crate::world::{Event, Host, Inside, Standing, Time, World};
+
+const MILLION: i128 = 1_000_000;
+
+/// The clock of one host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostClock {
+    world: Arc<World>,
+    host: Host,
+    rate: Rate,
+    /// What it showed at the start.
+    origin: u64,
+    /// How far somebody has put it forward.
+    stepped: Arc<AtomicU64>,
+    /// How far its calendar is from the start of the simulation. It is kept right by others, and so
+    /// goes at the right rate.
+    calendar: Duration,
+    /// How late its timers are at most.
+    slack: u64,
+}
+
+/// How much faster than time a clock runs, in millionths; slower if negative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rate(pub(crate) i64);
+
+/// As the async runtime's timers: a millisecond of resolution, and some for the machine.
+const SLACK: Duration = Duration::from_micros(1200);
+
+impl HostClock {
+    pub(crate) fn new(
+        world: &Arc<World>,
+        host: Host,
+        rate: Rate,
+        origin: Duration,
+        calendar: Duration,
+    ) -> HostClock {
+        HostClock {
+            world: world.clone(),
+            host,
+            rate,
+            origin: nanos(origin),
+            stepped: Arc::default(),
+            calendar,
+            slack: nanos(SLACK),
+        }
+    }
+
+    /// The same clock with timers that are never late, for those who check others.
+    pub(crate) fn exact(&self) -> HostClock {
+        HostClock { slack: 0, ..self.clone() }
+    }
+
+    /// Puts the clock forward. Timers do not notice.
+    pub(crate) fn step(&self, by: Duration) {
+        self.stepped.fetch_add(nanos(by), Ordering::Relaxed);
+    }
+
+    /// How much time passes until this clock has gone on by `span`, rounded down.
+    pub(crate) fn until_it_shows(&self, span: Duration) -> Time {
+        u64::try_from(i128::from(nanos(span)) * MILLION / (MILLION + i128::from(self.rate.0)))
+            .unwrap_or(Time::MAX)
+    }
+
+    fn elapsed(&self, at: Time) -> u64 {
+        let run = i128::from(at) * (MILLION + i128::from(self.rate.0)) / MILLION;
+        u64::try_from(run).unwrap_or(0) + self.stepped.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for HostClock {
+    fn now(&self) -> Moment {
+        Moment::since_origin(Duration::from_nanos(self.origin + self.elapsed(self.world.now())))
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        let wait = self.until_it_shows(moment.since(self.now()));
+        // Rounded up, and never too early.
+        let due = self.world.now().saturating_add(wait).saturating_add(2);
+        Box::pin(Nap { world: self.world.clone(), host: self.host, due, slack: self.slack, timer: None })
+    }
+
+    fn wall(&self) -> Duration {
+        self.calendar + Duration::from_nanos(self.world.now())
+    }
+}
+
+/// A timer of a host, once somebody waits for it.
+pub(crate) struct Timer {
+    host: Host,
+    life: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    due: Time,
+    /// For how long the host's timers had stood still when it was set.
+    frozen: Time,
+    waiting: Waiting,
+}
+
+enum Waiting {
+    For(Waker),
+    /// Its time has come.
+    Fired,
+    /// Nobody waits any more.
+    Gone,
+}
+
+impl Timer {
+    /// Fires, if somebody still waits for it, and says whose it is. A timer that stood still with
+    /// its host is due so much later.
+    pub(crate) fn fire(self: Arc<Timer>, inside: &mut Inside) -> Option<Host> {
+        let standing = &mut inside.hosts[self.host];
+        let mut state = self.state();
+        if standing.life != self.life || !matches!(state.waiting, Waiting::For(_)) {
+            return None;
+        }
+        if standing.frozen_since.is_some() {
+            drop(state);
+            standing.overdue.push(self);
+            return None;
+        }
+        if standing.frozen > state.frozen {
+            state.due += standing.frozen - state.frozen;
+            state.frozen = standing.frozen;
+            let due = state.due;
+            drop(state);
+            inside.schedule(due, Event::Timer(self));
+            return None;
+        }
+        if let Waiting::For(waker) = std::mem::replace(&mut state.waiting, Waiting::Fired) {
+            inside.wakers.push(waker);
+        }
+        Some(self.host)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A wait for a moment. Its timer is set at the first look.
+struct Nap {
+    world: Arc<World>,
+    host: Host,
+    due: Time,
+    slack: u64,
+    timer: Option<Arc<Timer>>,
+}
+
+impl Future for Nap {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(timer) = &self.timer {
+            let mut state = timer.state();
+            return match &mut state.waiting {
+                Waiting::For(waker) => {
+                    waker.clone_from(context.waker());
+                    Poll::Pending
+                }
+                Waiting::Fired | Waiting::Gone => Poll::Ready(()),
+            };
+        }
+        let waker = context.waker().clone();
+        let timer = self.world.with(|inside, now| {
+            // Also a wait that is over already lets the others go on first, as a real timer does.
+            let due = self.due.max(now) + inside.dice.nanos(0, self.slack);
+            let Standing { life, frozen, .. } = inside.hosts[self.host];
+            let state = State { due, frozen, waiting: Waiting::For(waker) };
+            let timer = Arc::new(Timer { host: self.host, life, state: Mutex::new(state) });
+            inside.schedule(due, Event::Timer(timer.clone()));
+            timer
+        });
+        self.timer = Some(timer);
+        Poll::Pending
+    }
+}
+
+impl Drop for Nap {
+    fn drop(&mut self) {
+        if let Some(timer) = &self.timer {
+            timer.state().waiting = Waiting::Gone;
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `quorlock-sim`: runs many seeds of the simulation, and makes those that fail small.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+use quorlock_sim::{Kind, Options, Outcome, Twist, run, shrink};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::args::Args;
+
+mod args;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let options = args.options();
+    let mut totals = Totals::default();
+    let mut failed = 0;
+    for seed in args.seeds.clone() {
+        let outcome = run(seed, &options);
+        totals.add(&outcome);
+        if options.trace {
+            println!("seed {seed}: trace {:016x}", outcome.trace);
+        }
+        if outcome.finding.is_some() {
+            failed += 1;
+            clear_progress();
+            report(seed, &options, outcome, !args.no_shrink);
+            if failed >= args.most_failures {
+                break;
+            }
+        }
+        totals.show_progress(seed);
+    }
+    clear_progress();
+    println!("{}", totals.summary());
+    if failed == 0 {
+        println!("all promises held");
+        ExitCode::SUCCESS
+    } else {
+        println!("{failed} of {} seeds broke a promise", totals.seeds);
+        ExitCode::FAILURE
+    }
+}
+
+fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) {
+    let tell = |options: &Options, outcome: &Outcome| {
+        if let Some(finding) = &outcome.finding {
+            println!("  {finding}");
+        }
+        println!("  replay: {}", args::command(seed, options));
+    };
+    println!("seed {seed}:");
+    tell(options, &outcome);
+    if wants_less {
+        let (smaller, outcome) = shrink(seed, options, outcome);
+        let faults = smaller.kept.as_ref().map_or(outcome.entries, Vec::len);
+        println!("  shrunk to {} clients and {faults} faults:", outcome.clients);
+        tell(&smaller, &outcome);
+    }
+}
+
+/// What all runs add up to.
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    simulated: Duration,
+    asked: u64,
+    granted: u64,
+    contended: u64,
+    unavailable: u64,
+    given_up: u64,
+    lost: u64,
+    checks: u64,
+    faults: BTreeMap<Kind, u64>,
+}
+
+impl Totals {
+    fn add(&mut self, outcome: &Outcome) {
+        let counts = outcome.counts;
+        self.seeds += 1;
+        self.simulated += outcome.simulated;
+        self.asked += counts.asked;
+        self.granted += counts.granted;
+        self.contended += counts.contended;
+        self.unavailable += counts.unavailable;
+        self.given_up += counts.given_up;
+        self.lost += counts.lost;
+        self.checks += counts.checks;
+        for (kind, times) in &outcome.faults {
+            *self.faults.entry(*kind).or_default() += times;
+        }
+    }
+
+    fn show_progress(&self, seed: u64) {
+        if io::stderr().is_terminal() && self.seeds.is_multiple_of(10) {
+            let hours = self.simulated.as_secs_f64() / 3600.0;
+            eprint!("\rseed {seed}: {hours:.1} simulated hours, {} grants", self.granted);
+            drop(io::stderr().flush());
+        }
+    }
+
+    fn summary(&self) -> String {
+        let hours = self.simulated.as_secs_f64() / 3600.0;
+        let used = cpu_time().as_secs_f64();
+        let faults: Vec<_> =
+            self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
+        format!(
+            "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
+             {} asked, {} granted, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
+             faults: {}",
+            self.seeds,
+            hours * 3600.0 / used,
+            used * 1000.0 / (hours * 60.0),
+            self.asked,
+            self.granted,
+            self.contended,
+            self.unavailable,
+            self.given_up,
+            self.lost,
+            self.checks,
+            if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
+        )
+    }
+}
+
+fn clear_progress() {
+    if io::stderr().is_terminal() {
+        eprint!("\r{:70}\r", "");
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// What `--twist` knows.
+fn twist(name: &str) -> Result<Twist, String> {
+    let known = Twist::ALL.iter().find(|(known, _)| *known == name).map(|(_, twist)| *twist);
+    known.ok_or_else(|| format!("known are {}", Twist::ALL.map(|(name, _)| name).join(", ")))
+}

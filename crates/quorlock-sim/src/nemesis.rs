@@ -1,0 +1,408 @@
+//! Does to hosts and links what the schedule says, when what it aims at comes along.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorlock_testkit::{Memory, Misconduct};
+
+use crate::dice::nanos;
+use crate::fault::{Aim, Kind};
+use crate::network::{InFlight, TO_CLIENT, TO_NODE};
+use crate::plan::{Entry, Plan};
+use crate::record::Moment;
+use crate::sim::Sim;
+use crate::world::{Event, Host, Time};
+
+/// What has been done, and what is still in effect.
+pub(crate) struct Nemesis {
+    /// How many faults of each kind struck.
+    pub(crate) struck: BTreeMap<Kind, u64>,
+    /// Entries that wait for what they aim at.
+    armed: Vec<usize>,
+    /// Whom an entry has found.
+    subjects: BTreeMap<usize, usize>,
+    /// Faults in effect, with the hosts that they hit.
+    active: BTreeMap<usize, Hit>,
+    /// What comes between each client and each node.
+    trouble: Vec<Vec<Trouble>>,
+    over: bool,
+}
+
+struct Hit {
+    client: usize,
+    nodes: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Trouble {
+    /// How many faults are in effect.
+    faults: u32,
+    /// Since when there is one.
+    since: Time,
+    /// Until when what they did may still be felt.
+    until: Time,
+}
+
+/// After this long without an acknowledgement the client's kernel gives a connection up.
+const USER_TIMEOUT: Duration = Duration::from_millis(2_200);
+
+impl Nemesis {
+    pub(crate) fn new(plan: &Plan) -> Nemesis {
+        Nemesis {
+            struck: BTreeMap::new(),
+            armed: Vec::new(),
+            subjects: BTreeMap::new(),
+            active: BTreeMap::new(),
+            trouble: vec![vec![Trouble::default(); plan.nodes]; plan.clients],
+            over: false,
+        }
+    }
+
+    /// Since when nothing has come between a client and a node; `None` if something does.
+    pub(crate) fn calm_since(&self, client: usize, node: usize) -> Option<Time> {
+        let Trouble { faults, until, .. } = self.trouble[client][node];
+        (faults == 0).then_some(until)
+    }
+}
+
+impl Sim {
+    pub(crate) fn arm(&mut self, index: usize) {
+        if self.plan.schedule[index].aim == Aim::Nothing {
+            self.strike(index);
+        } else if !self.nemesis.over {
+            self.nemesis.armed.push(index);
+        }
+    }
+
+    /// Somebody does what entries may aim at.
+    pub(crate) fn aim(&mut self, moment: Moment, client: usize) {
+        let wanted = match moment {
+            Moment::Asking => Aim::Asking,
+            Moment::Granted => Aim::Granted,
+            Moment::Ending => Aim::Ending,
+        };
+        let schedule = &self.plan.schedule;
+        let found: Vec<_> =
+            self.nemesis.armed.extract_if(.., |index| schedule[*index].aim == wanted).collect();
+        for index in found {
+            self.nemesis.subjects.insert(index, client);
+            let at = self.world.now() + nanos(self.plan.schedule[index].after);
+            self.world.schedule(at, Event::Strike(index));
+        }
+    }
+
+    pub(crate) fn strike(&mut self, index: usize) {
+        if self.nemesis.over {
+            return;
+        }
+        let entry = self.plan.schedule[index].clone();
+        let client = self.nemesis.subjects.get(&index).copied().unwrap_or(entry.client);
+        // Whoever plays a smaller part of the plan may have fewer clients.
+        if client >= self.plan.clients {
+            return;
+        }
+        let nodes = self.hit(&entry, client);
+        if nodes.is_empty() {
+            return;
+        }
+        *self.nemesis.struck.entry(entry.kind).or_default() += 1;
+        self.world.note("strike", [index as u64, client as u64, nodes.len() as u64], || {
+            let Entry { kind, lasts, size, flavour, number, .. } = &entry;
+            format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", kind.name())
+        });
+        self.count_trouble(entry.kind, client, &nodes, |trouble, now| {
+            if trouble.faults == 0 {
+                trouble.since = now;
+            }
+            trouble.faults += 1;
+        });
+        self.nemesis.active.insert(index, Hit { client, nodes: nodes.clone() });
+        let now = self.world.now();
+        self.world.schedule(now + nanos(entry.lasts), Event::Relief(index));
+        if entry.lasts > USER_TIMEOUT {
+            self.world.schedule(now + nanos(USER_TIMEOUT), Event::Half(index));
+        }
+        self.begin(&entry, client, &nodes);
+    }
+
+    /// The nodes that a fault can hit: a server that is down does not die again, and a client that
+    /// is down concerns none.
+    fn hit(&self, entry: &Entry, client: usize) -> Vec<usize> {
+        let up = |host: Host| self.world.with(|inside, _| inside.hosts[host].up);
+        match entry.kind {
+            Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Flush => {
+                entry.nodes.iter().copied().filter(|node| up(*node)).collect()
+            }
+            Kind::Crash | Kind::Suspend if !up(self.host(client)) => Vec::new(),
+            Kind::Suspend if self.is_suspended(client) => Vec::new(),
+            Kind::Crash | Kind::Suspend | Kind::Stop => (0..self.plan.nodes).collect(),
+            Kind::Hold
+            | Kind::Cut
+            | Kind::Loss
+            | Kind::Slow
+            | Kind::Spike
+            | Kind::Reset
+            | Kind::Connect
+            | Kind::Pause
+            | Kind::Replay
+            | Kind::Step => entry.nodes.clone(),
+        }
+    }
+
+    fn begin(&mut self, entry: &Entry, client: usize, nodes: &[usize]) {
+        let host = self.host(client);
+        let extra = nanos(entry.size);
+        match entry.kind {
+            Kind::Hold | Kind::Loss => self.each_way(entry, host, nodes, |link| link.held += 1),
+            Kind::Cut => {
+                self.reset(host, nodes, InFlight::Lost);
+                self.refuse(entry, host, nodes, 1);
+            }
+            Kind::Connect => {
+                self.refuse(entry, host, nodes, 1);
+                self.reset(host, nodes, in_flight(entry));
+            }
+            Kind::Slow => self.all_links(nodes, |link| link.extra += extra),
+            Kind::Spike => self.links_of(host, nodes, |link| link.extra += extra),
+            Kind::Reset => self.reset(host, nodes, in_flight(entry)),
+            Kind::Pause => nodes.iter().for_each(|node| self.stop(*node)),
+            Kind::Restart | Kind::Amnesia => {
+                for node in nodes {
+                    self.kill(*node, entry.flavour.is_multiple_of(4));
+                }
+            }
+            Kind::Fail => {
+                for node in nodes {
+                    self.servers()[*node].misconduct(Some(failure(entry.flavour)));
+                }
+            }
+            Kind::Suspend => {
+                self.world.with(|inside, now| inside.hosts[host].frozen_since = Some(now));
+                self.stop(host);
+            }
+            Kind::Stop => self.stop(host),
+            Kind::Crash => self.kill(host, entry.flavour.is_multiple_of(2)),
+            Kind::Replay => self.world.with(|inside, now| {
+                for node in nodes {
+                    for number in inside.between(host, *node) {
+                        inside.replay(number, extra, now);
+                    }
+                }
+            }),
+            Kind::Step => nodes.iter().for_each(|node| self.clocks[*node].step(entry.size)),
+            Kind::Flush => nodes.iter().for_each(|node| self.servers()[*node].flush()),
+        }
+    }
+
+    /// A client's kernel that hears nothing gives its connections up. The server does not know.
+    pub(crate) fn half(&mut self, index: usize) {
+        let entry = self.plan.schedule[index].clone();
+        if entry.kind == Kind::Hold
+            && entry.flavour & 4 == 0
+            && let Some(Hit { client, nodes }) = self.nemesis.active.get(&index)
+        {
+            let (host, nodes) = (self.host(*client), nodes.clone());
+            self.reset(host, &nodes, in_flight(&entry));
+        }
+    }
+
+    pub(crate) fn relieve(&mut self, index: usize) {
+        let Some(Hit { client, nodes }) = self.nemesis.active.remove(&index) else { return };
+        let entry = self.plan.schedule[index].clone();
+        self.world
+            .note("relief", [index as u64, 0, 0], || format!("{}: {}", entry.number, entry.kind.name()));
+        let host = self.host(client);
+        let extra = nanos(entry.size);
+        match entry.kind {
+            Kind::Hold => self.each_way(&entry, host, &nodes, |link| link.held -= 1),
+            Kind::Loss => {
+                self.reset(host, &nodes, InFlight::Lost);
+                self.each_way(&entry, host, &nodes, |link| link.held -= 1);
+            }
+            Kind::Cut | Kind::Connect => self.refuse(&entry, host, &nodes, -1),
+            Kind::Slow => self.all_links(&nodes, |link| link.extra -= extra),
+            Kind::Spike => self.links_of(host, &nodes, |link| link.extra -= extra),
+            Kind::Pause => nodes.iter().for_each(|node| self.unstop(*node)),
+            Kind::Restart => nodes.iter().for_each(|node| self.start_node(*node, Memory::Kept)),
+            Kind::Amnesia => nodes.iter().for_each(|node| self.start_node(*node, Memory::Lost)),
+            Kind::Fail => {
+                for node in &nodes {
+                    self.servers()[*node].misconduct(self.usual_misconduct());
+                }
+            }
+            Kind::Suspend => {
+                self.world.with(|inside, now| {
+                    let standing = &mut inside.hosts[host];
+                    standing.frozen += now - standing.frozen_since.take().unwrap_or(now);
+                    for timer in std::mem::take(&mut standing.overdue) {
+                        inside.schedule(now, Event::Timer(timer));
+                    }
+                });
+                self.unstop(host);
+            }
+            Kind::Stop => self.unstop(host),
+            Kind::Crash => self.start_client(client),
+            Kind::Reset | Kind::Replay | Kind::Step | Kind::Flush => {}
+        }
+        // What comes later by itself, and what nobody can clean up.
+        let forever = nanos(self.plan.max_ttl + self.plan.max_ttl / 10);
+        let later = match entry.kind {
+            Kind::Replay => extra + forever,
+            Kind::Fail if failure(entry.flavour) == failure(NO_RIGHTS) => forever,
+            Kind::Reset | Kind::Connect | Kind::Hold | Kind::Slow | Kind::Spike => extra,
+            Kind::Cut
+            | Kind::Loss
+            | Kind::Pause
+            | Kind::Restart
+            | Kind::Amnesia
+            | Kind::Fail
+            | Kind::Suspend
+            | Kind::Stop
+            | Kind::Crash
+            | Kind::Step
+            | Kind::Flush => 0,
+        };
+        // The clean-up goes on for one TTL. A server that was stopped for longer than the shortest
+        // may carry out later what nobody takes back any more: a known limit.
+        let shortest = nanos(self.plan.max_ttl / 4);
+        self.count_trouble(entry.kind, client, &nodes, |trouble, now| {
+            trouble.faults -= 1;
+            let left = if now > trouble.since + shortest { later.max(forever) } else { later };
+            trouble.until = trouble.until.max(now + left);
+        });
+    }
+
+    pub(crate) fn end_all_faults(&mut self) {
+        self.nemesis.over = true;
+        self.nemesis.armed.clear();
+        let active: Vec<usize> = self.nemesis.active.keys().copied().collect();
+        for index in active {
+            self.relieve(index);
+        }
+    }
+
+    fn host(&self, client: usize) -> Host {
+        self.plan.nodes + client
+    }
+
+    fn is_suspended(&self, client: usize) -> bool {
+        self.world.with(|inside, _| inside.hosts[self.host(client)].frozen_since.is_some())
+    }
+
+    fn count_trouble(
+        &mut self,
+        kind: Kind,
+        client: usize,
+        nodes: &[usize],
+        count: impl Fn(&mut Trouble, Time),
+    ) {
+        let now = self.world.now();
+        let one_client = !matches!(
+            kind,
+            Kind::Slow | Kind::Pause | Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Step | Kind::Flush
+        );
+        for (number, row) in self.nemesis.trouble.iter_mut().enumerate() {
+            if number == client || !one_client {
+                for node in nodes {
+                    count(&mut row[*node], now);
+                }
+            }
+        }
+    }
+
+    fn stop(&self, host: Host) {
+        self.world.with(|inside, now| {
+            inside.hosts[host].stopped += 1;
+            inside.hosts[host].stopped_last = now;
+        });
+    }
+
+    fn unstop(&self, host: Host) {
+        self.world.with(|inside, now| {
+            inside.hosts[host].stopped -= 1;
+            inside.hosts[host].stopped_last = now;
+        });
+        self.go_on(host);
+    }
+
+    fn reset(&self, client: Host, nodes: &[usize], requests: InFlight) {
+        self.world.with(|inside, now| {
+            for node in nodes {
+                for number in inside.between(client, *node) {
+                    inside.reset(number, requests, now);
+                }
+            }
+        });
+        self.go_on(client);
+        for node in nodes {
+            self.go_on(*node);
+        }
+    }
+
+    fn refuse(&self, entry: &Entry, client: Host, nodes: &[usize], by: i32) {
+        self.links_of(client, nodes, |link| {
+            let faults = if entry.flavour & 8 == 0 { &mut link.refused } else { &mut link.hung };
+            *faults = faults.saturating_add_signed(by);
+        });
+    }
+
+    /// Changes the links between a client and nodes, in the direction that the entry says, or both.
+    fn each_way(
+        &self,
+        entry: &Entry,
+        client: Host,
+        nodes: &[usize],
+        change: impl Fn(&mut crate::network::Link),
+    ) {
+        let ways: &[usize] = match entry.flavour % 3 {
+            0 => &[TO_NODE, TO_CLIENT],
+            1 => &[TO_NODE],
+            _ => &[TO_CLIENT],
+        };
+        self.world.with(|inside, now| {
+            for node in nodes {
+                for way in ways {
+                    let (from, to) = if *way == TO_NODE { (client, *node) } else { (*node, client) };
+                    change(inside.network.link(from, to));
+                    inside.go_on(from, to, now);
+                }
+            }
+        });
+    }
+
+    fn links_of(&self, client: Host, nodes: &[usize], change: impl Fn(&mut crate::network::Link)) {
+        self.world.with(|inside, _| {
+            for node in nodes {
+                change(inside.network.link(client, *node));
+                change(inside.network.link(*node, client));
+            }
+        });
+    }
+
+    fn all_links(&self, nodes: &[usize], change: impl Fn(&mut crate::network::Link)) {
+        for client in 0..self.plan.clients {
+            self.links_of(self.host(client), nodes, &change);
+        }
+    }
+}
+
+/// What becomes of requests on their way.
+fn in_flight(entry: &Entry) -> InFlight {
+    if entry.flavour & 1 == 0 { InFlight::Late(nanos(entry.size)) } else { InFlight::Lost }
+}
+
+/// The flavour that somebody has to mend.
+const NO_RIGHTS: usize = 4;
+
+fn failure(flavour: usize) -> Misconduct {
+    let refuses = |error: &str| Misconduct::Refuses(error.to_owned());
+    match flavour % 5 {
+        0 => refuses("LOADING Redis is loading the dataset in memory"),
+        1 => Misconduct::RefusesKeys("OOM command not allowed when used memory > 'maxmemory'.".to_owned()),
+        2 => refuses("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+        3 => Misconduct::RefusesKeys(
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.".to_owned(),
+        ),
+        _ => refuses("NOPERM User default has no permissions to run the 'eval' command"),
+    }
+}

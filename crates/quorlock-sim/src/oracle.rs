@@ -1,0 +1,66 @@
+//! Judges of a history.
+
+use std::collections::BTreeMap;
+
+use crate::world::Time;
+
+/// What a judge needs to know.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// Somebody has got a lock, and is inside until it has ended or cannot rely on it any more.
+    Granted { hold: usize, client: usize, resource: usize, token: Vec<u8> },
+    /// It may rely on it at this moment, and until then.
+    Confirmed { hold: usize, until: Time },
+    /// It does so no longer.
+    Ended { hold: usize },
+}
+
+/// Sees what happens in order, with the real time, and says what is wrong with it.
+pub(crate) trait Oracle {
+    fn see(&mut self, now: Time, happening: &Happening) -> Option<String>;
+}
+
+/// No two are certain to hold a lock at the same moment of real time. Epsilon is zero: there is
+/// one time here.
+#[derive(Debug, Default)]
+pub(crate) struct Exclusion {
+    inside: BTreeMap<usize, Inside>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    client: usize,
+    resource: usize,
+    token: Vec<u8>,
+    until: Time,
+}
+
+impl Oracle for Exclusion {
+    fn see(&mut self, now: Time, happening: &Happening) -> Option<String> {
+        match happening {
+            Happening::Granted { hold, client, resource, token } => {
+                let (client, resource, token) = (*client, *resource, token.clone());
+                self.inside.insert(*hold, Inside { client, resource, token, until: now });
+                None
+            }
+            Happening::Confirmed { hold, until } => {
+                let me = self.inside.get_mut(hold)?;
+                me.until = me.until.max(*until);
+                let me = self.inside.get(hold)?;
+                // Whoever entered again has the same token.
+                let other = self.inside.iter().find(|(_, other)| {
+                    other.resource == me.resource && other.token != me.token && other.until > now
+                });
+                let (number, other) = other?;
+                Some(format!(
+                    "clients {} (hold {hold}) and {} (hold {number}) both hold r{}",
+                    me.client, other.client, me.resource
+                ))
+            }
+            Happening::Ended { hold } => {
+                self.inside.remove(hold);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! What the clients did, and whether it was right: judged while it happens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quorlock::LeaseWatch;
+use quorlock_history::{Check, Expectations, History, Stamp, What, check};
+use quorlock_testkit::BuiltinServer;
+
+use crate::clock::HostClock;
+use crate::dice::nanos;
+use crate::oracle::{Exclusion, Happening, Oracle};
+use crate::plan::{Plan, Twist};
+use crate::world::{Time, World};
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// When, since the start of the simulation.
+    pub at: Duration,
+    /// Which promise.
+    pub rule: Rule,
+    /// What happened.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} broken at {:.6} s: {}", self.rule, self.at.as_secs_f64(), self.text)
+    }
+}
+
+/// A promise.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Rule {
+    /// No two hold a lock at once.
+    Exclusion,
+    /// Whoever is told that its lease holds has its key at a quorum of the nodes.
+    Backing,
+    /// Whoever gets a lock later has the larger fencing token.
+    Fencing,
+    /// A loss is told by the end of validity.
+    Telling,
+    /// What has ended leaves no key behind.
+    Orphan,
+    /// Once nothing goes wrong any more, everybody gets the lock.
+    Liveness,
+    /// Whoever waits for a time does not wait much longer.
+    Patience,
+    /// Nothing panics.
+    Panic,
+}
+
+/// What has happened how often.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each name says what it counts")]
+#[non_exhaustive]
+pub struct Counts {
+    pub asked: u64,
+    pub granted: u64,
+    pub contended: u64,
+    pub unavailable: u64,
+    pub given_up: u64,
+    pub lost: u64,
+    pub checks: u64,
+}
+
+/// Keeps the record of a run.
+pub(crate) struct Recorder {
+    world: Arc<World>,
+    plan: Arc<Plan>,
+    state: Mutex<State>,
+    /// The nodes as they are now.
+    pub(crate) servers: Mutex<Vec<BuiltinServer>>,
+    /// Clients are to finish what they do, and then to get each lock once more.
+    pub(crate) peace: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    oracle: Exclusion,
+    /// For those who judge at the end.
+    history: History,
+    /// For whom the nemesis may lie in wait, since it last looked.
+    moments: Vec<(Moment, usize)>,
+    operations: Vec<Operation>,
+    holds: Vec<Hold>,
+    /// When each node last forgot everything.
+    amnesia: BTreeMap<usize, Time>,
+    findings: Vec<Finding>,
+    counts: Counts,
+    /// Workers that have got all locks once more.
+    content: usize,
+}
+
+/// What the nemesis may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    Asking,
+    Granted,
+    Ending,
+}
+
+struct Operation {
+    client: usize,
+    life: u32,
+    over: Option<Time>,
+}
+
+struct Hold {
+    client: usize,
+    operation: usize,
+    /// When the lease was last seen to hold, and until when it said so.
+    seen: Time,
+    until: Time,
+    resource: usize,
+    token: Vec<u8>,
+    ended: bool,
+}
+
+/// How long what has ended may stand at a node that answers.
+const GRACE: Duration = Duration::from_millis(2_500);
+/// And how much longer at one that has just come back: it is dialled again within five seconds.
+pub(crate) const RETURN: Duration = Duration::from_secs(7);
+
+impl Recorder {
+    pub(crate) fn new(world: &Arc<World>, plan: &Arc<Plan>) -> Arc<Recorder> {
+        Arc::new(Recorder {
+            world: world.clone(),
+            plan: plan.clone(),
+            state: Mutex::default(),
+            servers: Mutex::default(),
+            peace: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn is_peace(&self) -> bool {
+        self.peace.load(Ordering::Relaxed)
+    }
+
+    /// Somebody wants a lock. The number is part of the label of what it leaves at the nodes.
+    pub(crate) fn asked(&self, client: usize, life: u32, resource: usize) -> usize {
+        let mut state = self.lock();
+        state.counts.asked += 1;
+        state.moments.push((Moment::Asking, client));
+        state.operations.push(Operation { client, life, over: None });
+        let operation = state.operations.len() - 1;
+        let (who, what) = (name("client", client), name("r", resource));
+        let invoked = What::Invoked {
+            client: who.as_str().into(),
+            resource: what.as_str().into(),
+            attempt: name("op", operation).as_str().into(),
+        };
+        state.history.record(self.stamp(), invoked);
+        drop(state);
+        self.note("ask", [client, operation, resource], || {
+            format!("client {client} wants r{resource} (op{operation})")
+        });
+        operation
+    }
+
+    /// Somebody has got it.
+    pub(crate) fn granted(
+        self: &Arc<Self>,
+        [client, resource, operation]: [usize; 3],
+        lease: &LeaseWatch,
+        clock: &HostClock,
+    ) -> Holding {
+        let token = lease.token().as_bytes().to_vec();
+        let mut state = self.lock();
+        state.counts.granted += 1;
+        state.moments.push((Moment::Granted, client));
+        let now = self.world.now();
+        let until = now + clock.until_it_shows(lease.remaining());
+        let (seen, ended) = (now, false);
+        state.holds.push(Hold { client, operation, seen, until, resource, token: token.clone(), ended });
+        let attempt = name("op", operation).as_str().into();
+        let fencing_token = lease.try_fencing_token().map(u64::from);
+        let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
+        state.history.record(self.stamp(), acquired);
+        let hold = state.holds.len() - 1;
+        drop(state);
+        self.note("grant", [client, hold, resource], || {
+            format!("client {client} has r{resource} (hold {hold}, {:?})", lease.token())
+        });
+        self.see(&Happening::Granted { hold, client, resource, token });
+        let holding = Holding { recorder: self.clone(), clock: clock.clone(), hold };
+        holding.confirmed(lease);
+        holding
+    }
+
+    pub(crate) fn refused(&self, contended: bool) {
+        let mut state = self.lock();
+        if contended {
+            state.counts.contended += 1;
+        } else {
+            state.counts.unavailable += 1;
+        }
+    }
+
+    pub(crate) fn given_up(&self) {
+        self.lock().counts.given_up += 1;
+    }
+
+    /// Whoever wanted a lock has no more to do with it.
+    pub(crate) fn over(&self, operation: usize) {
+        let now = self.world.now();
+        let mut state = self.lock();
+        state.operations[operation].over = Some(now);
+        if state.holds.iter().rev().all(|hold| hold.operation != operation) {
+            let attempt = name("op", operation).as_str().into();
+            state.history.record(self.stamp(), What::NotAcquired { attempt });
+        }
+        drop(state);
+        self.note("over", [operation, 0, 0], || format!("op{operation} is over"));
+    }
+
+    /// A client is dead, and so holds nothing.
+    pub(crate) fn died(&self, client: usize) {
+        let mut state = self.lock();
+        let its = state.holds.iter_mut().enumerate().filter(|(_, hold)| hold.client == client && !hold.ended);
+        let numbers: Vec<usize> = its
+            .map(|(number, hold)| {
+                hold.ended = true;
+                number
+            })
+            .collect();
+        state.history.record(self.stamp(), What::Crashed { client: name("client", client).as_str().into() });
+        drop(state);
+        for hold in numbers {
+            self.note("died", [hold, client, 0], || format!("hold {hold}, with client {client}"));
+            self.see(&Happening::Ended { hold });
+        }
+    }
+
+    /// A node has forgotten everything.
+    pub(crate) fn forgot(&self, node: usize) {
+        let now = self.world.now();
+        self.lock().amnesia.insert(node, now);
+    }
+
+    /// A worker has got each lock once more.
+    pub(crate) fn is_content(&self) {
+        self.lock().content += 1;
+    }
+
+    pub(crate) fn content(&self) -> usize {
+        self.lock().content
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    pub(crate) fn moments(&self) -> Vec<(Moment, usize)> {
+        std::mem::take(&mut self.lock().moments)
+    }
+
+    pub(crate) fn find(&self, rule: Rule, text: String) {
+        let at = Duration::from_nanos(self.world.now());
+        self.world.note("FINDING", [0; 3], || text.clone());
+        self.lock().findings.push(Finding { at, rule, text });
+    }
+
+    pub(crate) fn finding(&self) -> Option<Finding> {
+        self.lock().findings.first().cloned()
+    }
+
+    /// Looks for keys that nobody answers for. `calm` tells since when nothing has come between a
+    /// client and a node, if nothing does; `life` which life of a client it is.
+    pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
+        let now = self.world.now();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (node, server) in servers.iter().enumerate() {
+            for resource in 0..self.plan.resources {
+                let Some(token) = server.holder(&key(resource)) else { continue };
+                let state = self.lock();
+                let text = String::from_utf8_lossy(&token).into_owned();
+                let number: Option<usize> =
+                    text.rsplit_once(" op").and_then(|(_, number)| number.parse().ok());
+                let Some((number, operation)) =
+                    number.and_then(|number| Some((number, state.operations.get(number)?)))
+                else {
+                    continue;
+                };
+                let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else {
+                    continue;
+                };
+                if operation.life != life(operation.client) {
+                    continue;
+                }
+                let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
+                if now > over.max(calm) + nanos(grace) {
+                    drop(state);
+                    let since = Duration::from_nanos(now - over);
+                    self.find(
+                        Rule::Orphan,
+                        format!(
+                            "op{number} has been over for {since:?}, and its key still stands at node {node}"
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Judges the whole once more, by other means: whether some order of all acquisitions and
+    /// releases is that of one mutex.
+    pub(crate) fn judge(&self) {
+        let history = std::mem::take(&mut self.lock().history);
+        let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl));
+        // First, because a mutex whose fencing tokens are in disorder is none.
+        if let Some(violation) = report.of(Check::Register).next() {
+            self.find(Rule::Fencing, violation.to_string());
+        }
+        for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
+            if let Some(violation) = report.of(judged).next() {
+                self.find(Rule::Exclusion, violation.to_string());
+            }
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp::from_nanos(self.world.now())
+    }
+
+    fn see(&self, happening: &Happening) {
+        let now = self.world.now();
+        let found = self.lock().oracle.see(now, happening);
+        if let Some(text) = found {
+            self.find(Rule::Exclusion, text);
+        }
+    }
+
+    /// How many nodes hold the token, or have forgotten it so late that somebody may rely on it.
+    fn backing(&self, resource: usize, token: &[u8]) -> usize {
+        let now = self.world.now();
+        let relied_on = nanos(self.plan.max_ttl) * 2;
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let backs = |(node, server): (usize, &BuiltinServer)| {
+            let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
+            forgot || server.holder(&key(resource)).as_deref() == Some(token)
+        };
+        servers.iter().enumerate().filter(|server| backs(*server)).count()
+    }
+
+    fn note(&self, what: &'static str, words: [usize; 3], text: impl FnOnce() -> String) {
+        self.world.note(what, words.map(|word| word as u64), text);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(of: &str, number: usize) -> String {
+    format!("{of}{number}")
+}
+
+/// The key of a resource, and its name.
+pub(crate) fn key(resource: usize) -> String {
+    format!("r{resource}")
+}
+
+/// Somebody who holds a lock, as far as is known.
+pub(crate) struct Holding {
+    recorder: Arc<Recorder>,
+    clock: HostClock,
+    hold: usize,
+}
+
+impl Holding {
+    /// The lease says that it holds: then it must, until the end that it states.
+    pub(crate) fn confirmed(&self, lease: &LeaseWatch) {
+        let remaining = lease.remaining();
+        if remaining.is_zero() {
+            return;
+        }
+        let now = self.recorder.world.now();
+        let careless = self.recorder.plan.twist == Twist::Careless;
+        let until = if careless { Time::MAX } else { now + self.clock.until_it_shows(remaining) };
+        let (ended, resource, token, client) = {
+            let mut state = self.recorder.lock();
+            state.counts.checks += 1;
+            let hold = &mut state.holds[self.hold];
+            let renewed = until > hold.until;
+            let before = std::mem::replace(&mut hold.seen, now);
+            hold.until = hold.until.max(until);
+            let known = (hold.ended, hold.resource, hold.token.clone(), hold.client);
+            let attempt = name("op", hold.operation);
+            if !known.0 {
+                if renewed {
+                    // At some moment since the last look.
+                    let (attempt, deadline) = (attempt.as_str().into(), Stamp::from_nanos(until));
+                    state.history.record(Stamp::from_nanos(before), What::Renewed { attempt, deadline });
+                }
+                let seen = What::SeenValid { attempt: attempt.as_str().into() };
+                state.history.record(Stamp::from_nanos(now), seen);
+            }
+            known
+        };
+        if ended {
+            return;
+        }
+        let backing = self.recorder.backing(resource, &token);
+        if backing < self.recorder.plan.quorum() {
+            let (nodes, hold) = (self.recorder.plan.nodes, self.hold);
+            self.recorder.find(
+                Rule::Backing,
+                format!("client {client} is told that r{resource} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
+            );
+        }
+        self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
+    }
+
+    /// The holder gives the lock back, or has been told that it is lost.
+    pub(crate) fn ended(&self, lost: bool) {
+        let mut state = self.recorder.lock();
+        let hold = &mut state.holds[self.hold];
+        if std::mem::replace(&mut hold.ended, true) {
+            return;
+        }
+        let (client, attempt) = (hold.client, name("op", hold.operation).as_str().into());
+        let what =
+            if lost { What::Lost { attempt, reason: String::new() } } else { What::Releasing { attempt } };
+        state.history.record(self.recorder.stamp(), what);
+        state.counts.lost += u64::from(lost);
+        if !lost {
+            state.moments.push((Moment::Ending, client));
+        }
+        drop(state);
+        let what = if lost { "lost" } else { "end" };
+        self.recorder.note(what, [self.hold, 0, 0], || format!("hold {}", self.hold));
+        self.recorder.see(&Happening::Ended { hold: self.hold });
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.recorder.lock().holds[self.hold].ended
+    }
+
+    /// The end of validity has come, and nobody has said so.
+    pub(crate) fn untold(&self) {
+        self.recorder
+            .find(Rule::Telling, format!("hold {} has run out, and `lost` has not ended", self.hold));
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.ended(false);
+    }
+}

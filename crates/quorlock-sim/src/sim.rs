@@ -1,0 +1,357 @@
+//! Runs a plan: takes one event after the other and lets the host concerned go on.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once, PoisonError};
+use std::time::Duration;
+
+use quorlock::{Coordinator, RestartGuard};
+use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy};
+use tokio::runtime::{self, Runtime};
+
+use crate::client::Worker;
+use crate::clock::HostClock;
+use crate::dice::{Dice, nanos};
+use crate::fault::Kind;
+use crate::nemesis::Nemesis;
+use crate::network::{End, Link, Network};
+use crate::plan::{Options, Plan, Twist};
+use crate::record::{Counts, Finding, Recorder, Rule};
+use crate::world::{Event, Host, Time, Trace, World};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The first promise that was broken, if one was.
+    pub finding: Option<Finding>,
+    /// Two runs of one seed have the same.
+    pub trace: u64,
+    /// How much time was simulated.
+    pub simulated: Duration,
+    /// What the clients did.
+    pub counts: Counts,
+    /// How many faults of each kind struck.
+    pub faults: BTreeMap<Kind, u64>,
+    /// How many entries the schedule has.
+    pub entries: usize,
+    /// How many clients there were.
+    pub clients: usize,
+}
+
+/// Runs one seed.
+///
+/// # Panics
+///
+/// If the simulation itself is broken, or no runtime can be made.
+#[must_use]
+pub fn run(seed: u64, options: &Options) -> Outcome {
+    let plan = Arc::new(Plan::of(seed, options));
+    let mut sim = Sim::new(plan, options.trace);
+    sim.run();
+    sim.judge();
+    Outcome {
+        finding: sim.recorder.finding(),
+        trace: sim.world.trace_hash(),
+        simulated: Duration::from_nanos(sim.world.now()),
+        counts: sim.recorder.counts(),
+        faults: std::mem::take(&mut sim.nemesis.struck),
+        entries: sim.plan.schedule.len(),
+        clients: sim.plan.clients,
+    }
+}
+
+/// A run.
+pub(crate) struct Sim {
+    pub(crate) world: Arc<World>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clocks: Vec<HostClock>,
+    /// What runs on each host; nothing while it is down.
+    runtimes: Vec<Option<Runtime>>,
+    pub(crate) nemesis: Nemesis,
+    /// Makes run ids and the seeds of processes.
+    births: Dice,
+}
+
+/// How often keys are looked at that nobody answers for.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Sim {
+    fn new(plan: Arc<Plan>, trace: bool) -> Sim {
+        let hosts = plan.nodes + plan.clients;
+        let dice = Dice::new(plan.seed, 3);
+        let network = Network::new(links(&plan, &dice, hosts), nanos(plan.max_ttl));
+        let world = World::new(Dice::new(plan.seed, 4), network, hosts, Trace::new(trace));
+        let clock = |host: Host| {
+            let origin = Duration::from_secs(3600) + dice.between(Duration::ZERO, Duration::from_secs(1000));
+            // Fencing tokens keep their order as long as calendars agree within half of max_ttl.
+            let apart = plan.calendars_apart();
+            let calendar = Duration::from_secs(1_800_000_000) + dice.between(Duration::ZERO, apart);
+            HostClock::new(&world, host, plan.rates[host], origin, calendar)
+        };
+        let clocks = (0..hosts).map(clock).collect();
+        let recorder = Recorder::new(&world, &plan);
+        let nemesis = Nemesis::new(&plan);
+        let births = Dice::new(plan.seed, 5);
+        let runtimes = (0..hosts).map(|_| None).collect();
+        let mut sim = Sim { world, plan, recorder, clocks, runtimes, nemesis, births };
+        for node in 0..sim.plan.nodes {
+            let server = BuiltinServer::simulated(Arc::new(sim.clocks[node].clone()), sim.run_id());
+            server.misconduct(sim.usual_misconduct());
+            sim.servers().push(server);
+            sim.boot(node);
+        }
+        for client in 0..sim.plan.clients {
+            sim.start_client(client);
+        }
+        for (index, entry) in sim.plan.schedule.iter().enumerate() {
+            sim.world.schedule(nanos(entry.at), Event::Armed(index));
+        }
+        sim.world.schedule(nanos(sim.plan.span), Event::Peace);
+        sim.world.schedule(nanos(LOOK), Event::Look);
+        sim
+    }
+
+    fn run(&mut self) {
+        let panics = Panics::watched();
+        let deadline = nanos(self.plan.span + self.plan.max_ttl * 20 + Duration::from_secs(300));
+        let everybody = self.plan.clients * self.plan.workers;
+        let mut done: Option<Time> = None;
+        while self.recorder.finding().is_none() {
+            let Some(event) = self.world.next() else { break };
+            self.take(event);
+            for (moment, client) in self.recorder.moments() {
+                self.aim(moment, client);
+            }
+            if panics.since() > 0 {
+                self.recorder.find(Rule::Panic, "a task has panicked".to_owned());
+            }
+            let now = self.world.now();
+            if done.is_none() && self.recorder.content() >= everybody {
+                done = Some(now);
+            }
+            // Long enough for the last look at what is left behind.
+            if done.is_some_and(|done| now > done + nanos(Duration::from_secs(4))) {
+                break;
+            }
+            if now > deadline {
+                let content = self.recorder.content();
+                let text = format!(
+                    "only {content} of {everybody} workers ended after {:?}",
+                    Duration::from_nanos(now)
+                );
+                self.recorder.find(Rule::Liveness, text);
+            }
+        }
+    }
+
+    fn judge(&self) {
+        if self.recorder.finding().is_none() {
+            self.recorder.judge();
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Timer(timer) => {
+                if let Some(host) = self.world.with(|inside, _| timer.fire(inside)) {
+                    self.world.note("timer", [host as u64, 0, 0], || format!("of host {host}"));
+                    self.go_on(host);
+                }
+            }
+            Event::Arrival(number, way) => {
+                if let Some(host) = self.world.with(|inside, now| inside.arrive(number, way, now)) {
+                    self.world.note("arrival", [number as u64, way as u64, host as u64], || {
+                        format!("on connection {number} at host {host}")
+                    });
+                    self.go_on(host);
+                }
+            }
+            Event::Accept(number) => self.accept(number),
+            Event::Armed(index) => self.arm(index),
+            Event::Strike(index) => self.strike(index),
+            Event::Half(index) => self.half(index),
+            Event::Relief(index) => self.relieve(index),
+            Event::Look => {
+                let calm = |client, node| self.nemesis.calm_since(client, node);
+                let life =
+                    |client: usize| self.world.with(|inside, _| inside.hosts[self.plan.nodes + client].life);
+                self.recorder.look(calm, life);
+                self.world.schedule(self.world.now() + nanos(LOOK), Event::Look);
+            }
+            Event::Peace => {
+                self.world.note("peace", [0; 3], String::new);
+                self.end_all_faults();
+                self.recorder.peace.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Lets a host go on until it has nothing more to do.
+    pub(crate) fn go_on(&self, host: Host) {
+        let runs = self.world.with(|inside, _| inside.hosts[host].up && inside.hosts[host].stopped == 0);
+        if let (true, Some(runtime)) = (runs, &self.runtimes[host]) {
+            // The runtime's time is paused: it moves on, and ends this wait, when nothing is left
+            // to do. Nothing else goes by it.
+            #[expect(clippy::disallowed_methods, reason = "nobody's time: it tells that the runtime is idle")]
+            let idle = async { tokio::time::sleep(Duration::from_millis(1)).await };
+            runtime.block_on(idle);
+        }
+    }
+
+    /// Starts the process of a host, with nothing in it.
+    fn boot(&mut self, host: Host) {
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        self.runtimes[host] = Some(runtime.expect("a runtime needs nothing that could be missing"));
+        self.world.with(|inside, _| {
+            let standing = &mut inside.hosts[host];
+            standing.life += 1;
+            standing.up = true;
+        });
+    }
+
+    /// Ends the process of a host. Its connections close, unless the machine died with it.
+    pub(crate) fn kill(&mut self, host: Host, silently: bool) {
+        self.world.with(|inside, now| {
+            let standing = &mut inside.hosts[host];
+            standing.up = false;
+            standing.life += 1;
+            inside.close_all(host, silently, now);
+        });
+        if let Some(client) = host.checked_sub(self.plan.nodes) {
+            self.recorder.died(client);
+        }
+        self.runtimes[host] = None;
+    }
+
+    /// Starts a node's process again.
+    pub(crate) fn start_node(&mut self, node: Host, memory: Memory) {
+        let run_id = self.run_id();
+        let restarted = self.servers()[node].restarted(run_id, memory);
+        restarted.misconduct(self.usual_misconduct());
+        self.servers()[node] = restarted;
+        if memory == Memory::Lost {
+            self.recorder.forgot(node);
+        }
+        self.boot(node);
+    }
+
+    pub(crate) fn start_client(&mut self, client: usize) {
+        let host = self.plan.nodes + client;
+        self.boot(host);
+        let life = self.world.with(|inside, _| inside.hosts[host].life);
+        let clock = self.clocks[host].clone();
+        let dial = crate::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
+        let guard = if self.plan.twist == Twist::GuardOff { RestartGuard::Off } else { RestartGuard::On };
+        let coordinator = Coordinator::builder()
+            .nodes((0..self.plan.nodes).map(|node| format!("node-{node}")))
+            .ttl(self.plan.max_ttl)
+            .max_ttl(self.plan.max_ttl)
+            .drift(self.plan.drift)
+            .restart_guard(guard)
+            .clock(clock.clone())
+            .entropy(SeededEntropy::new(self.births.word()))
+            .dial(dial)
+            .build()
+            .expect("a plan is a deployment that can work");
+        for _ in 0..self.plan.workers {
+            let worker = Worker {
+                world: self.world.clone(),
+                plan: self.plan.clone(),
+                recorder: self.recorder.clone(),
+                coordinator: coordinator.clone(),
+                clock: clock.clone(),
+                dice: Dice::new(self.births.word(), 6),
+                host,
+                client,
+                life,
+            };
+            self.spawn(host, worker.run());
+        }
+        self.go_on(host);
+    }
+
+    fn spawn(&self, host: Host, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtimes[host] {
+            // Nobody waits for its end: it is recorded.
+            drop(runtime.spawn(task));
+        }
+    }
+
+    fn accept(&mut self, number: usize) {
+        let node = self.world.with(|inside, _| inside.network.connections[number].node);
+        let end = End::of_node(&self.world, number);
+        if !self.world.with(|inside, _| inside.hosts[node].up) {
+            // Dropped, and so closed.
+            return;
+        }
+        let server = self.servers()[node].clone();
+        self.world.note("accept", [number as u64, node as u64, 0], || {
+            format!("connection {number} at node {node}")
+        });
+        self.spawn(node, async move { drop(server.serve_stream(end).await) });
+        self.go_on(node);
+    }
+
+    pub(crate) fn servers(&self) -> std::sync::MutexGuard<'_, Vec<BuiltinServer>> {
+        self.recorder.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {
+        match self.plan.twist {
+            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnybody),
+            Twist::KeepsWhatIsReleased => Some(Misconduct::KeepsWhatIsReleased),
+            Twist::None
+            | Twist::LatePackets
+            | Twist::GuardOff
+            | Twist::FastNodes
+            | Twist::Careless
+            | Twist::WrongCalendars => None,
+        }
+    }
+
+    fn run_id(&self) -> String {
+        format!("{:016x}{:016x}{:08x}", self.births.word(), self.births.word(), self.births.word() >> 32)
+    }
+}
+
+fn links(plan: &Plan, dice: &Dice, hosts: usize) -> Vec<Vec<Link>> {
+    let link = || {
+        let latency = dice.nanos(50_000, nanos(plan.distance));
+        // The node limit is 50 ms.
+        let late = if plan.twist == Twist::LatePackets { (31, 50_000_000) } else { (0, 0) };
+        Link { latency, jitter: latency / 2, late, ..Link::default() }
+    };
+    (0..hosts).map(|_| (0..hosts).map(|_| link()).collect()).collect()
+}
+
+/// Counts the panics of this thread: a task that panics takes nobody with it, and would go
+/// unnoticed.
+struct Panics {
+    before: u64,
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Panics {
+    fn watched() -> Panics {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let usual = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                PANICS.set(PANICS.get() + 1);
+                usual(info);
+            }));
+        });
+        Panics { before: PANICS.get() }
+    }
+
+    fn since(&self) -> u64 {
+        PANICS.get() - self.before
+    }
+}

@@ -1,0 +1,202 @@
+//! Simulated time, what happens next in it, and the trace of what has happened.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::atomic::{self, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::clock::Timer;
+use crate::dice::Dice;
+use crate::network::Network;
+
+/// Real simulated time in nanoseconds since the start. No host sees it: each has its own clock.
+pub(crate) type Time = u64;
+
+/// A machine, or rather a process on one: the nodes come first, then the clients.
+pub(crate) type Host = usize;
+
+/// What all hosts share: time, the network and the trace.
+pub(crate) struct World {
+    now: AtomicU64,
+    inside: Mutex<Inside>,
+}
+
+pub(crate) struct Inside {
+    upcoming: BinaryHeap<Upcoming>,
+    scheduled: u64,
+    /// Decides latencies, and how late timers are.
+    pub(crate) dice: Dice,
+    pub(crate) network: Network,
+    pub(crate) hosts: Vec<Standing>,
+    /// To be woken once the world is unlocked.
+    pub(crate) wakers: Vec<Waker>,
+    trace: Trace,
+}
+
+/// How a host stands.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// Counts the starts of its process. What belongs to an earlier one is void.
+    pub(crate) life: u32,
+    pub(crate) up: bool,
+    /// How many faults keep its process from running.
+    pub(crate) stopped: u32,
+    /// When that began or ended last.
+    pub(crate) stopped_last: Time,
+    /// Since when its timers stand still.
+    pub(crate) frozen_since: Option<Time>,
+    /// For how long they have stood still so far.
+    pub(crate) frozen: Time,
+    /// Timers that were due while they stood still.
+    pub(crate) overdue: Vec<Arc<Timer>>,
+}
+
+/// What happens next.
+pub(crate) enum Event {
+    /// A timer of a host is due.
+    Timer(Arc<Timer>),
+    /// Bytes reach the end of a connection: its number, and which way they go.
+    Arrival(usize, usize),
+    /// A server is to take in a connection.
+    Accept(usize),
+    /// An entry of the schedule is due: from now on it waits for what it aims at.
+    Armed(usize),
+    /// A fault strikes.
+    Strike(usize),
+    /// The middle of a fault, for those that have one.
+    Half(usize),
+    /// The end of a fault.
+    Relief(usize),
+    /// Time to look for what must not be there.
+    Look,
+    /// The end of all faults.
+    Peace,
+}
+
+struct Upcoming {
+    at: Time,
+    number: u64,
+    event: Event,
+}
+
+impl World {
+    pub(crate) fn new(dice: Dice, network: Network, hosts: usize, trace: Trace) -> Arc<World> {
+        let inside = Inside {
+            upcoming: BinaryHeap::new(),
+            scheduled: 0,
+            dice,
+            network,
+            hosts: (0..hosts).map(|_| Standing::default()).collect(),
+            wakers: Vec::new(),
+            trace,
+        };
+        Arc::new(World { now: AtomicU64::new(0), inside: Mutex::new(inside) })
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.now.load(atomic::Ordering::Relaxed)
+    }
+
+    /// Changes something, and wakes whom that concerns.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Inside, Time) -> T) -> T {
+        let mut inside = self.lock();
+        let result = change(&mut inside, self.now());
+        let wakers = std::mem::take(&mut inside.wakers);
+        drop(inside);
+        for waker in wakers {
+            waker.wake();
+        }
+        result
+    }
+
+    /// Moves time on to what happens next.
+    pub(crate) fn next(&self) -> Option<Event> {
+        let mut inside = self.lock();
+        let Upcoming { at, event, .. } = inside.upcoming.pop()?;
+        debug_assert!(at >= self.now(), "time goes back");
+        self.now.store(at, atomic::Ordering::Relaxed);
+        Some(event)
+    }
+
+    pub(crate) fn schedule(&self, at: Time, event: Event) {
+        self.lock().schedule(at.max(self.now()), event);
+    }
+
+    /// Adds to the trace. The words are part of its hash; the text is for people, and is made only
+    /// for those who read it.
+    pub(crate) fn note(&self, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
+        let now = self.now();
+        self.lock().trace.add(now, what, words, text);
+    }
+
+    /// The hash of the trace so far.
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.lock().trace.hash
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &Duration::from_nanos(self.now())).finish_non_exhaustive()
+    }
+}
+
+impl Inside {
+    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
+        self.scheduled += 1;
+        self.upcoming.push(Upcoming { at, number: self.scheduled, event });
+    }
+}
+
+/// Everything that happens, as a hash; and as lines for whoever wants to read it.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    hash: u64,
+    shown: bool,
+}
+
+impl Trace {
+    pub(crate) fn new(shown: bool) -> Trace {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, shown }
+    }
+
+    fn add(&mut self, now: Time, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
+        // FNV-1a, over words instead of bytes: it tells runs apart, and guards against nobody.
+        let mut mix = |word: u64| self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        what.bytes().for_each(|byte| mix(byte.into()));
+        mix(now);
+        words.into_iter().for_each(mix);
+        self.hash ^= self.hash >> 29;
+        if self.shown {
+            println!("{:>14.6} {what:<9} {}", Duration::from_nanos(now).as_secs_f64(), text());
+        }
+    }
+}
+
+// The earliest first, and of two at the same time the one that was scheduled first.
+impl Ord for Upcoming {
+    fn cmp(&self, other: &Upcoming) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Upcoming {
+    fn partial_cmp(&self, other: &Upcoming) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Upcoming {
+    fn eq(&self, other: &Upcoming) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Upcoming {}
