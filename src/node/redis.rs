@@ -3,8 +3,8 @@
 //! The only place that names the client crate. A handle checks the node's `state` and puts
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
-//! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `failure`
-//! says what errors mean.
+//! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `bounds` keeps
+//! what a server sends small, and `failure` says what errors mean.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 
 mod address;
+mod bounds;
 mod dial;
 mod failure;
 mod handshake;

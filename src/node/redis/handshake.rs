@@ -1,5 +1,6 @@
 //! What a new connection says before it carries its first vote.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ErrorKind, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value,
 };
-use tokio::sync::mpsc;
 
 use super::Settings;
 use super::address::Address;
+use super::bounds::Bounded;
 use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
-use super::hints::{Listeners, Pushes};
+use super::hints::{self, Listeners, Pushes};
 use super::state::QUESTIONS;
 use super::wire::bytes;
 use crate::node::{Instance, Lasting, NodeError};
@@ -22,6 +23,9 @@ use crate::protocol::{Moment, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
+
+/// The longest `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
+const LONGEST_RUN_ID: usize = 128;
 
 /// A connection that may carry votes.
 pub(crate) struct Line {
@@ -130,7 +134,7 @@ impl Connector {
 
     async fn log_in(&self) -> Result<LoggedIn, Refusal> {
         let dialled = self.settings.dial.dial(&self.address).await;
-        let stream = dialled.map_err(|error| Refusal::Error(undialled(&error)))?;
+        let stream = Bounded::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
         let mut login = RedisConnectionInfo::default()
             .set_protocol(self.protocol)
             .set_db(i64::from(self.address.database()))
@@ -151,9 +155,12 @@ impl Connector {
             .set_pipeline_buffer_size(QUESTIONS);
         let mut pushes = None;
         if self.protocol == ProtocolVersion::RESP3 && self.listeners.any() {
-            let (sender, inbox) = mpsc::unbounded_channel();
-            config = config.set_push_sender(sender);
-            pushes = Some(Pushes::new(inbox));
+            let (inlet, outlet) = hints::pushes();
+            config = config.set_push_sender(move |push| {
+                inlet.take(push);
+                Ok::<(), Infallible>(())
+            });
+            pushes = Some(outlet);
         }
         match MultiplexedConnection::new_with_config(&login, stream, config).await {
             Ok((connection, driver)) => Ok(LoggedIn { connection, driver: Box::pin(driver), pushes }),
@@ -249,13 +256,16 @@ impl Process {
             let message = "it is still loading its data (loading:1)".into();
             return Err(NodeError::Failed { message, lasting: Lasting::Passing });
         }
-        if field("run_id").is_empty() {
+        let run_id = field("run_id");
+        // It stands in messages and logs.
+        if run_id.is_empty() || run_id.len() > LONGEST_RUN_ID || !run_id.bytes().all(|b| b.is_ascii_graphic())
+        {
             return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
         }
         // A clock that was put back makes a negative uptime. The least age is zero then, as when
         // the field is missing.
         let uptime = field("uptime_in_seconds").parse().unwrap_or(0);
-        Ok(Process { run_id: field("run_id").into(), uptime: Duration::from_secs(uptime) })
+        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime) })
     }
 }
 
@@ -284,6 +294,7 @@ mod tests {
             ("redis_mode:standalone", "redis_mode:sentinel", "sentinel", true),
             ("cluster_enabled:0", "cluster_enabled:1", "cluster member", true),
             ("run_id:abc", "run_id:", "no run_id", true),
+            ("run_id:abc", "run_id:a\x1b[2Jc", "no run_id", true),
             ("loading:0", "loading:1", "still loading", false),
         ] {
             let error = Process::fit_to_vote(&INFO.replace(have, instead)).unwrap_err();

@@ -1,10 +1,11 @@
 //! Who listens to a node, and what its server pushes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::wire::bytes;
 use crate::node::{Hint, Listener};
@@ -73,13 +74,43 @@ impl Audience {
 /// The most changes kept back. A server that pushes more of them between two answers is heard to
 /// say that all has changed.
 const KEPT: usize = 1024;
+/// The longest key that is kept, in bytes. A change of a longer one is told as one of all.
+const LONGEST_KEY: usize = 4096;
+
+/// Where a connection puts what its server pushes, and from where it is told.
+///
+/// Between the two there is room for so many changes and no more: a server can push faster than
+/// anybody listens, and nobody does before it has introduced itself.
+pub(crate) fn pushes() -> (Inlet, Pushes) {
+    let (queue, inbox) = mpsc::channel(KEPT);
+    let flood = Arc::new(AtomicBool::new(false));
+    (Inlet { queue, flood: Arc::clone(&flood) }, Pushes { inbox, flood, kept: VecDeque::new() })
+}
+
+/// Takes in what the server pushes.
+pub(crate) struct Inlet {
+    queue: Sender<Change>,
+    flood: Arc<AtomicBool>,
+}
+
+impl Inlet {
+    pub(crate) fn take(&self, push: PushInfo) {
+        for change in changes(push) {
+            if self.queue.try_send(change).is_err() {
+                self.flood.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
 
 /// What the server pushes over one connection, until it may be told.
 ///
 /// A change may be told only after the answers that came before it were handed out: whoever hears
 /// of a change before hearing that there is something to wait for would wait for the next.
 pub(crate) struct Pushes {
-    inbox: UnboundedReceiver<PushInfo>,
+    inbox: Receiver<Change>,
+    /// More came than there was room for.
+    flood: Arc<AtomicBool>,
     kept: VecDeque<Kept>,
 }
 
@@ -105,20 +136,16 @@ pub(crate) struct Oldest {
 }
 
 impl Pushes {
-    pub(crate) fn new(inbox: UnboundedReceiver<PushInfo>) -> Pushes {
-        Pushes { inbox, kept: VecDeque::new() }
-    }
-
     /// Tells what may be told, when all answers that are complete have been handed out and these
     /// are the oldest questions without.
     pub(crate) fn tell(&mut self, oldest: Option<Oldest>, listeners: &Listeners) {
         // Some of a batch's answers may have come before the change, and are handed out with its
         // last. A single question has no answer yet.
         let after = oldest.filter(|oldest| oldest.questions > 1).map(|oldest| oldest.batch);
-        while let Ok(push) = self.inbox.try_recv() {
-            self.kept.extend(changes(push).into_iter().map(|change| Kept { change, after }));
+        while let Ok(change) = self.inbox.try_recv() {
+            self.kept.push_back(Kept { change, after });
         }
-        if self.kept.len() > KEPT {
+        if self.flood.swap(false, Ordering::Relaxed) || self.kept.len() > KEPT {
             self.kept.clear();
             self.kept.push_back(Kept { change: Change::All, after });
         }
@@ -142,7 +169,8 @@ fn changes(push: PushInfo) -> Vec<Change> {
     }
     let mut said = push.data.into_iter();
     if let Some(Value::Array(keys)) = said.next() {
-        keys.into_iter().filter_map(bytes).map(Change::Key).collect()
+        let change = |key: Vec<u8>| if key.len() > LONGEST_KEY { Change::All } else { Change::Key(key) };
+        keys.into_iter().filter_map(bytes).map(change).collect()
     } else {
         // Nothing instead of keys means all of them; anything else is not known, and asking again
         // is never wrong.
@@ -152,16 +180,14 @@ fn changes(push: PushInfo) -> Vec<Change> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-
     use super::super::tests::Ear;
     use super::*;
 
-    fn listening() -> (Listeners, Arc<Ear>, Pushes, UnboundedSender<PushInfo>) {
-        let (sender, inbox) = unbounded_channel();
+    fn listening() -> (Listeners, Arc<Ear>, Pushes, Inlet) {
+        let (inlet, pushes) = pushes();
         let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
         listeners.add(Arc::clone(&ear) as Arc<dyn Listener>);
-        (listeners, ear, Pushes::new(inbox), sender)
+        (listeners, ear, pushes, inlet)
     }
 
     fn invalidate(said: Value) -> PushInfo {
@@ -179,10 +205,10 @@ mod tests {
     #[test]
     fn a_change_between_the_answers_of_a_batch_is_told_after_all_of_them() {
         let (listeners, ear, mut pushes, server) = listening();
-        server.send(key("a")).unwrap();
+        server.take(key("a"));
         pushes.tell(Some(oldest(7, 2)), &listeners);
         assert!(ear.heard().is_empty(), "one of the two may have been answered before it");
-        server.send(key("b")).unwrap();
+        server.take(key("b"));
         pushes.tell(Some(oldest(8, 2)), &listeners);
         assert_eq!(ear.heard(), ["a"]);
         pushes.tell(None, &listeners);
@@ -193,7 +219,7 @@ mod tests {
     fn a_change_while_one_question_or_none_is_open_is_told_at_once() {
         let (listeners, ear, mut pushes, server) = listening();
         for oldest in [None, Some(oldest(7, 1))] {
-            server.send(key("a")).unwrap();
+            server.take(key("a"));
             pushes.tell(oldest, &listeners);
             assert_eq!(ear.heard(), ["a"]);
         }
@@ -202,15 +228,18 @@ mod tests {
     #[test]
     fn nothing_instead_of_keys_means_all_and_a_flood_does_too() {
         let (listeners, ear, mut pushes, server) = listening();
-        server.send(invalidate(Value::Nil)).unwrap();
-        server.send(PushInfo { kind: PushKind::Disconnection, data: Vec::new() }).unwrap();
+        server.take(invalidate(Value::Nil));
+        server.take(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         pushes.tell(None, &listeners);
         assert_eq!(ear.heard(), ["AllChanged"]);
         for _ in 0..=KEPT {
-            server.send(key("a")).unwrap();
+            server.take(key("a"));
         }
         pushes.tell(None, &listeners);
         assert_eq!(ear.heard(), ["AllChanged"]);
+        server.take(key(&"k".repeat(LONGEST_KEY + 1)));
+        pushes.tell(None, &listeners);
+        assert_eq!(ear.heard(), ["AllChanged"], "nobody keeps so long a key");
     }
 
     #[test]
