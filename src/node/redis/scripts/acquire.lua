@@ -16,4 +16,5 @@ local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then return {'granted', number} end
 -- Whoever waits asks again before the mark ends. Without memory for it, others are less polite.
 redis.pcall('SET', ARGV[4], '1', 'PX', 6000)
-return {'held', holder, call('PTTL', KEYS[1]), number}
+-- Ours are shorter. What other programs store may be anything, which nobody wants to be sent.
+return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}

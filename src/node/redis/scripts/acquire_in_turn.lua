@@ -43,5 +43,5 @@ local ends = math.max(call('HINCRBY', ARGV[8], 'end', 0), now + 2 * ARGV[5])
 call('HSET', ARGV[8], 'end', ends)
 call('PEXPIREAT', ARGV[7], ends)
 call('PEXPIREAT', ARGV[8], ends)
-if holder then return {'held', holder, call('PTTL', KEYS[1]), number} end
+if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
 return {'behind', number}

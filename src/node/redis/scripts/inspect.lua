@@ -5,5 +5,5 @@ local holder = redis.call('GET', KEYS[1])
 local length = tonumber(redis.pcall('SETRANGE', ARGV[1], 0, '')) or 0
 local number = length > 0 and tonumber(redis.pcall('GET', ARGV[1])) or 0
 if not (number >= 0 and number < 9007199254740992) then number = 0 end
-if holder then return {'held', holder, redis.call('PTTL', KEYS[1]), number} end
+if holder then return {'held', string.sub(holder, 1, 4096), redis.call('PTTL', KEYS[1]), number} end
 return {'free', number}

@@ -5,7 +5,7 @@ if holder == ARGV[1] then
   if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
   return {'granted'}
 end
-if holder then return {'held', holder, call('PTTL', KEYS[1])} end
+if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 -- Whoever comes after us at this node must draw a larger number than ours.
 if ARGV[4] ~= '' then raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5]))) end

@@ -14,7 +14,7 @@ if holder == ARGV[2] then
   if fenced then forget(ARGV[5], number) end
 elseif holder and holder ~= ARGV[1] then
   if fenced then forget(ARGV[5], number) end
-  return {'held', holder, call('PTTL', KEYS[1]), number}
+  return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}
 else
   call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
   if fenced then number = raise(ARGV[5], drawn) end

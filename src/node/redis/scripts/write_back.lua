@@ -2,7 +2,7 @@
 -- KEYS: lock. ARGV: token, counter, number.
 local holder = call('GET', KEYS[1])
 if not holder then return {'free'} end
-if holder ~= ARGV[1] then return {'held', holder, call('PTTL', KEYS[1])} end
+if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 local number = counter(ARGV[2])
 if number > tonumber(ARGV[3]) then return {'ahead', number} end
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

@@ -43,6 +43,20 @@ async fn a_node_answers_each_question_as_documented() {
 }
 
 #[tokio::test]
+async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    server.cli(&["setrange", "orders/42", "1000000", "x"]);
+    let ours = claim("orders/42", 1);
+    for question in
+        [acquire(&ours), in_turn(&ours, Ticket::new(1, 1)), renew(&ours), write_back(&ours), inspect()]
+    {
+        let Vote::Held(Holding { token, .. }) = vote(&node, question).await else { panic!("it is held") };
+        assert_eq!(token.as_bytes().len(), 4096, "more than any token of ours");
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_claim_cannot_be_granted_late() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
