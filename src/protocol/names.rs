@@ -245,7 +245,8 @@ pub fn fence_counter(key: &str) -> String {
 /// tag has no sibling of that form, and gets one without the guarantee.
 fn sibling(kind: &str, key: &str, suffix: &str) -> String {
     if hash_tag(key).is_some() || key.contains('}') {
-        format!("quorlock:{kind}:{key}:{suffix}")
+        // The second colon keeps the siblings of `{a}` apart from those of `a`.
+        format!("quorlock:{kind}::{key}:{suffix}")
     } else {
         format!("quorlock:{kind}:{{{key}}}:{suffix}")
     }
@@ -260,6 +261,8 @@ fn hash_tag(key: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -281,6 +284,29 @@ mod tests {
         for (key, tag) in [("orders/42", "orders/42"), ("{user1}.cart", "user1"), ("a{b}c{d}", "b")] {
             let tomb = Claim::new(key.into(), Token::new(7, "")).tombstone();
             assert_eq!(hash_tag(&tomb), Some(tag), "{key} and {tomb} must share a slot");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn siblings_of_any_key_share_its_slot_if_it_has_one_to_share(key in "[a{}:\\PC]{1,8}") {
+            let tag = hash_tag(&key).or((!key.contains('}')).then_some(&*key));
+            let [order, until] = line_keys(&key);
+            let claim = Claim::new(key.as_str().into(), Token::new(7, ""));
+            for sibling in [claim.tombstone(), claim.want_mark(), claim.fence_counter(), order, until] {
+                if let Some(tag) = tag {
+                    prop_assert_eq!(hash_tag(&sibling), Some(tag), "{} and {}", &key, &sibling);
+                }
+            }
+        }
+
+        #[test]
+        fn two_locks_share_no_sibling(one in "[a{}:]{1,6}", two in "[a{}:]{1,6}") {
+            prop_assume!(one != two);
+            for (one, two) in [(one.clone(), two), (one.clone(), format!("{{{one}}}"))] {
+                prop_assert_ne!(fence_counter(&one), fence_counter(&two));
+                prop_assert_ne!(line_keys(&one), line_keys(&two));
+            }
         }
     }
 }
