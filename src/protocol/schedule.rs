@@ -8,13 +8,13 @@ use std::time::Duration;
 /// TCP's retransmission timer (RFC 6298).
 #[must_use]
 pub fn node_limit(base: Duration, measured: Duration, ttl: Duration) -> Duration {
-    base.max(measured * 4).min(ttl / 10)
+    base.max(measured.saturating_mul(4)).min(ttl / 10)
 }
 
 /// The smoothed round trip after one more sample: an eighth of the way to it, as RFC 6298 has it.
 #[must_use]
 pub fn smoothed(old: Duration, sample: Duration) -> Duration {
-    if old.is_zero() { sample } else { (old * 7 + sample) / 8 }
+    if old.is_zero() { sample } else { old.saturating_mul(7).saturating_add(sample) / 8 }
 }
 
 /// The usual time between two renewals: a third of the TTL, so that two may fail before the lease
@@ -44,7 +44,7 @@ impl Backoff {
     /// The next wait. `random` is uniform over all of `u64`.
     pub fn next(&mut self, random: u64) -> Duration {
         let wait = fraction(self.ceiling, random);
-        self.ceiling = (self.ceiling * 2).min(self.highest);
+        self.ceiling = self.ceiling.saturating_mul(2).min(self.highest);
         wait
     }
 }
@@ -52,6 +52,6 @@ impl Backoff {
 /// A part of `whole` between nothing and all of it, chosen by a uniform `random`.
 #[must_use]
 pub fn fraction(whole: Duration, random: u64) -> Duration {
-    let nanos = whole.as_nanos() * u128::from(random) / u128::from(u64::MAX);
+    let nanos = whole.as_nanos().min(u128::from(u64::MAX)) * u128::from(random) / u128::from(u64::MAX);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

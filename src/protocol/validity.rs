@@ -35,7 +35,7 @@ impl Drift {
     /// For how long after `t0` a key set with this TTL may be trusted. Zero when nothing remains.
     #[must_use]
     pub fn validity(self, ttl: Duration) -> Duration {
-        scaled(ttl, 1.0 - self.factor).saturating_sub(Drift::MARGIN)
+        scaled(ttl, 1.0 - self.factor).min(ttl).saturating_sub(Drift::MARGIN)
     }
 
     /// The moment until which a key may be trusted whose SET was sent no earlier than `sent`.
@@ -48,7 +48,7 @@ impl Drift {
     /// must have waited (rule I-12).
     #[must_use]
     pub fn stretch(self, ttl: Duration) -> Duration {
-        scaled(ttl, 1.0 + self.factor).saturating_add(Drift::MARGIN)
+        scaled(ttl, 1.0 + self.factor).max(ttl).saturating_add(Drift::MARGIN)
     }
 }
 
@@ -60,7 +60,7 @@ impl Default for Drift {
     }
 }
 
-/// As [`Duration::mul_f64`], but what is too long for a duration is the longest one.
+/// As `mul_f64`, which panics where the product is longer than a duration can be.
 fn scaled(time: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
