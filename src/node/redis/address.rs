@@ -139,7 +139,7 @@ impl fmt::Display for Endpoint {
         let (scheme, host, port) = match self {
             Endpoint::Tcp { host, port } => ("redis", host, port),
             Endpoint::Tls { host, port } => ("rediss", host, port),
-            Endpoint::Unix { path } => return write!(f, "redis+unix://{}", path.display()),
+            Endpoint::Unix { path } => return write!(f, "redis+unix://{}", encoded(&path.to_string_lossy())),
         };
         if host.contains(':') {
             write!(f, "{scheme}://[{host}]:{port}")
@@ -147,6 +147,21 @@ impl fmt::Display for Endpoint {
             write!(f, "{scheme}://{host}:{port}")
         }
     }
+}
+
+/// The path with everything percent-encoded that would be read as something else, or would move the
+/// cursor of the terminal that shows it.
+fn encoded(path: &str) -> String {
+    let mut shown = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character.is_control() || character.is_whitespace() || matches!(character, '%' | '?' | '#') {
+            let mut bytes = [0; 4];
+            shown.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// Why an address is refused. Never contains the address itself, which may contain a password.

@@ -263,6 +263,29 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn an_address_as_shown_names_the_same_server(
+            text in prop_oneof![
+                "(redis|rediss|valkey)://([a-z]{1,3}:[a-z]{1,3}@)?\\PC{1,12}(:[0-9]{1,5})?(/[0-9]{1,3})?",
+                "unix:///(\\PC|%[0-7][0-9a-f]|/|\\.){0,12}(\\?db=[0-9])?",
+                "\\PC{0,20}",
+            ],
+        ) {
+            if let Ok(address) = Address::parse(&text) {
+                let shown = address.to_string();
+                prop_assert!(!shown.chars().any(char::is_control), "{:?} could move the cursor", shown);
+                let again = Address::parse(&shown);
+                prop_assert!(
+                    again.as_ref().is_ok_and(|again| again.same_server(&address)
+                        && again.endpoint() == address.endpoint()
+                        && again.database() == address.database()),
+                    "{:?} is shown as {:?}, which is {:?}", text, shown, again
+                );
+            }
+        }
+    }
+
     fn shows_no_password(before: &str, after: &str) -> Result<(), TestCaseError> {
         const PASSWORD: &str = "qq7zz9";
         let shown = match Address::parse(&format!("{before}{PASSWORD}{after}")) {
