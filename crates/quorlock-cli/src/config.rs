@@ -118,7 +118,7 @@ impl Settings {
     /// How long the end of the program waits for nodes that have not yet confirmed that the lock
     /// was given back. What is not confirmed by then ends with its TTL.
     pub(crate) fn patience(&self) -> Duration {
-        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) * 4
+        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT).saturating_mul(4)
     }
 }
 
@@ -142,5 +142,40 @@ fn read_password(path: &Path) -> Result<String, Failure> {
             "the password file {} begins with an empty line; its first line is the password",
             path.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn times() -> impl Strategy<Value = Option<Duration>> {
+        let extreme =
+            prop_oneof![Just(Duration::ZERO), Just(Duration::MAX), Just(Duration::from_secs(u64::MAX / 4))];
+        prop::option::of(prop_oneof![extreme, any::<Duration>()])
+    }
+
+    proptest! {
+        #[test]
+        fn no_settings_make_it_panic(
+            max_ttl in times(),
+            ttl in times(),
+            node_limit in times(),
+            drift in prop::option::of(any::<f64>()),
+        ) {
+            let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
+            let said = Layer { nodes, node_limit, drift, max_ttl, ttl, ..Layer::default() };
+            let settings = Settings { said, password: None };
+            prop_assert!(settings.patience() >= node_limit.unwrap_or_default());
+            if let Ok(coordinator) = settings.coordinator() {
+                let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
+                if lock.validate().is_ok() {
+                    let hold = max_ttl.unwrap_or(Duration::MAX);
+                    let _ = crate::notice::Notice::new(Duration::MAX, settings.ttl(), settings.drift(), Some(hold));
+                }
+            }
+        }
     }
 }

@@ -144,6 +144,10 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 /// For people: whole milliseconds, or whole seconds when it is long.
 pub(crate) fn length(duration: Duration) -> String {
-    let cut = if duration < Duration::from_secs(10) { millis(duration) } else { duration.as_secs() * 1000 };
+    let cut = if duration < Duration::from_secs(10) {
+        millis(duration)
+    } else {
+        duration.as_secs().saturating_mul(1000)
+    };
     format_duration(Duration::from_millis(cut)).to_string()
 }

@@ -100,7 +100,7 @@ impl Layer {
         Ok(Layer::default())
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Layer, Failure> {
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Layer, Failure> {
         let refuse = |problem: String| Failure::Config(format!("{}: {problem}", path.display()));
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error
@@ -199,6 +199,7 @@ fn switch(key: &str, value: &Value) -> Result<Switch, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use quorlock::Wait;
 
     use super::*;
@@ -241,6 +242,42 @@ mod tests {
         ] {
             let error = parse(text).err().unwrap();
             assert!(!error.contains(PASSWORD), "{text}: {error}");
+        }
+    }
+
+    /// Almost a file of settings.
+    fn files() -> impl Strategy<Value = String> {
+        let key = prop_oneof![proptest::sample::select(KEYS.to_vec()).prop_map(str::to_owned), "[a-z-]{1,8}"];
+        let value = prop_oneof![
+            "'[^'\\n]{0,12}'",
+            "-?[0-9]{1,25}(\\.[0-9]{1,3})?(e[0-9]{1,4})?",
+            "'[0-9]{1,21}(ns|ms|s|min|h|days|years| )?'",
+            "\\[('[a-z:/@]{0,9}',? ?|[0-9],){0,3}\\]",
+            "true|nan|-inf|1979-05-27|\\{a = 1\\}|",
+        ];
+        proptest::collection::vec((key, value), 0..4)
+            .prop_map(|lines| lines.iter().map(|(key, value)| [key, " = ", value, "\n"].concat()).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_by_the_name_of_its_file(text in prop_oneof![files(), "\\PC{0,40}", "[\\[\\]{}='\".a\\n]{0,40}"]) {
+            if let Err(error) = parse(&text) {
+                prop_assert!(error.starts_with("/etc/quorlock.toml: "), "{error}");
+                prop_assert!(error.contains("is no TOML") || error.contains('`') || error.contains("password"), "{error}");
+            }
+        }
+
+        #[test]
+        fn a_setting_of_the_wrong_kind_is_named(key in proptest::sample::select(KEYS.to_vec())) {
+            let error = parse(&format!("{key} = {{ a = 1 }}")).err().unwrap();
+            prop_assert!(error.contains(&format!("`{key}`")), "{error}");
+        }
+
+        #[test]
+        fn any_text_is_a_duration_or_none(text in prop_oneof!["[0-9]{0,22} ?(ns|us|ms|s|m|h|days|years)?( [0-9]{1,3}s)?", "\\PC{0,20}"]) {
+            drop(text.parse::<WaitArg>());
+            drop(duration("ttl", &Value::String(text)));
         }
     }
 
