@@ -1,0 +1,24 @@
+//! Addresses of nodes: what is shown of one names the same server.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use quorlock::Address;
+
+fuzz_target!(|text: &str| {
+    match Address::parse(text) {
+        Ok(address) => {
+            let shown = address.to_string();
+            assert!(!shown.chars().any(char::is_control), "{shown:?}");
+            let again = Address::parse(&shown).unwrap_or_else(|error| panic!("{shown:?}: {error}"));
+            assert!(again.same_server(&address) && again.endpoint() == address.endpoint(), "{shown:?}");
+            assert_eq!(again.to_string(), shown);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    // A password that is long enough not to stand there by chance.
+    let text = format!("redis://:{text}qq7zz9{text}@host");
+    match Address::parse(&text) {
+        Ok(address) => assert!(!format!("{address} {address:?}").contains("qq7zz9")),
+        Err(error) => assert!(!format!("{error} {error:?}").contains("qq7zz9")),
+    }
+});

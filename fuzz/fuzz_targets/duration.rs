@@ -1,0 +1,30 @@
+//! Durations as people write them, and what is made of them.
+#![no_main]
+
+#[path = "../../crates/quorlock-cli/src/args.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod args;
+#[path = "../../crates/quorlock-cli/src/exit.rs"]
+#[allow(dead_code)]
+mod exit;
+
+use libfuzzer_sys::fuzz_target;
+use quorlock::protocol::{Drift, Quarantine, node_limit, renewal_every};
+use quorlock::{Coordinator, Wait};
+
+fuzz_target!(|text: &str| {
+    drop(text.parse::<args::WaitArg>());
+    let Ok(time) = humantime::parse_duration(text) else { return };
+    let shown = humantime::format_duration(time).to_string();
+    assert_eq!(humantime::parse_duration(&shown), Ok(time), "{shown}");
+    for factor in [0.0, 0.01, 0.5] {
+        let drift = Drift::of(factor).expect("it is in range");
+        assert!(drift.validity(time) <= time && time <= drift.stretch(time));
+        assert!(Quarantine::new(time, drift).length() >= time);
+    }
+    assert!(node_limit(time, time, time) <= renewal_every(time));
+    let builder = Coordinator::builder().nodes(["a", "b", "c"]).ttl(time).max_ttl(time).node_limit(time);
+    if let Ok(coordinator) = builder.build() {
+        drop(coordinator.lock("r").ttl(time).max_hold(time).wait(Wait::UpTo(time)).validate());
+    }
+});

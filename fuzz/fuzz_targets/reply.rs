@@ -1,0 +1,74 @@
+//! What a server says, through a whole node: the first byte tells when it begins to misbehave, the
+//! rest is what it says then.
+#![no_main]
+
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use libfuzzer_sys::fuzz_target;
+use quorlock::{AcquireError, Address, Coordinator, Dial, RestartGuard, Stream, Wait};
+use quorlock_testkit::{SeededEntropy, TokioClock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((how, words)) = input.split_first() else { return };
+    let server = Server { honest: usize::from(how % 3), hangs: how & 0x80 != 0, words: words.to_vec() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let coordinator = Coordinator::builder()
+            .nodes(["a"])
+            .dial(server)
+            .clock(TokioClock::new())
+            .entropy(SeededEntropy::new(1))
+            .restart_guard(RestartGuard::Off)
+            .build()
+            .expect("it is well configured");
+        match coordinator.lock("r").wait(Wait::Never).acquire().await {
+            Ok(lease) => drop(lease.release().await),
+            Err(AcquireError::Config(error)) => panic!("{error}"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(said.len() < 4096 && !said.chars().any(char::is_control), "{said:?}");
+            }
+        }
+        coordinator.close(Duration::from_millis(10)).await;
+    });
+});
+
+#[derive(Clone, Debug)]
+struct Server {
+    /// How many requests it answers as it should.
+    honest: usize,
+    /// Whether it falls silent afterwards, or leaves.
+    hangs: bool,
+    words: Vec<u8>,
+}
+
+impl Dial for Server {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let (near, far) = tokio::io::duplex(16 * 1024);
+        tokio::spawn(self.clone().serve(far));
+        Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
+impl Server {
+    async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
+        const ANSWERS: [&str; 2] = [
+            "%0\r\n+OK\r\n+OK\r\n",
+            "+OK\r\n+OK\r\n$49\r\nrun_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n\r\n",
+        ];
+        let mut heard = [0; 4096];
+        for answer in ANSWERS.iter().take(self.honest) {
+            if stream.read(&mut heard).await? == 0 {
+                return Ok(());
+            }
+            stream.write_all(answer.as_bytes()).await?;
+        }
+        stream.read(&mut heard).await?;
+        stream.write_all(&self.words).await?;
+        while self.hangs && stream.read(&mut heard).await? > 0 {}
+        Ok(())
+    }
+}
