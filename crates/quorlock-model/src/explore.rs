@@ -69,16 +69,24 @@ where
     report(&checker.spawn_dfs().join(), started)
 }
 
-/// Looks at all states, those first that are reached in few steps, and stops at a violation.
-pub fn hunt<M>(model: M) -> Report
+/// Looks at all states, those first that are reached in few steps, and stops at a violation: the one
+/// that takes the fewest steps.
+pub fn hunt<M>(model: &M) -> Report
 where
-    M: Model + Send + Sync + 'static,
+    M: Model + Clone + Send + Sync + 'static,
     M::State: Hash + Clone + PartialEq + fmt::Display + fmt::Debug + Send + Sync + 'static,
     M::Action: Clone + PartialEq + fmt::Debug,
 {
     let started = SystemClock::default().now();
-    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
-    report(&checker.spawn_bfs().join(), started)
+    let search = || model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
+    let mut first = report(&search().spawn_bfs().join(), started);
+    // The checker tells the last of many that it found at about the same time.
+    while let Some(story) = &first.broken {
+        let shorter = search().target_max_depth(story.steps.len() + 1).spawn_bfs().join();
+        let Some(story) = broken(&shorter) else { break };
+        first.broken = Some(story);
+    }
+    first
 }
 
 fn report<M>(checker: &impl Checker<M>, started: Moment) -> Report
@@ -88,19 +96,13 @@ where
     M::Action: Clone + PartialEq + fmt::Debug,
 {
     let took = SystemClock::default().now().since(started);
-    let model = checker.model();
-    let mut found = checker.discoveries();
-    let mut missing = Vec::new();
-    let mut broken = None;
-    for property in model.properties() {
-        match (&property.expectation, found.remove(property.name)) {
-            (Expectation::Always | Expectation::Eventually, Some(path)) if broken.is_none() => {
-                broken = Some(story(model, &property, path));
-            }
-            (Expectation::Sometimes, None) => missing.push(property.name),
-            (Expectation::Always | Expectation::Eventually | Expectation::Sometimes, _) => {}
-        }
-    }
+    let found = checker.discoveries();
+    let is_missing = |property: &Property<M>| {
+        property.expectation == Expectation::Sometimes && !found.contains_key(property.name)
+    };
+    let missing = checker.model().properties().into_iter().filter(is_missing);
+    let missing = missing.map(|property| property.name).collect();
+    let broken = broken(checker);
     let seen = Seen::States {
         steps: checker.state_count(),
         states: checker.unique_state_count(),
@@ -108,6 +110,23 @@ where
     };
     assert!(broken.is_some() || checker.is_done(), "the search stopped half-way");
     Report { broken, missing, seen, took }
+}
+
+/// The first of the properties that is violated.
+fn broken<M>(checker: &impl Checker<M>) -> Option<Story>
+where
+    M: Model,
+    M::State: Clone + PartialEq + fmt::Display + fmt::Debug,
+    M::Action: Clone + PartialEq + fmt::Debug,
+{
+    let model = checker.model();
+    let mut found = checker.discoveries();
+    model.properties().iter().find_map(|property| match property.expectation {
+        Expectation::Always | Expectation::Eventually => {
+            Some(story(model, property, found.remove(property.name)?))
+        }
+        Expectation::Sometimes => None,
+    })
 }
 
 /// The path as sentences, up to the first state that violates the property.

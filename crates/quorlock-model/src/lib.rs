@@ -17,4 +17,5 @@
 pub mod case;
 pub mod explore;
 pub mod fence;
+mod names;
 pub mod walk;

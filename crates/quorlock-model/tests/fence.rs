@@ -1,31 +1,10 @@
 //! Fencing tokens, in every order of events within bounds. What is broken on purpose must be found.
 
-use quorlock_model::case;
+mod common;
+
+use common::confirm;
 use quorlock_model::fence::{Answer, Fence, Scheme, Step, World};
 use stateright::Model;
-
-/// The walks of a test are always the same; the nightly run takes others.
-const SEED: u64 = 1;
-
-/// Runs the case of this name.
-fn confirm(name: &str) {
-    let mut cases = case::all();
-    cases.retain(|case| case.name == name);
-    assert_eq!(cases.len(), 1, "no case is named {name:?}");
-    let case = cases.remove(0);
-    let report = (case.run)(SEED);
-    println!("{name}: {}, in {:?}", report.seen, report.took);
-    if let Some(story) = &report.broken {
-        println!("{story}");
-    }
-    assert!(
-        case.is_as_expected(&report),
-        "{name}: expected {:?}, but violated: {:?}, never met: {:?}",
-        case.expected,
-        report.broken.as_ref().map(|story| story.property),
-        report.missing,
-    );
-}
 
 #[test]
 fn the_scheme_never_hands_out_a_number_twice_or_out_of_order() {

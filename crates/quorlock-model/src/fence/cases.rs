@@ -27,13 +27,13 @@ fn asynchronous() -> Vec<Case> {
             prove(three_attempts(Quorlock, World::timeless(&[0])), 1)
         }),
         case("without a write-back a number is handed out twice", Violated, Quick, |_| {
-            hunt(two_attempts(NoWriteBack, World::timeless(&[0])))
+            hunt(&two_attempts(NoWriteBack, World::timeless(&[0])))
         }),
         case("a write-back to nodes whose key has gone hands out a number twice", Violated, Quick, |_| {
-            hunt(two_attempts(AnyNodeConfirms, World::timeless(&[0])))
+            hunt(&two_attempts(AnyNodeConfirms, World::timeless(&[0])))
         }),
         case("a write-back to counters that are ahead hands out a number twice", Violated, Quick, |_| {
-            hunt(two_attempts(AnyHolderConfirms, World::timeless(&[0])))
+            hunt(&two_attempts(AnyHolderConfirms, World::timeless(&[0])))
         }),
         case("the shortcuts of the model hide nothing that breaks the scheme", Holds, Quick, |_| {
             prove(two_attempts(Quorlock, World::literal()), 1)

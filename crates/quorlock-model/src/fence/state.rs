@@ -3,6 +3,8 @@
 use quorlock::protocol::FencingToken;
 use stateright::Representative;
 
+use crate::names::advance;
+
 /// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct State<const N: usize, const K: usize> {
@@ -184,13 +186,4 @@ impl<const N: usize, const K: usize> Representative for State<N, K> {
             }
         }
     }
-}
-
-/// Goes on to the next permutation, in the order of the dictionary. False after the last.
-fn advance(order: &mut [usize]) -> bool {
-    let Some(pivot) = order.windows(2).rposition(|pair| pair[0] < pair[1]) else { return false };
-    let Some(next) = order.iter().rposition(|&name| name > order[pivot]) else { return false };
-    order.swap(pivot, next);
-    order[pivot + 1..].reverse();
-    true
 }

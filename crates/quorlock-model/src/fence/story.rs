@@ -6,6 +6,7 @@ use quorlock::protocol::FencingToken;
 
 use super::state::{Phase, State};
 use super::{Answer, Fence, Step};
+use crate::names::name;
 
 impl<const N: usize, const K: usize> Fence<N, K> {
     /// What the step does, in a sentence.
@@ -84,9 +85,4 @@ fn returns<const N: usize, const K: usize>(state: &State<N, K>, attempt: usize) 
         Some(token) => format!("returns with {token}"),
         None => "does not return".into(),
     }
-}
-
-/// A, B, C and so on.
-fn name(attempt: usize) -> char {
-    u8::try_from(attempt).map_or('?', |index| (b'A' + index % 26).into())
 }
