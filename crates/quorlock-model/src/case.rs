@@ -48,5 +48,5 @@ impl Case {
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    crate::fence::cases::all()
+    [crate::lock::cases::all(), crate::fence::cases::all()].concat()
 }

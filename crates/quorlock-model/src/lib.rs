@@ -6,6 +6,7 @@
 //!
 //! | place | what lives there |
 //! |---|---|
+//! | [`lock`] | the lock: no two hold it at once |
 //! | [`fence`] | fencing tokens |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
@@ -17,5 +18,6 @@
 pub mod case;
 pub mod explore;
 pub mod fence;
+pub mod lock;
 mod names;
 pub mod walk;

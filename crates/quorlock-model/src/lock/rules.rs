@@ -1,0 +1,404 @@
+//! What can happen next, and what comes of it.
+
+use quorlock::protocol::{Moment, Tally, Term, Verdict};
+
+use super::state::{Attempt, Key, Lease, Mail, Node, Past, Phase, Renewal, Request, State, Witness};
+use super::{Addresses, Answer, Lock, Pauses, Scheme, Step};
+
+/// What a node does with a request for its vote or a renewal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reply {
+    /// The key is the attempt's.
+    Granted,
+    /// It had gone, and has been stored anew.
+    Restored,
+    /// It is somebody else's.
+    Refused,
+}
+
+/// What can happen next.
+impl<const N: usize, const K: usize> Lock<N, K> {
+    pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
+        if state.attempts.iter().all(Attempt::is_over) {
+            return;
+        }
+        let literal = self.world.is_literal();
+        steps.push(Step::Tick { missed_by: None });
+        for (node, there) in state.nodes.iter().enumerate() {
+            let has_clock = there.key.is_some() || there.age.is_some();
+            if there.ahead < self.world.nodes_ahead && has_clock {
+                steps.push(Step::RunAhead { node });
+            }
+            // Without a key there is nothing to forget.
+            if state.restarts < self.world.restarts && (there.key.is_some() || literal) {
+                steps.push(Step::Restart { node });
+            }
+        }
+        for (attempt, asking) in state.attempts.iter().enumerate() {
+            if asking.is_running() && asking.behind < self.world.attempts_behind {
+                steps.push(Step::Tick { missed_by: Some(attempt) });
+            }
+            if literal && asking.phase == Phase::Idle && self.may_begin(state, attempt) {
+                steps.push(Step::Begin { attempt });
+            }
+            if asking.lease().is_some() || (literal && asking.is_running()) {
+                steps.push(Step::End { attempt });
+            }
+            if let Some(lease) = asking.lease() {
+                self.lease_steps_possible(asking, lease, attempt, steps);
+            }
+            for node in 0..N {
+                self.requests_possible(state, attempt, node, steps);
+            }
+        }
+    }
+
+    fn lease_steps_possible(&self, asking: &Attempt, lease: &Lease, attempt: usize, steps: &mut Vec<Step>) {
+        let asserts = self.asserts(asking);
+        if self.world.is_literal() && asserts && lease.renewals < self.world.renewals {
+            steps.push(Step::Renew { attempt });
+        }
+        if lease.renewal.is_some_and(|renewal| renewal.carried.is_some()) {
+            steps.push(Step::Count { attempt });
+        }
+        if self.world.pauses == Pauses::Possible && !asserts && !lease.seen_to_end {
+            steps.push(Step::SeeEnd { attempt });
+        }
+    }
+
+    fn requests_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
+        if !self.reaches(attempt, node) {
+            return;
+        }
+        let literal = self.world.is_literal();
+        let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
+        let mail = &there.mail[attempt];
+        let is_ours = there.key.is_some_and(|key| key.holder == self.token(attempt));
+        let is_free = there.key.is_none();
+        let may_begin = !literal && asking.phase == Phase::Idle && self.may_begin(state, attempt);
+        if (is_free || literal) && (may_begin || matches!(mail.vote, Request::Unarrived(_))) {
+            steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
+            if literal {
+                steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
+            }
+        }
+        if is_free || is_ours || literal {
+            if matches!(mail.renewal, Request::Unarrived(_)) {
+                steps.push(Step::Renewal { attempt, node, answer: Answer::Heard });
+                if literal {
+                    steps.push(Step::Renewal { attempt, node, answer: Answer::Unheard });
+                }
+            }
+            if mail.late > 0 {
+                steps.push(Step::LateRenewal { attempt, node });
+            }
+            let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.asserts(asking);
+            if !literal && asking.lease().is_some_and(may_renew) {
+                steps.push(Step::NewRenewal { attempt, node });
+            }
+        }
+        if asking.is_over() && self.releases(there, attempt) {
+            steps.push(Step::Release { attempt, node });
+        }
+    }
+
+    /// The attempt that reuses a token has waited for the other's end.
+    fn may_begin(&self, state: &State<N, K>, attempt: usize) -> bool {
+        self.token(attempt) == attempt || state.attempts[self.token(attempt)].is_over()
+    }
+
+    /// Whether the addresses lead the attempt to the node.
+    fn reaches(&self, attempt: usize, node: usize) -> bool {
+        self.world.addresses == Addresses::Right || attempt != 0 || node != 1
+    }
+
+    /// Whether a release by the attempt would delete the node's key.
+    fn releases(&self, node: &Node<K>, attempt: usize) -> bool {
+        let deletes = |key: Key| key.holder == self.token(attempt) || self.scheme == Scheme::BlindRelease;
+        node.key.is_some_and(deletes)
+    }
+
+    /// The attempt by whose name its token goes.
+    fn token(&self, attempt: usize) -> usize {
+        if self.scheme == Scheme::TokenReuse && attempt == 1 { 0 } else { attempt }
+    }
+}
+
+/// What comes of it.
+impl<const N: usize, const K: usize> Lock<N, K> {
+    pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
+        let mut state = *state;
+        match step {
+            Step::Tick { missed_by } => tick(&mut state, missed_by),
+            Step::RunAhead { node } => {
+                state.nodes[node].ahead += 1;
+                state.nodes[node].tick();
+            }
+            Step::Restart { node } => self.restart(&mut state, node),
+            Step::Begin { attempt } => self.begin(&mut state, attempt),
+            Step::Vote { attempt, node, answer } => {
+                if state.attempts[attempt].phase == Phase::Idle {
+                    self.begin(&mut state, attempt);
+                }
+                self.vote(&mut state, attempt, node, answer);
+            }
+            Step::Renew { attempt } => self.renew(&mut state, attempt),
+            Step::Renewal { attempt, node, answer } => self.renewal(&mut state, attempt, node, answer),
+            Step::NewRenewal { attempt, node } => {
+                self.renew(&mut state, attempt);
+                self.renewal(&mut state, attempt, node, Answer::Heard);
+            }
+            Step::LateRenewal { attempt, node } => {
+                state.nodes[node].mail[attempt].late -= 1;
+                self.prolong(&mut state.nodes[node], attempt);
+            }
+            Step::Count { attempt } => self.count(&mut state, attempt),
+            Step::SeeEnd { attempt } => {
+                if let Phase::Holding(lease) = &mut state.attempts[attempt].phase {
+                    lease.seen_to_end = true;
+                }
+            }
+            Step::End { attempt } => state.attempts[attempt].end(),
+            Step::Release { node, .. } => state.nodes[node].key = None,
+        }
+        self.note_interruptions(&mut state);
+        self.tidy(&mut state);
+        state
+    }
+
+    /// Whether the attempt may act as the holder. The same question as in the library, to the same
+    /// [`Term`].
+    pub(super) fn asserts(&self, attempt: &Attempt) -> bool {
+        let now = self.world.moment(attempt.clock);
+        attempt.lease().is_some_and(|lease| self.term(lease).remaining(now).is_some())
+    }
+
+    /// The term as it has become by what was asked of it.
+    fn term(&self, lease: &Lease) -> Term {
+        let term = Term::until(lease.until);
+        if lease.seen_to_end && self.scheme != Scheme::Revival {
+            term.remaining(lease.until);
+        }
+        term
+    }
+
+    fn begin(&self, state: &mut State<N, K>, attempt: usize) {
+        state.attempts[attempt].phase = Phase::Voting;
+        for node in &mut state.nodes {
+            node.mail[attempt].vote = Request::Unarrived(self.witness(node));
+        }
+    }
+
+    fn witness(&self, node: &Node<K>) -> Witness {
+        let is_young = node.age.is_some_and(|age| self.world.is_quarantined(age));
+        if is_young { Witness::Young } else { Witness::Old }
+    }
+
+    fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
+        let there = &mut state.nodes[node];
+        let holder = self.token(attempt);
+        let key = there.key.get_or_insert(Key { holder, left: self.world.ttl });
+        let granted = key.holder == holder;
+        let counts = granted
+            && answer == Answer::Heard
+            && there.mail[attempt].vote == Request::Unarrived(Witness::Old)
+            && state.attempts[attempt].phase == Phase::Voting;
+        there.mail[attempt].vote = if counts { Request::Counted } else { Request::Spent };
+        if counts && self.is_acquired(&state.nodes, attempt) {
+            self.acquire(state, attempt);
+        }
+    }
+
+    fn is_acquired(&self, nodes: &[Node<K>; N], attempt: usize) -> bool {
+        let tally = self.tally(nodes, attempt, |mail| mail.vote == Request::Counted);
+        let nearly = self.scheme == Scheme::SmallQuorum && tally.granted() + 1 >= self.quorum.needed();
+        nearly || tally.verdict() == Some(Verdict::Carried)
+    }
+
+    /// As in `keeper` and `draw::in_time`.
+    fn acquire(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let sent = if self.scheme == Scheme::LateStart { asking.clock } else { 0 };
+        let until = self.world.deadline(sent);
+        if self.world.moment(asking.clock) >= until {
+            return asking.end();
+        }
+        let (seen_to_end, interrupted) = (false, false);
+        asking.phase = Phase::Holding(Lease { until, renewals: 0, renewal: None, seen_to_end, interrupted });
+        for node in &mut state.nodes {
+            node.mail[attempt].vote.settle();
+        }
+    }
+
+    /// As `Keeper::renew`.
+    fn renew(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let sent = asking.clock;
+        let Phase::Holding(lease) = &mut asking.phase else { return };
+        lease.renewals += 1;
+        lease.renewal = Some(Renewal { sent, carried: None });
+        for node in &mut state.nodes {
+            let witness = self.witness(node);
+            let mail = &mut node.mail[attempt];
+            mail.put_off_renewal();
+            mail.renewal = Request::Unarrived(witness);
+        }
+    }
+
+    fn renewal(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
+        let there = &mut state.nodes[node];
+        let Request::Unarrived(witness) = there.mail[attempt].renewal else { return };
+        let reply = self.prolong(there, attempt);
+        let counts = answer == Answer::Heard && self.acknowledges(reply, witness);
+        there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
+        let clock = state.attempts[attempt].clock;
+        let Phase::Holding(lease) = &mut state.attempts[attempt].phase else { return };
+        let Some(renewal) = &mut lease.renewal else { return };
+        if counts && renewal.carried.is_none() && self.is_renewed(&state.nodes, attempt) {
+            renewal.carried = Some(clock);
+            if self.world.pauses == Pauses::Never {
+                self.count(state, attempt);
+            }
+        }
+    }
+
+    /// As `renew.lua`.
+    pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
+        let holder = self.token(attempt);
+        match &mut node.key {
+            Some(key) if key.holder == holder => {
+                let shrinks = self.scheme == Scheme::Shrinking;
+                key.left = if shrinks { 1 } else { key.left.max(self.world.ttl) };
+                Reply::Granted
+            }
+            Some(_) => Reply::Refused,
+            None => {
+                node.key = Some(Key { holder, left: self.world.ttl });
+                Reply::Restored
+            }
+        }
+    }
+
+    /// Whether a reply counts as an acknowledgement. As `Round::said`.
+    fn acknowledges(&self, reply: Reply, witness: Witness) -> bool {
+        let repairs_count = matches!(self.scheme, Scheme::RepairsCount | Scheme::LateRepairs);
+        match (reply, witness) {
+            (Reply::Granted, Witness::Old) => true,
+            (Reply::Restored, _) if self.scheme == Scheme::YoungRepairs => true,
+            (Reply::Restored, Witness::Old) => repairs_count,
+            (Reply::Granted | Reply::Restored, Witness::Young) | (Reply::Refused, _) => false,
+        }
+    }
+
+    pub(super) fn is_renewed(&self, nodes: &[Node<K>; N], attempt: usize) -> bool {
+        let tally = self.tally(nodes, attempt, |mail| mail.renewal == Request::Counted);
+        let any = self.scheme == Scheme::MinorityRenews && tally.granted() > 0;
+        any || tally.verdict() == Some(Verdict::Carried)
+    }
+
+    /// As `Keeper::count`.
+    fn count(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let Phase::Holding(lease) = &mut asking.phase else { return };
+        let Some(Renewal { sent, carried: Some(carried) }) = lease.renewal else { return };
+        let renewed = self.world.deadline(if self.scheme == Scheme::FromReply { carried } else { sent });
+        let never_late = matches!(self.scheme, Scheme::LateAcks | Scheme::LateRepairs);
+        let now = if never_late { Moment::ORIGIN } else { self.world.moment(carried) };
+        let term = self.term(lease);
+        if !term.renew(renewed, now) {
+            return asking.end();
+        }
+        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        lease.renewal = None;
+        for node in &mut state.nodes {
+            node.mail[attempt].put_off_renewal();
+        }
+    }
+
+    /// How many of the attempt's requests are granted, each node once.
+    pub(super) fn tally(
+        &self,
+        nodes: &[Node<K>; N],
+        attempt: usize,
+        grants: impl Fn(&Mail) -> bool,
+    ) -> Tally {
+        let mut tally = Tally::new(self.quorum);
+        for (index, node) in nodes.iter().enumerate() {
+            if grants(&node.mail[attempt]) {
+                tally.grant();
+                let has_twin = index == 0 && !self.reaches(attempt, 1);
+                if has_twin && self.scheme == Scheme::TwinsCount {
+                    tally.grant();
+                }
+            }
+        }
+        tally
+    }
+
+    /// What is on its way is asked of the new process, on a new connection, which says that it is
+    /// young. Or it is lost with the old one, which is the same as not to arrive.
+    fn restart(&self, state: &mut State<N, K>, node: usize) {
+        state.restarts += 1;
+        let there = &mut state.nodes[node];
+        (there.key, there.age) = (None, Some(0));
+        for request in there.mail.iter_mut().flat_map(|mail| [&mut mail.vote, &mut mail.renewal]) {
+            if matches!(request, Request::Unarrived(_)) && self.scheme != Scheme::SilentResend {
+                *request = Request::Unarrived(Witness::Young);
+            }
+        }
+    }
+
+    fn note_interruptions(&self, state: &mut State<N, K>) {
+        let asserts = state.attempts.map(|attempt| self.asserts(&attempt));
+        for (index, attempt) in state.attempts.iter_mut().enumerate() {
+            let by_another = asserts.iter().enumerate().any(|(other, &asserts)| asserts && other != index);
+            if let Phase::Holding(lease) = &mut attempt.phase {
+                lease.interrupted |= by_another;
+            }
+        }
+    }
+}
+
+fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Option<usize>) {
+    state.nodes.iter_mut().for_each(Node::tick);
+    for (index, attempt) in state.attempts.iter_mut().enumerate() {
+        match attempt.phase {
+            Phase::Voting | Phase::Holding(_) if missed_by == Some(index) => attempt.behind += 1,
+            Phase::Voting | Phase::Holding(_) => attempt.clock += 1,
+            Phase::Idle | Phase::Over { .. } => {}
+        }
+    }
+}
+
+impl<const K: usize> Node<K> {
+    fn tick(&mut self) {
+        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.age = self.age.map(|age| age.saturating_add(1));
+    }
+}
+
+impl Attempt {
+    pub(super) fn end(&mut self) {
+        let past = if self.lease().is_some() { Past::Held } else { Past::Failed };
+        *self = Attempt { clock: 0, behind: 0, phase: Phase::Over { past } };
+    }
+}
+
+impl Mail {
+    /// The renewal is of the past: what is on its way may still arrive, and counts no more.
+    fn put_off_renewal(&mut self) {
+        if matches!(self.renewal, Request::Unarrived(_)) {
+            self.late += 1;
+        }
+        self.renewal = Request::Spent;
+    }
+}
+
+impl Request {
+    /// Nobody counts it any more.
+    fn settle(&mut self) {
+        if *self == Request::Counted {
+            *self = Request::Spent;
+        }
+    }
+}

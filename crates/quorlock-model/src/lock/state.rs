@@ -1,0 +1,208 @@
+//! What the nodes and the attempts know, and what is on its way between them.
+
+use quorlock::protocol::Moment;
+use stateright::Representative;
+
+use crate::names::advance;
+
+/// Everything, at one moment: `N` nodes and `K` attempts.
+///
+/// There is no time in it that everybody shares: what counts is how long each thing has been so, or
+/// still will be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct State<const N: usize, const K: usize> {
+    /// How many restarts have happened.
+    pub restarts: u8,
+    /// The nodes.
+    pub nodes: [Node<K>; N],
+    /// The attempts.
+    pub attempts: [Attempt; K],
+}
+
+/// A node, and what is on its way to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Node<const K: usize> {
+    /// Who holds the lock here.
+    pub key: Option<Key>,
+    /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
+    pub age: Option<u8>,
+    /// How far its clock has run ahead.
+    pub ahead: u8,
+    /// The requests of each attempt to this node.
+    pub mail: [Mail; K],
+}
+
+/// A key at a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// The attempt whose token it is.
+    pub holder: usize,
+    /// For how many ticks of the node's clock it still lives.
+    pub left: u8,
+}
+
+/// What has become of an attempt's requests to a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Mail {
+    /// The request for a vote.
+    pub vote: Request,
+    /// The request of the latest renewal.
+    pub renewal: Request,
+    /// How many requests of earlier renewals are still on their way.
+    pub late: u8,
+}
+
+/// A request to a node, and the answer to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Request {
+    /// Not sent yet.
+    #[default]
+    Unsent,
+    /// On its way, or lost for ever.
+    Unarrived(Witness),
+    /// Granted, and counted.
+    Counted,
+    /// Of no further use to the attempt.
+    Spent,
+}
+
+/// What the connection that carries a request says of the process at its other end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Witness {
+    /// It had been up for long enough when the request was sent.
+    Old,
+    /// It had not, or was not there yet.
+    Young,
+}
+
+/// An attempt at the lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Attempt {
+    /// What its own clock says: zero is when it asked for votes.
+    pub clock: u8,
+    /// How many ticks its clock has missed.
+    pub behind: u8,
+    /// How far it has come.
+    pub phase: Phase,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Phase {
+    /// It has not begun.
+    Idle,
+    /// It collects votes.
+    Voting,
+    /// It has become a lease, which may have ended without anybody having noticed.
+    Holding(Lease),
+    /// It has given up, or given back. Its requests may still arrive.
+    Over {
+        /// What it was.
+        past: Past,
+    },
+}
+
+/// What an attempt was that is over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Past {
+    /// It never held the lock.
+    Failed,
+    /// It did.
+    Held,
+}
+
+/// A lease.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Lease {
+    /// Until when it may be trusted, by the attempt's own clock.
+    pub until: Moment,
+    /// How many renewals have been sent.
+    pub renewals: u8,
+    /// The renewal that is not decided yet.
+    pub renewal: Option<Renewal>,
+    /// Somebody has seen that it had ended.
+    pub seen_to_end: bool,
+    /// Somebody else has held the lock since it began.
+    pub interrupted: bool,
+}
+
+/// A renewal that is not decided yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Renewal {
+    /// When it was sent, by the attempt's own clock.
+    pub sent: u8,
+    /// When a quorum had acknowledged it, which the attempt is about to count.
+    pub carried: Option<u8>,
+}
+
+impl Attempt {
+    /// The lease that it has become.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.phase {
+            Phase::Holding(lease) => Some(lease),
+            Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
+        }
+    }
+
+    /// Whether it has begun, and is not over.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Voting | Phase::Holding(_))
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over { .. })
+    }
+}
+
+impl<const N: usize, const K: usize> State<N, K> {
+    /// Nothing has happened.
+    #[must_use]
+    pub fn new() -> State<N, K> {
+        State {
+            restarts: 0,
+            nodes: [Node { key: None, age: None, ahead: 0, mail: [Mail::default(); K] }; N],
+            attempts: [Attempt { clock: 0, behind: 0, phase: Phase::Idle }; K],
+        }
+    }
+
+    /// The same with the attempts named in this order: `order[new] = old`.
+    fn renamed(&self, order: [usize; K]) -> State<N, K> {
+        let new_name = |old| order.iter().position(|&name| name == old);
+        let renamed = |key: Key| Some(Key { holder: new_name(key.holder)?, ..key });
+        State {
+            nodes: self.nodes.map(|node| Node {
+                key: node.key.and_then(renamed),
+                mail: order.map(|old| node.mail[old]),
+                ..node
+            }),
+            attempts: order.map(|old| self.attempts[old]),
+            ..*self
+        }
+    }
+}
+
+impl<const N: usize, const K: usize> Default for State<N, K> {
+    fn default() -> State<N, K> {
+        State::new()
+    }
+}
+
+/// Which node is which, and which attempt, makes no difference.
+impl<const N: usize, const K: usize> Representative for State<N, K> {
+    fn representative(&self) -> State<N, K> {
+        let mut order = std::array::from_fn(|attempt| attempt);
+        let mut least: Option<State<N, K>> = None;
+        loop {
+            let mut other = self.renamed(order);
+            other.nodes.sort_unstable();
+            least = Some(least.map_or(other, |least| least.min(other)));
+            if !advance(&mut order) {
+                return least.unwrap_or(*self);
+            }
+        }
+    }
+}

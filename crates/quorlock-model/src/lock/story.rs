@@ -1,0 +1,114 @@
+//! Tells what happens, for people.
+
+use std::fmt;
+
+use super::rules::Reply;
+use super::state::{Phase, Request, State, Witness};
+use super::{Answer, Lock, Step};
+use crate::names::name;
+
+impl<const N: usize, const K: usize> Lock<N, K> {
+    /// What the step does, in a sentence.
+    pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
+        let after = self.after(before, step);
+        let what = match step {
+            Step::Tick { missed_by: None } => "a tick passes".into(),
+            Step::Tick { missed_by: Some(attempt) } => {
+                format!("a tick passes, which the clock of {} misses", name(attempt))
+            }
+            Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
+            Step::Restart { node } => format!("node {node} restarts and has forgotten its key"),
+            Step::Begin { attempt } => format!("{} reads its clock and asks all nodes", name(attempt)),
+            Step::Vote { attempt, node, answer } => {
+                let begins = match before.attempts[attempt].phase {
+                    Phase::Idle => " reads its clock and asks all nodes: its",
+                    Phase::Voting | Phase::Holding(_) | Phase::Over { .. } => "'s",
+                };
+                let counts = matches!(after.attempts[attempt].phase, Phase::Holding(_))
+                    || after.nodes[node].mail[attempt].vote == Request::Counted;
+                let granted = match before.nodes[node].key {
+                    Some(key) if key.holder != attempt => {
+                        format!("is refused, since {} has the key", name(key.holder))
+                    }
+                    Some(_) | None => format!("is granted{}", unless(counts && answer == Answer::Heard)),
+                };
+                format!("{}{begins} request for a vote reaches node {node} and {granted}", name(attempt))
+            }
+            Step::Renew { attempt } => format!("{} reads its clock and sends a renewal", name(attempt)),
+            Step::Renewal { attempt, node, answer } => {
+                let request = before.nodes[node].mail[attempt].renewal;
+                let done = self.tell_renewal(before, attempt, node);
+                let young = request == Request::Unarrived(Witness::Young);
+                let heard = if answer == Answer::Heard { "" } else { ", which is not heard" };
+                let young = if young { " (a young process)" } else { "" };
+                format!("{}'s renewal reaches node {node}{young} and {done}{heard}", name(attempt))
+            }
+            Step::NewRenewal { attempt, node } => {
+                let done = self.tell_renewal(before, attempt, node);
+                format!(
+                    "{} reads its clock and sends a renewal, which reaches node {node} and {done}",
+                    name(attempt)
+                )
+            }
+            Step::LateRenewal { attempt, node } => {
+                let done = self.tell_renewal(before, attempt, node);
+                format!("an earlier renewal of {} reaches node {node} and {done}", name(attempt))
+            }
+            Step::Count { attempt } => {
+                format!("{} goes on and counts the renewal by the clock it had read", name(attempt))
+            }
+            Step::SeeEnd { attempt } => {
+                format!("somebody sees that the lease of {} has ended", name(attempt))
+            }
+            Step::End { attempt } => format!("{} gives up, or gives the lock back", name(attempt)),
+            Step::Release { attempt, node } => {
+                let key = before.nodes[node].key.map_or('?', |key| name(key.holder));
+                format!(
+                    "{}'s release reaches node {node} and deletes the key with the token of {key}",
+                    name(attempt)
+                )
+            }
+        };
+        let news = (0..K).filter_map(|attempt| self.tell_news(before, &after, attempt));
+        [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
+    }
+
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
+        let mut there = before.nodes[node];
+        match self.prolong(&mut there, attempt) {
+            Reply::Granted => "sets the key's time",
+            Reply::Restored => "stores the key anew",
+            Reply::Refused => "is refused",
+        }
+    }
+
+    /// What changes for an attempt by the way.
+    fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
+        let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
+        let name = name(attempt);
+        let clock = self.world.wall(new.clock);
+        match (old.lease(), new.lease()) {
+            (None, Some(lease)) => Some(format!("{name} has the lock until {:?} of its clock", lease.until)),
+            (Some(was), Some(lease)) if was.until != lease.until => Some(format!(
+                "{name} counts its renewal at {clock:?} and has the lock until {:?}",
+                lease.until
+            )),
+            (Some(_), Some(_)) if self.asserts(old) && !self.asserts(new) => {
+                Some(format!("the lease of {name} has ended"))
+            }
+            (Some(_), None) => Some(format!("{name} is over")),
+            (_, _) => None,
+        }
+    }
+}
+
+/// How it starts.
+impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{N} nodes without keys, and {K} attempts")
+    }
+}
+
+fn unless(counts: bool) -> &'static str {
+    if counts { "" } else { ", which does not count" }
+}

@@ -1,0 +1,63 @@
+//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+
+use super::Lock;
+use super::state::{Lease, Mail, Node, Phase, Request, State};
+
+impl<const N: usize, const K: usize> Lock<N, K> {
+    pub(super) fn tidy(&self, state: &mut State<N, K>) {
+        for attempt in 0..K {
+            if self.is_hopeless(state, attempt) {
+                state.attempts[attempt].end();
+            }
+        }
+        for node in &mut state.nodes {
+            node.age = node.age.filter(|&age| self.world.is_quarantined(age));
+        }
+        if self.world.is_literal() {
+            return;
+        }
+        for attempt in 0..K {
+            let asking = state.attempts[attempt];
+            if asking.is_over() {
+                state.nodes.iter_mut().for_each(|node| node.forget(attempt));
+            } else if asking.lease().is_some_and(|lease| !self.may_count_more(lease)) {
+                state.nodes.iter_mut().for_each(|node| node.mail[attempt] = spent());
+            }
+        }
+    }
+
+    /// Whether an attempt cannot hold the lock any more, whatever happens. A lease that has ended
+    /// goes on as long as acknowledgements could revive it, if they were counted.
+    fn is_hopeless(&self, state: &State<N, K>, attempt: usize) -> bool {
+        let asking = &state.attempts[attempt];
+        let now = self.world.moment(asking.clock);
+        match &asking.phase {
+            Phase::Idle | Phase::Over { .. } => false,
+            Phase::Voting => now >= self.world.deadline(0),
+            Phase::Holding(lease) => {
+                let may_revive = match lease.renewal {
+                    Some(renewal) => now < self.world.deadline(renewal.sent),
+                    None => false,
+                };
+                !self.asserts(asking) && !may_revive
+            }
+        }
+    }
+
+    /// Whether any answer to the holder of the lease may yet count.
+    fn may_count_more(&self, lease: &Lease) -> bool {
+        lease.renewal.is_some() || lease.renewals < self.world.renewals
+    }
+}
+
+impl<const K: usize> Node<K> {
+    /// Nothing is left of the attempt here.
+    fn forget(&mut self, attempt: usize) {
+        self.key = self.key.filter(|key| key.holder != attempt);
+        self.mail[attempt] = spent();
+    }
+}
+
+fn spent() -> Mail {
+    Mail { vote: Request::Spent, renewal: Request::Spent, late: 0 }
+}

@@ -1,0 +1,172 @@
+//! What a run of the model may meet, and by which rules the lock is held in it.
+
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, Moment, Quarantine};
+
+/// The rules: those of the library, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it.
+    Quorlock,
+    /// One vote less than a quorum is enough.
+    SmallQuorum,
+    /// Validity counts from when the votes are in (rule I-1).
+    LateStart,
+    /// One process counts for each of the addresses that lead to it (I-2).
+    TwinsCount,
+    /// The second attempt has the token of the first, and begins when that has given up (I-4).
+    TokenReuse,
+    /// A renewal asks for less time than the key has left, and gets it (I-6).
+    Shrinking,
+    /// A renewal counts from its last acknowledgement (I-7).
+    FromReply,
+    /// One acknowledgement is enough for a renewal (I-8).
+    MinorityRenews,
+    /// Acknowledgements count after the old deadline (I-9).
+    LateAcks,
+    /// The same, and a key that a renewal has stored anew counts.
+    LateRepairs,
+    /// A key that a renewal has stored anew counts. This one is safe.
+    RepairsCount,
+    /// It counts even where the process is too young (I-12).
+    YoungRepairs,
+    /// Whoever saw the lease end is not believed (I-10).
+    Revival,
+    /// What is on its way when a node restarts is sent again, and counts (I-14).
+    SilentResend,
+    /// A release deletes any key.
+    BlindRelease,
+}
+
+/// What has a step of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Only what can make a difference; see the table in [`lock`](crate::lock).
+    Reduced,
+    /// Everything.
+    Literal,
+}
+
+/// Where the addresses of the nodes lead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addresses {
+    /// Each to a process of its own, the same for everybody.
+    Right,
+    /// The first attempt is led to node 0 by the address of node 1 as well.
+    Astray,
+}
+
+/// The bounds of a model, in ticks. They say what may happen, not what does.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// How long a tick is.
+    pub tick: Duration,
+    /// How long a key lives.
+    pub ttl: u8,
+    /// The allowance for clocks that run at different rates.
+    pub drift: f64,
+    /// How far each node's clock runs ahead.
+    pub nodes_ahead: u8,
+    /// How many ticks each attempt's clock misses.
+    pub attempts_behind: u8,
+    /// How often a node restarts and has forgotten everything.
+    pub restarts: u8,
+    /// For how long after that its votes do not count.
+    pub quarantine: u8,
+    /// How often each lease is renewed.
+    pub renewals: u8,
+    /// Whether an attempt may pause between reading its clock and counting a renewal.
+    pub pauses: Pauses,
+    /// Where the addresses lead.
+    pub addresses: Addresses,
+    /// What has a step of its own.
+    pub detail: Detail,
+}
+
+/// Whether an attempt may pause between reading its clock and counting a renewal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pauses {
+    /// It counts at once.
+    Never,
+    /// It may pause, while somebody else looks whether the lease still runs.
+    Possible,
+}
+
+impl World {
+    /// Clocks agree, no node forgets, and nothing is renewed.
+    ///
+    /// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
+    #[must_use]
+    pub fn calm() -> World {
+        World {
+            tick: Duration::from_secs(1),
+            ttl: 2,
+            drift: 0.0,
+            nodes_ahead: 0,
+            attempts_behind: 0,
+            restarts: 0,
+            quarantine: 2,
+            renewals: 0,
+            pauses: Pauses::Never,
+            addresses: Addresses::Right,
+            detail: Detail::Reduced,
+        }
+    }
+
+    /// The same with so many renewals.
+    #[must_use]
+    pub fn renewing(renewals: u8) -> World {
+        World { renewals, ..World::calm() }
+    }
+
+    /// Nodes restart and forget, so often, and leases are renewed.
+    #[must_use]
+    pub fn forgetful(restarts: u8, renewals: u8) -> World {
+        World { restarts, ..World::renewing(renewals) }
+    }
+
+    /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
+    #[must_use]
+    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+        World { ttl: 3, quarantine: 3, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
+    }
+
+    /// Without the model's shortcuts.
+    #[must_use]
+    pub fn literally(self) -> World {
+        World { detail: Detail::Literal, ..self }
+    }
+
+    pub(super) fn is_literal(&self) -> bool {
+        self.detail == Detail::Literal
+    }
+
+    pub(super) fn wall(&self, ticks: u8) -> Duration {
+        self.tick * u32::from(ticks)
+    }
+
+    /// What an attempt's clock says after so many ticks.
+    pub(super) fn moment(&self, clock: u8) -> Moment {
+        Moment::since_origin(self.wall(clock))
+    }
+
+    /// Until when a key may be trusted that was asked for at `sent`.
+    pub(super) fn deadline(&self, sent: u8) -> Moment {
+        self.drift().deadline(self.moment(sent), self.wall(self.ttl))
+    }
+
+    /// Whether a process of this age is too young to vote.
+    pub(super) fn is_quarantined(&self, age: u8) -> bool {
+        let quarantine = match self.quarantine {
+            0 => Quarantine::none(),
+            // The library adds a margin for rounding, which would cost a whole tick here.
+            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), self.drift()),
+        };
+        !quarantine.left(self.wall(age)).is_zero()
+    }
+
+    fn drift(&self) -> Drift {
+        Drift::of(self.drift).unwrap_or_default()
+    }
+}
