@@ -161,7 +161,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
 
 #[tokio::test]
 async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
-    let Some(server) = Server::start(&["--replicaof", "127.0.0.1 1"]) else { return };
+    let Some(server) = Server::start(&["--replicaof", "127.0.0.1", "1"]) else { return };
     let node = server.node();
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(error.lasts() && error.to_string().contains("replica"), "{error}");
