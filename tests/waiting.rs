@@ -451,6 +451,21 @@ async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn try_acquire_does_not_take_an_outage_for_somebody_who_has_given_up() {
+    let bench = bench(5);
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    let lock = forever(&bench.coordinator);
+    tokio::select! {
+        lease = lock.acquire() => panic!("without a quorum: {lease:?}"),
+        () = bench.pass(Duration::from_secs(1)) => {}
+    }
+    let error = bench.lock().try_acquire().await.expect_err("nobody has it, and nobody wants it");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));

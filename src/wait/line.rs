@@ -38,8 +38,8 @@ struct Line {
     waiters: BTreeMap<u64, Waiter>,
     /// Whether this process holds the key.
     held: bool,
-    /// Whether somebody has been taken out of the line who has not got the key yet.
-    served: bool,
+    /// Who has been taken out of the line, has not got the key yet, and still waits for it.
+    served: Option<u64>,
     /// A bit for each node that has hinted at a change since the contest last asked.
     changed: u32,
     /// Rings when one does.
@@ -99,7 +99,10 @@ impl Lines {
 
     /// Whether this process holds the key, or somebody else in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|line| line.held || line.served || !line.waiters.is_empty())
+        self.lock()
+            .by_key
+            .get(key)
+            .is_some_and(|line| line.held || line.served.is_some() || !line.waiters.is_empty())
     }
 
     /// Joins the end of the line for the waiter's key.
@@ -122,7 +125,7 @@ impl Lines {
         let mut inside = self.lock();
         let line = inside.by_key.get_mut(key)?;
         let waiter = line.take_first();
-        line.served = waiter.is_some();
+        line.served = waiter.as_ref().map(|waiter| waiter.arrival);
         let ended = if waiter.is_none() { inside.by_key.remove(key) } else { None };
         drop(inside);
         drop(ended);
@@ -155,7 +158,7 @@ impl Lines {
     pub(crate) fn set_held(&self, key: &str, held: bool) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.held = held;
-            line.served = false;
+            line.served = None;
         }
     }
 
@@ -224,7 +227,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has been taken out to be served.
         let left = match self.lines.lock().by_key.get_mut(&self.key) {
-            Some(line) => line.waiters.remove(&self.arrival),
+            Some(line) => {
+                line.served.take_if(|served| *served == self.arrival);
+                line.waiters.remove(&self.arrival)
+            }
             None => None,
         };
         // Dropped after the lock is gone: it owns somebody else's data.
