@@ -128,7 +128,7 @@ impl Connection {
 
     /// Whether both ends still use it.
     pub(crate) fn is_open(&self) -> bool {
-        self.pipes.iter().all(|pipe| pipe.closed.is_none() && pipe.ended.is_none())
+        self.pipes.iter().all(|pipe| pipe.closed.is_none() && pipe.ended.is_none() && !pipe.deserted)
     }
 }
 
@@ -285,6 +285,7 @@ impl Inside {
         for request in requests {
             self.send(number, TO_NODE, Content::Bytes(request), after, now);
         }
+        self.send(number, TO_NODE, Content::End(Ending::Orderly), after, now);
         self.schedule(now, Event::Accept(number));
     }
 
