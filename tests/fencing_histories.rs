@@ -38,40 +38,19 @@ struct Troubles {
 #[test]
 fn numbers_grow_in_the_order_of_the_grants_whatever_the_calendars_show() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: false, calendars: 86_400 * SECOND };
-    let mut grants = 0;
-    for seed in seeds() {
-        let history = run(seed, troubles);
-        history.grows_in_order_of_grants().unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        grants += history.grants.len();
-    }
-    println!("{grants} grants");
-    assert!(grants > 100, "{grants} grants are too few to show anything");
+    every_history(troubles, History::grows_in_order_of_grants);
 }
 
 #[test]
 fn numbers_grow_from_one_grant_to_the_next_request_though_keys_vanish() {
     let troubles = Troubles { keys_vanish: true, nodes_forget: false, calendars: 86_400 * SECOND };
-    let mut grants = 0;
-    for seed in seeds() {
-        let history = run(seed, troubles);
-        history.grows_from_grant_to_request().unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        grants += history.grants.len();
-    }
-    println!("{grants} grants");
-    assert!(grants > 100, "{grants} grants are too few to show anything");
+    every_history(troubles, History::grows_from_grant_to_request);
 }
 
 #[test]
 fn nodes_that_forget_keep_the_order_while_calendars_agree_within_half_of_max_ttl() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: true, calendars: TTL / 4 };
-    let mut grants = 0;
-    for seed in seeds() {
-        let history = run(seed, troubles);
-        history.grows_in_order_of_grants().unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        grants += history.grants.len();
-    }
-    println!("{grants} grants");
-    assert!(grants > 100, "{grants} grants are too few to show anything");
+    every_history(troubles, History::grows_in_order_of_grants);
 }
 
 #[test]
@@ -79,6 +58,17 @@ fn nodes_that_forget_lose_the_order_when_calendars_differ_by_more() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: true, calendars: 60 * SECOND };
     let broken = seeds().find(|seed| run(*seed, troubles).grows_in_order_of_grants().is_err());
     assert!(broken.is_some(), "the bound is not needed, or the check does not bite");
+}
+
+fn every_history(troubles: Troubles, keeps: fn(&History) -> Result<(), String>) {
+    let mut grants = 0;
+    for seed in seeds() {
+        let history = run(seed, troubles);
+        keeps(&history).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        grants += history.grants.len();
+    }
+    println!("{grants} grants");
+    assert!(grants > 100, "{grants} grants are too few to show anything");
 }
 
 const SECOND: Duration = Duration::from_secs(1);
