@@ -121,8 +121,10 @@ async fn requests(servers: &Servers) -> u64 {
     let mut all = 0;
     for server in servers.iter() {
         let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-        let evals = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="));
-        all += evals.and_then(|calls| calls.split(',').next()?.parse::<u64>().ok()).unwrap_or(0);
+        for command in ["cmdstat_eval:calls=", "cmdstat_evalsha:calls="] {
+            let calls = stats.lines().find_map(|line| line.strip_prefix(command));
+            all += calls.and_then(|calls| calls.split(',').next()?.parse::<u64>().ok()).unwrap_or(0);
+        }
     }
     all
 }
