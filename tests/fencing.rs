@@ -15,10 +15,11 @@ use std::time::Duration;
 use common::{Bench, LATE, TTL, another, bench};
 use quorlock::protocol::fence_counter;
 use quorlock::{
-    AcquireError, Answer, Clock, Coordinator, Expiry, Fencing, FencingToken, Lock, Node, Owner, Question,
-    Reply, Wait, ask,
+    AcquireError, Answer, Clock, Coordinator, Expiry, Fencing, FencingToken, Lease, Lock, Node, Owner,
+    Question, Reply, Wait, ask,
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
+use tokio::task::JoinHandle;
 
 /// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
 const MAX_TTL: Duration = Duration::from_secs(30);
@@ -46,6 +47,23 @@ fn put_ahead(bench: &Bench, node: usize, by: Duration) -> u64 {
 
 fn written_back(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.questions().write_back).sum()
+}
+
+/// An attempt whose votes are in, with numbers that differ, and whose write-back is on its way.
+async fn writing_back() -> (Bench, JoinHandle<Result<Lease, AcquireError>>) {
+    let bench = bench(3);
+    put_ahead(&bench, 0, MAX_TTL);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(1), Duration::from_millis(1));
+    }
+    let attempt = tokio::spawn({
+        let lock = bench.lock();
+        async move { lock.acquire().await }
+    });
+    while written_back(&bench) == 0 {
+        bench.pass(Duration::from_micros(100)).await;
+    }
+    (bench, attempt)
 }
 
 async fn hold_and_release(lock: &Lock) -> FencingToken {
@@ -141,19 +159,7 @@ async fn a_number_that_too_few_nodes_have_drawn_is_written_back_before_it_is_han
 
 #[tokio::test(start_paused = true)]
 async fn a_number_that_cannot_be_written_back_is_no_lease_and_leaves_no_key() {
-    let bench = bench(3);
-    put_ahead(&bench, 0, MAX_TTL);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(1), Duration::from_millis(1));
-    }
-    let attempt = tokio::spawn({
-        let lock = bench.lock();
-        async move { lock.acquire().await }
-    });
-    // The votes are in; what is asked now is not answered.
-    while written_back(&bench) == 0 {
-        bench.pass(Duration::from_micros(100)).await;
-    }
+    let (bench, attempt) = writing_back().await;
     bench.nodes[1].hang();
     bench.nodes[2].hang();
     let error = attempt.await.unwrap().expect_err("one node carries the number");
@@ -166,18 +172,7 @@ async fn a_number_that_cannot_be_written_back_is_no_lease_and_leaves_no_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_ran_ahead_in_between_does_not_confirm() {
-    let bench = bench(3);
-    put_ahead(&bench, 0, MAX_TTL);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(1), Duration::from_millis(1));
-    }
-    let attempt = tokio::spawn({
-        let lock = bench.lock();
-        async move { lock.acquire().await }
-    });
-    while written_back(&bench) == 0 {
-        bench.pass(Duration::from_micros(100)).await;
-    }
+    let (bench, attempt) = writing_back().await;
     // As if the votes of two of them had been drawn late, and not been counted.
     put_ahead(&bench, 1, 2 * MAX_TTL);
     put_ahead(&bench, 2, 2 * MAX_TTL);

@@ -72,7 +72,14 @@ async fn nothing_stays_at_the_servers() {
 #[tokio::test]
 async fn signals_are_passed_on_and_its_own_code_counts() {
     let Some(servers) = servers(3).await else { return };
-    for (signal, name) in [(Signal::SIGTERM, "TERM"), (Signal::SIGHUP, "HUP"), (Signal::SIGUSR1, "USR1")] {
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGQUIT, "QUIT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGUSR2, "USR2"),
+    ] {
         let script =
             format!("trap 'echo got {name}; exit 3' {name}; echo started; while :; do sleep 0.05; done");
         let running = run(&servers, &[], &script).start();

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Quorlock, keys, run, servers};
+use crate::support::{Quorlock, run, servers};
 
 #[tokio::test]
 async fn a_lock_within_a_lock_sees_its_own() {
@@ -20,21 +20,6 @@ async fn a_lock_within_a_lock_sees_its_own() {
     let words = |line: &str| line.split(' ').skip(2).map(str::to_owned).collect::<Vec<_>>();
     assert_ne!(words(before).first(), words(within).first(), "each has a token of its own");
     assert!(words(before).iter().all(|word| !word.is_empty()) && words(before).len() >= 3, "{before}");
-}
-
-#[tokio::test]
-async fn every_signal_that_is_meant_for_the_command_gets_there() {
-    let Some(servers) = servers(3).await else { return };
-    for (signal, name) in [(Signal::SIGINT, "INT"), (Signal::SIGQUIT, "QUIT"), (Signal::SIGUSR2, "USR2")] {
-        let script =
-            format!("trap 'echo got {name}; exit 3' {name}; echo started; while :; do sleep 0.05; done");
-        let running = run(&servers, &[], &script).start();
-        running.lines(1).await;
-        running.signal(signal);
-        let ended = running.end().await.expect(3);
-        assert!(ended.stdout.ends_with(&format!("got {name}\n")), "{ended:?}");
-    }
-    assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
 }
 
 #[tokio::test]
