@@ -151,6 +151,54 @@ impl Violation {
     }
 }
 
+/// Where to look for it.
+impl Violation {
+    /// When the promise was broken, where the evidence says.
+    #[must_use]
+    pub fn at(&self) -> Option<Stamp> {
+        match self {
+            Violation::Flawed { at, .. }
+            | Violation::CounterFell { at, .. }
+            | Violation::RenewedLate { at, .. }
+            | Violation::ValidLate { at, .. } => Some(*at),
+            Violation::Overlap { later: hold, .. }
+            | Violation::TokenOrder { later: hold, .. }
+            | Violation::NoOrder { hold, .. } => Some(hold.acquired),
+            Violation::TokenFell { after: write, .. } | Violation::FencedWrongly { write, .. } => {
+                Some(write.at)
+            }
+            Violation::Orphan { key, .. }
+            | Violation::Stranger { key }
+            | Violation::KeyTooLong { key, .. } => Some(key.at),
+            Violation::Starved { since, bound, .. } => Some(since.plus(*bound)),
+            Violation::ToldLate { due, .. } => Some(*due),
+            Violation::TokenShared { .. } => None,
+        }
+    }
+
+    /// Of which lock, where the evidence says.
+    #[must_use]
+    pub fn resource(&self) -> Option<&Resource> {
+        match self {
+            Violation::Overlap { later: hold, .. }
+            | Violation::TokenOrder { later: hold, .. }
+            | Violation::NoOrder { hold, .. }
+            | Violation::FencedWrongly { hold, .. }
+            | Violation::ToldLate { hold, .. }
+            | Violation::RenewedLate { hold, .. }
+            | Violation::ValidLate { hold, .. } => Some(&hold.resource),
+            Violation::Orphan { key, .. }
+            | Violation::Stranger { key }
+            | Violation::KeyTooLong { key, .. } => Some(&key.resource),
+            Violation::CounterFell { resource, .. } => Some(resource),
+            Violation::Flawed { .. }
+            | Violation::TokenFell { .. }
+            | Violation::TokenShared { .. }
+            | Violation::Starved { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

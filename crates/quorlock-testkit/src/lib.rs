@@ -20,7 +20,7 @@ pub use {
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Way},
     resp::Resp,
-    servers::{Kind, Server, Servers, Setup},
+    servers::{Kind, Server, Servers, Setup, ask},
     store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value},
     wait::{eventually, find_eventually},
 };

@@ -1,5 +1,6 @@
 //! Independent lock servers on this machine, real ones where there are any.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -13,6 +14,7 @@ mod wire;
 
 pub use kind::Kind;
 pub use server::Server;
+pub use wire::ask;
 
 /// `n` independent masters on the loopback interface, gone when this is dropped.
 ///
@@ -105,6 +107,7 @@ pub struct Setup {
     kind: Option<Kind>,
     durable: bool,
     password: Option<String>,
+    environment: Vec<(String, OsString)>,
 }
 
 impl Setup {
@@ -127,6 +130,13 @@ impl Setup {
         self
     }
 
+    /// Sets a variable of every server's environment, such as a library to be loaded first. The
+    /// built-in server in tasks of this process has none of its own.
+    pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Setup {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Starts them, as [`Servers::start`].
     ///
     /// # Errors
@@ -141,7 +151,9 @@ impl Setup {
             let message = format!("{kind} keeps nothing on disk; install valkey-server or redis-server");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        let starting = (0..count).map(|_| Server::start(kind.clone(), self.durable, self.password.clone()));
+        let starting = (0..count).map(|_| {
+            Server::start(kind.clone(), self.durable, self.password.clone(), self.environment.clone())
+        });
         let servers = futures::future::try_join_all(starting).await?;
         Ok(Servers { kind, servers })
     }

@@ -1,5 +1,6 @@
 //! One run of one server: a child process, or a task.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -20,16 +21,18 @@ pub(super) enum Process {
     Task(AbortHandle),
 }
 
+/// What a server is started with.
+pub(super) struct How<'a> {
+    pub(super) durable: bool,
+    pub(super) password: Option<&'a str>,
+    pub(super) environment: &'a [(String, OsString)],
+}
+
 impl Process {
-    pub(super) fn start(
-        kind: &Kind,
-        port: &Port,
-        folder: &Path,
-        durable: bool,
-        password: Option<&str>,
-    ) -> io::Result<Process> {
+    pub(super) fn start(kind: &Kind, port: &Port, folder: &Path, how: &How<'_>) -> io::Result<Process> {
+        let password = how.password;
         let mut command = match kind {
-            Kind::Program { path, .. } => program(path, port, folder, durable, password),
+            Kind::Program { path, .. } => program(path, port, folder, how.durable, password),
             Kind::BuiltinProcess => builtin(port, password)?,
             Kind::BuiltinTask => {
                 let clock = Arc::new(SystemClock::default());
@@ -41,6 +44,7 @@ impl Process {
         };
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         command.stdout(log.try_clone()?).stderr(log);
+        command.envs(how.environment.iter().map(|(name, value)| (name, value)));
         Ok(Process::Child(OwnChild(command.spawn()?)))
     }
 

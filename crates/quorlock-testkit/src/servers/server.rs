@@ -1,8 +1,10 @@
 //! One server, and what can be done to it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use tempfile::TempDir;
 
 use super::kind::Kind;
 use super::port::Port;
-use super::process::{LOG, Process};
+use super::process::{How, LOG, Process};
 use super::wire::exchange;
 use crate::contract::Plant;
 use crate::resp::Resp;
@@ -28,6 +30,7 @@ pub struct Server {
     kind: Kind,
     durable: bool,
     password: Option<String>,
+    environment: Vec<(String, OsString)>,
     port: Port,
     folder: TempDir,
     process: Mutex<Option<Process>>,
@@ -66,6 +69,12 @@ impl Server {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Process::pid)
+    }
+
+    /// Its log, of all its runs. Gone with the server.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join(LOG)
     }
 
     /// What runs.
@@ -116,6 +125,9 @@ impl Server {
         self.kill();
         for entry in fs::read_dir(self.folder.path())? {
             let path = entry?.path();
+            if path == self.log() {
+                continue;
+            }
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
         self.launch().await
@@ -240,10 +252,15 @@ impl Plant for Server {
 
 /// Starting it.
 impl Server {
-    pub(super) async fn start(kind: Kind, durable: bool, password: Option<String>) -> io::Result<Server> {
+    pub(super) async fn start(
+        kind: Kind,
+        durable: bool,
+        password: Option<String>,
+        environment: Vec<(String, OsString)>,
+    ) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
         let (port, process) = (Port::reserve()?, Mutex::new(None));
-        let server = Server { kind, durable, password, port, folder, process };
+        let server = Server { kind, durable, password, environment, port, folder, process };
         server.launch().await?;
         Ok(server)
     }
@@ -273,9 +290,12 @@ impl Server {
     fn ensure_started(&self) -> io::Result<()> {
         let mut process = self.process();
         if process.as_mut().is_none_or(Process::has_ended) {
-            let password = self.password.as_deref();
-            *process =
-                Some(Process::start(&self.kind, &self.port, self.folder.path(), self.durable, password)?);
+            let how = How {
+                durable: self.durable,
+                password: self.password.as_deref(),
+                environment: &self.environment,
+            };
+            *process = Some(Process::start(&self.kind, &self.port, self.folder.path(), &how)?);
         }
         Ok(())
     }
@@ -288,7 +308,7 @@ impl Server {
     }
 
     fn last_words(&self) -> String {
-        let log = fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
         let words = log.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
         if words.is_empty() { "none".to_owned() } else { words }
     }

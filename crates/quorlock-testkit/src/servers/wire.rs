@@ -8,6 +8,17 @@ use tokio::net::TcpStream;
 
 use crate::resp::{Resp, read_answer, write_command};
 
+/// Sends one command over a connection of its own: a look at a server that was not started here.
+///
+/// # Errors
+///
+/// If the server cannot be reached, or what it sends makes no sense. An error that the server answers
+/// is an answer: [`Resp::Error`]. It waits for as long as the server takes.
+pub async fn ask(address: SocketAddr, words: &[&str]) -> io::Result<Resp> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    exchange(address, &[&words]).await?.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
 /// Sends `commands` over a connection of their own and gives their answers.
 pub(super) async fn exchange(address: SocketAddr, commands: &[&[&[u8]]]) -> io::Result<Vec<Resp>> {
     let mut stream = TcpStream::connect(address).await?;
