@@ -18,7 +18,7 @@ pub use {
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
-    proxy::{Proxy, Way},
+    proxy::{Proxy, Traffic, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup, ask},
     store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value},

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// A TCP proxy on the loopback interface, with the faults of a network: delay, silence, resets.
+use crate::wait::pause;
+
+/// A TCP proxy with the faults of a network: delay, jitter, silence, resets.
 ///
 /// It makes what killing and freezing a server cannot: an answer that is lost after the server has
 /// acted, and a way that is slow in one direction. It knows nothing of what it carries.
@@ -66,20 +68,39 @@ struct Faults {
     open: AtomicUsize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Traffic {
-    held: bool,
-    delay: Duration,
+/// What is wrong in one direction. By default nothing is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Whether nothing passes: see [`Proxy::hold`].
+    pub held: bool,
+    /// How much longer everything takes: see [`Proxy::delay`].
+    pub delay: Duration,
+    /// Up to how much longer still, at random: see [`Proxy::jitter`].
+    pub jitter: Duration,
 }
 
 impl Proxy {
-    /// Starts one in front of `upstream`, on a port that the system hands out.
+    /// Starts one in front of `upstream`, on a port of the loopback interface that the system hands
+    /// out.
     ///
     /// # Errors
     ///
     /// If no port can be had.
     pub async fn start(upstream: SocketAddr) -> io::Result<Proxy> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Proxy::listen((Ipv4Addr::LOCALHOST, 0).into(), upstream.to_string()).await
+    }
+
+    /// Starts one that listens at `address`, in front of `upstream`, which is `HOST:PORT`.
+    ///
+    /// The host is looked up anew for each connection: a name may come to stand for another machine,
+    /// or for none while that is down. Clients are then reset, as they are if nobody listens there.
+    ///
+    /// # Errors
+    ///
+    /// If nobody may listen at `address`, or somebody does.
+    pub async fn listen(address: SocketAddr, upstream: impl Into<String>) -> io::Result<Proxy> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let faults = Arc::new(Faults {
             to_server: watch::Sender::new(Traffic::default()),
@@ -88,11 +109,12 @@ impl Proxy {
             cut: watch::Sender::new(()),
             open: AtomicUsize::new(0),
         });
-        let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&faults))).abort_handle();
+        let accepting =
+            tokio::spawn(accept(listener, upstream.into().into(), Arc::clone(&faults))).abort_handle();
         Ok(Proxy { address, faults, accepting })
     }
 
-    /// `redis://127.0.0.1:PORT`
+    /// `redis://ADDRESS:PORT`
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
@@ -125,6 +147,15 @@ impl Proxy {
         self.change(way, |traffic| traffic.delay = delay);
     }
 
+    /// What comes from now on takes up to this much longer, by a new random time for each piece. It
+    /// is added to the delay. No piece overtakes another: each waits for those before it.
+    ///
+    /// Not from a seed: which bytes come in one piece is up to the system, so no seed could bring
+    /// the same times back.
+    pub fn jitter(&self, way: Way, most: Duration) {
+        self.change(way, |traffic| traffic.jitter = most);
+    }
+
     /// Resets every open connection on both sides. What was kept is lost.
     pub fn cut(&self) {
         self.faults.cut.send_replace(());
@@ -133,6 +164,31 @@ impl Proxy {
     /// New connections are reset at once, from now on or no longer.
     pub fn refuse(&self, refusing: bool) {
         self.faults.refusing.send_replace(refusing);
+    }
+
+    /// Everything that comes from now on passes at once, and new connections are let in. What was
+    /// held arrives now, what was delayed when it would have anyway.
+    pub fn heal(&self) {
+        self.change(Way::Both, |traffic| *traffic = Traffic::default());
+        self.refuse(false);
+    }
+
+    /// What is wrong with requests.
+    #[must_use]
+    pub fn to_server(&self) -> Traffic {
+        *self.faults.to_server.borrow()
+    }
+
+    /// What is wrong with answers.
+    #[must_use]
+    pub fn to_client(&self) -> Traffic {
+        *self.faults.to_client.borrow()
+    }
+
+    /// Whether new connections are reset at once.
+    #[must_use]
+    pub fn is_refusing(&self) -> bool {
+        *self.faults.refusing.borrow()
     }
 
     fn change(&self, way: Way, change: impl Fn(&mut Traffic)) {
@@ -152,14 +208,15 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, faults: Arc<Faults>) {
+async fn accept(listener: TcpListener, upstream: Arc<str>, faults: Arc<Faults>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) if *faults.refusing.borrow() => drop(client.set_zero_linger()),
-                Ok((client, _)) => drop(connections.spawn(relay(client, upstream, Arc::clone(&faults)))),
-                Err(_) => return,
+                Ok((client, _)) => drop(connections.spawn(relay(client, Arc::clone(&upstream), Arc::clone(&faults)))),
+                // Out of file descriptors, or a client that has gone already. Both pass.
+                Err(_) => pause().await,
             },
             // Forgets those that have ended.
             Some(_) = connections.join_next() => {}
@@ -168,11 +225,15 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, faults: Arc<Faults>
 }
 
 /// One connection: orderly if both sides end it, reset if anything else does.
-async fn relay(mut client: TcpStream, upstream: SocketAddr, faults: Arc<Faults>) {
+async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
     // Set first: also an aborted task resets its connections.
     drop(client.set_zero_linger());
     let mut cut = faults.cut.subscribe();
-    let Ok(mut server) = TcpStream::connect(upstream).await else { return };
+    let connected = tokio::select! {
+        _ = cut.changed() => return,
+        connected = TcpStream::connect(&*upstream) => connected,
+    };
+    let Ok(mut server) = connected else { return };
     drop((server.set_zero_linger(), server.set_nodelay(true), client.set_nodelay(true)));
     let _open = Open::new(&faults);
     let (client_reads, client_writes) = client.split();
@@ -203,8 +264,10 @@ async fn pump(
         loop {
             let mut chunk = Vec::with_capacity(CHUNK);
             let ended = from.read_buf(&mut chunk).await? == 0;
-            let delay = now.borrow().delay;
-            if ended || kept.send((clock.now() + delay, chunk)).await.is_err() {
+            let Traffic { delay, jitter, .. } = *now.borrow();
+            // It may fall due before what came earlier, and waits for that in the queue all the same.
+            let moment = clock.now() + delay + up_to(jitter);
+            if ended || kept.send((moment, chunk)).await.is_err() {
                 return Ok(());
             }
         }
@@ -225,6 +288,14 @@ async fn let_through(traffic: &mut watch::Receiver<Traffic>) -> io::Result<()> {
     traffic.wait_for(|traffic| !traffic.held).await.map(drop).map_err(io::Error::other)
 }
 
+/// A random time below `most`.
+fn up_to(most: Duration) -> Duration {
+    // A whole number of nanoseconds below 2^64, however large `most` is.
+    let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    let scaled = (u128::from(SystemEntropy::default().half()) * u128::from(most)) >> 64;
+    Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
+}
+
 /// Counts an open connection.
 struct Open<'a> {
     faults: &'a Faults,
@@ -240,5 +311,20 @@ impl Open<'_> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.faults.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_time_is_below_its_bound() {
+        for most in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(3), Duration::MAX] {
+            let times: Vec<Duration> = (0..100).map(|_| up_to(most)).collect();
+            assert!(times.iter().all(|time| *time < most || most.is_zero()), "{most:?} gave {times:?}");
+            let differ = times.iter().any(|time| Some(time) != times.first());
+            assert_eq!(differ, most > Duration::from_nanos(1), "{most:?} gave {times:?}");
+        }
     }
 }

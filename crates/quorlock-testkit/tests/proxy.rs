@@ -2,12 +2,15 @@
 
 use std::error::Error;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use quorlock::{Clock, SystemClock};
 use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, cmd};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -81,6 +84,83 @@ async fn a_delay_is_added_each_way() -> Result<(), Box<dyn Error>> {
     assert_eq!(bench.set("slow").await??, "OK");
     let took = SystemClock::default().now().since(begun);
     assert!(took >= Duration::from_millis(80), "there and back took {took:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn jitter_adds_a_random_time_to_each_answer() -> Result<(), Box<dyn Error>> {
+    const MOST: Duration = Duration::from_millis(10);
+    let bench = Bench::start().await?;
+    bench.proxy.jitter(Way::ToClient, MOST);
+    let begun = SystemClock::default().now();
+    // That twelve such times add up to less than one of them can: 1 in 12 factorial, 479 million.
+    for _ in 0..12 {
+        assert_eq!(bench.set("jittered").await??, "OK");
+    }
+    let took = SystemClock::default().now().since(begun);
+    assert!(took >= MOST, "twelve answers took {took:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn jitter_reorders_nothing() -> Result<(), Box<dyn Error>> {
+    let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let proxy = Proxy::start(upstream.local_addr()?).await?;
+    proxy.jitter(Way::ToServer, Duration::from_millis(5));
+    let mut client = TcpStream::connect(proxy.address()).await?;
+    let (mut server, _) = upstream.accept().await?;
+    // Some 64 pieces, none of which is like its neighbours.
+    let sent: Vec<u8> = (0..256 * 1024_u32).flat_map(u32::to_be_bytes).collect();
+    let write = async {
+        client.write_all(&sent).await?;
+        client.shutdown().await
+    };
+    let mut arrived = Vec::new();
+    tokio::try_join!(write, server.read_to_end(&mut arrived))?;
+    assert!(arrived == sent, "what arrived differs, or is in another order");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_healed_network_is_as_good_as_new() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    let sound = bench.proxy.to_server();
+    bench.proxy.hold(Way::ToServer);
+    bench.proxy.delay(Way::ToClient, Duration::from_secs(3600));
+    bench.proxy.jitter(Way::Both, Duration::from_secs(3600));
+    bench.proxy.refuse(true);
+    let asked = bench.set("held");
+    assert!(bench.proxy.to_server().held && !bench.proxy.to_client().held && bench.proxy.is_refusing());
+    assert_eq!(bench.proxy.to_client().delay, Duration::from_secs(3600));
+    // What waits in the proxy by then would be an hour late.
+    bench.proxy.cut();
+    assert!(asked.await?.is_err(), "its connection was reset");
+    bench.proxy.heal();
+    assert_eq!((bench.proxy.to_server(), bench.proxy.to_client()), (sound, sound));
+    connect(&bench.proxy).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_listens_where_it_is_told_and_looks_its_server_up_by_name() -> Result<(), Box<dyn Error>> {
+    let bench = Bench::start().await?;
+    let server = bench.servers.first().ok_or("one server was asked for")?;
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let upstream = format!("localhost:{}", server.address().port());
+    let proxy = Proxy::listen(anywhere, upstream).await?;
+    assert!(proxy.address().ip().is_unspecified());
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, proxy.address().port()));
+    redis::Client::open(format!("redis://{here}"))?.get_multiplexed_async_connection().await?;
+    assert!(Proxy::listen(here, "localhost:1").await.is_err(), "that port is taken");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_has_resets_the_connection() -> Result<(), Box<dyn Error>> {
+    let proxy = Proxy::listen((Ipv4Addr::LOCALHOST, 0).into(), "there-is-no-such-host.invalid:6379").await?;
+    let mut client = TcpStream::connect(proxy.address()).await?;
+    let read = client.read_u8().await;
+    assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
     Ok(())
 }
 
