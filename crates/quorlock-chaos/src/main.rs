@@ -1,25 +1,214 @@
 //! `quorlock-chaos`: kills lock servers under load and checks that no two holders ever overlap.
-//!
-//! Only its help is here so far.
 
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
 
-/// Kill lock servers under load, and check that no two holders ever overlap
-///
-/// It will start five masters and many workers that contend for locks, kill, freeze and cut off
-/// masters and workers by a seeded schedule, record who held what and when, and exit with 0 only
-/// if every expectation held. None of that is there yet: there are no scenarios to run.
-#[derive(Parser)]
-#[command(name = "quorlock-chaos", version, about)]
-struct Args {}
+use crate::args::{Args, CheckArgs, RunArgs, Verb};
+use crate::director::Ran;
+use crate::error::Failure;
+use crate::layout::Layout;
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+use crate::scenario::Scenario;
 
-/// The exit code of a program that could not do what it is for.
-const FAILED: u8 = 125;
+mod args;
+mod crew;
+mod dice;
+mod director;
+mod dossier;
+mod error;
+mod exit;
+mod fault;
+mod judge;
+mod layout;
+mod lookout;
+mod masters;
+mod outcome;
+mod progress;
+mod record;
+mod register;
+mod roads;
+mod scenario;
+mod schedule;
+mod span;
+mod stage;
+mod summary;
+mod worker;
 
 fn main() -> ExitCode {
-    let Args {} = Args::parse();
-    eprintln!("quorlock-chaos: there are no scenarios yet; `quorlock demo` kills three masters of five");
-    ExitCode::from(FAILED)
+    quorlock_testkit::serve_if_asked();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(answer) => {
+            // Nobody may be reading any more.
+            drop(answer.print());
+            return ExitCode::from(if answer.use_stderr() { exit::USAGE } else { exit::HELD });
+        }
+    };
+    let outcome = match args.verb {
+        None if args.run.list => list(),
+        None => run(args.run),
+        Some(Verb::Check(check)) => judge_again(&check),
+        Some(Verb::Worker) => work(),
+    };
+    let code = outcome.unwrap_or_else(|failure| {
+        eprintln!("quorlock-chaos: {}", failure.full());
+        failure.exit_code()
+    });
+    ExitCode::from(code)
+}
+
+fn list() -> Result<u8, Failure> {
+    let scenarios = scenario::names().map(Scenario::find).collect::<Result<Vec<_>, _>>()?;
+    print!("{}", summary::list(&scenarios));
+    Ok(exit::HELD)
+}
+
+fn work() -> Result<u8, Failure> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("quorlock=info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    // One thread: an observer that was told to stop has stopped.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
+    runtime.block_on(worker::work()).map_err(Failure::to("work"))?;
+    // Whoever reads stdin for tokio is blocked in it.
+    runtime.shutdown_background();
+    Ok(exit::HELD)
+}
+
+/// What the scenarios have come to so far.
+#[derive(Default)]
+struct Outcomes {
+    outcomes: Vec<Outcome>,
+    skipped: Vec<(String, String)>,
+}
+
+fn run(args: RunArgs) -> Result<u8, Failure> {
+    let scenarios = if args.all {
+        scenario::names().map(Scenario::find).collect::<Result<Vec<_>, _>>()?
+    } else {
+        args.scenario.iter().map(|name| Scenario::find(name)).collect::<Result<Vec<_>, _>>()?
+    };
+    if scenarios.is_empty() {
+        return Err(Failure::NothingToDo);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
+    let several = scenarios.len() > 1;
+    let mut all = Outcomes::default();
+    for scenario in &scenarios {
+        runtime.block_on(unless_interrupted(run_one(scenario, &args, &mut all)))?;
+        if let Some(outcome) = all.outcomes.last().filter(|outcome| outcome.scenario == scenario.name)
+            && (!several || !outcome.passed)
+            && !args.quiet
+        {
+            println!("{}", summary::outcome(outcome));
+        }
+    }
+    if several || all.outcomes.is_empty() || args.quiet {
+        print!("{}", summary::overview(&all.outcomes, &all.skipped));
+    }
+    write_files(&all.outcomes, args.json.as_deref(), args.html.as_deref())?;
+    Ok(code(&all.outcomes))
+}
+
+async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Result<(), Failure> {
+    let seed = args.seed.unwrap_or_else(dice::fresh_seed);
+    let duration = args.duration.unwrap_or(scenario.duration);
+    let layout = scenario.layout.as_deref().map(Layout::find).transpose()?;
+    let named = args.scenario.iter().find(|name| name.ends_with(&format!("{}.toml", scenario.name)));
+    let replay = format!(
+        "quorlock-chaos --scenario {} --duration {} --seed {seed}",
+        named.unwrap_or(&scenario.name),
+        humantime::format_duration(duration).to_string().replace(' ', ""),
+    );
+    let run = director::Run { scenario, layout: layout.as_ref(), seed, duration, replay };
+    let folder =
+        tempfile::Builder::new().prefix("quorlock-chaos-").tempdir().map_err(Failure::to("make a folder"))?;
+    let progress = Progress::new(args.quiet);
+    let ran = run.run(None, folder.path(), &progress).await;
+    progress.end();
+    let outcome = match ran? {
+        Ran::Skipped(reason) => {
+            all.skipped.push((scenario.name.clone(), reason));
+            return Ok(());
+        }
+        Ran::Done(dossier) => judge::judge(scenario, &dossier, &dossier::history(folder.path())?),
+    };
+    let keep = match &args.keep {
+        Some(keep) => Some(keep.join(&scenario.name)),
+        None if outcome.passed => None,
+        None => Some(Path::new(FAILED_RUNS).join(format!("{}-{seed}", scenario.name))),
+    };
+    if let Some(keep) = keep {
+        copy(folder.path(), &keep).map_err(Failure::to(format!("keep the record in {}", keep.display())))?;
+        eprintln!("the record of {} is in {}", scenario.name, keep.display());
+    }
+    all.outcomes.push(outcome);
+    Ok(())
+}
+
+/// Where the records of runs that failed are kept.
+const FAILED_RUNS: &str = "quorlock-chaos-failed";
+
+fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
+    let dossier = dossier::Dossier::read(&args.folder)?;
+    let scenario = Scenario::parse(&dossier.scenario, &dossier::scenario(&args.folder)?)?;
+    let outcomes = [judge::judge(&scenario, &dossier, &dossier::history(&args.folder)?)];
+    for outcome in &outcomes {
+        println!("{}", summary::outcome(outcome));
+    }
+    write_files(&outcomes, args.json.as_deref(), args.html.as_deref())?;
+    Ok(code(&outcomes))
+}
+
+fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -> Result<(), Failure> {
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(outcomes).map_err(io::Error::from);
+        let written = text.and_then(|text| fs::write(path, text));
+        written.map_err(Failure::to(format!("write {}", path.display())))?;
+    }
+    if let Some(path) = html {
+        let _ = path;
+    }
+    Ok(())
+}
+
+/// Whether every expectation held.
+fn code(outcomes: &[Outcome]) -> u8 {
+    if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
+}
+
+/// However it ends, servers and workers end with it.
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let listen = |kind| signal(kind).map_err(Failure::to("receive signals"));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Err(Failure::Interrupted),
+        _ = terminate.recv() => Err(Failure::Interrupted),
+        done = work => done,
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?
+        } else {
+            fs::copy(entry.path(), to).map(drop)?
+        }
+    }
+    Ok(())
 }

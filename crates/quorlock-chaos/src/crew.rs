@@ -1,0 +1,188 @@
+//! The workers of a run: processes that are started, stopped, killed and replaced.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock::{Clock as _, SystemClock};
+use quorlock_history::What;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
+
+use crate::record::Recorder;
+use crate::worker::{Orders, Status};
+
+/// All workers, each by its number from 0 on.
+pub(crate) struct Crew {
+    seats: Vec<Seat>,
+    recorder: Recorder,
+    logs: PathBuf,
+}
+
+struct Seat {
+    orders: Orders,
+    running: Mutex<Option<Running>>,
+    reports: Arc<std::sync::Mutex<Reports>>,
+}
+
+struct Running {
+    child: Child,
+    orders: Option<ChildStdin>,
+}
+
+/// What the workers at one seat have said.
+#[derive(Default)]
+struct Reports {
+    lives: u32,
+    /// Those that were killed.
+    past: Status,
+    present: Status,
+}
+
+/// By this name a worker goes in records, counted from 0 here and from 1 there.
+pub(crate) fn worker_name(number: usize) -> String {
+    format!("worker-{}", number + 1)
+}
+
+impl Crew {
+    /// Nobody works yet.
+    pub(crate) fn new(orders: Vec<Orders>, recorder: Recorder, logs: PathBuf) -> Crew {
+        let seat = |orders| Seat { orders, running: Mutex::default(), reports: Arc::default() };
+        Crew { seats: orders.into_iter().map(seat).collect(), recorder, logs }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Starts a worker at a seat that is free.
+    pub(crate) async fn start(&self, number: usize) -> io::Result<()> {
+        let seat = self.seat(number)?;
+        let life = {
+            let mut reports = seat.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            reports.lives += 1;
+            reports.bury();
+            reports.lives
+        };
+        let orders = Orders { life, ..seat.orders.clone() };
+        let log = self.logs.join(format!("{}.log", worker_name(number)));
+        let log = File::options().create(true).append(true).open(log)?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a worker without stdin and stdout"));
+        };
+        stdin.write_all(format!("{}\n", serde_json::to_string(&orders)?).as_bytes()).await?;
+        let reports = seat.reports.clone();
+        // Ends with the worker.
+        drop(tokio::spawn(async move { listen(stdout, &reports).await }));
+        *seat.running.lock().await = Some(Running { child, orders: Some(stdin) });
+        Ok(())
+    }
+
+    /// SIGKILL, and waits for the end. From a moment before on, nothing about it is certain.
+    pub(crate) async fn kill(&self, number: usize) -> io::Result<()> {
+        let running = self.seat(number)?.running.lock().await.take();
+        self.recorder.record(What::Crashed { client: worker_name(number).as_str().into() });
+        match running {
+            Some(mut running) => running.child.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    /// SIGSTOP.
+    pub(crate) async fn stop(&self, number: usize) -> io::Result<()> {
+        self.signal(number, Signal::SIGSTOP).await
+    }
+
+    /// SIGCONT.
+    pub(crate) async fn go_on(&self, number: usize) -> io::Result<()> {
+        self.signal(number, Signal::SIGCONT).await
+    }
+
+    /// Has all of them finish what they do. Says who did not end as it should within `patience`.
+    pub(crate) async fn finish(&self, patience: std::time::Duration) -> Vec<String> {
+        for seat in &self.seats {
+            if let Some(running) = seat.running.lock().await.as_mut() {
+                running.orders = None;
+            }
+        }
+        let clock = SystemClock::default();
+        let end = clock.now() + patience;
+        let mut odd = Vec::new();
+        for (number, seat) in self.seats.iter().enumerate() {
+            let Some(mut running) = seat.running.lock().await.take() else { continue };
+            let ended = tokio::select! {
+                ended = running.child.wait() => Some(ended),
+                () = clock.sleep_until(end) => None,
+            };
+            match ended {
+                Some(Ok(status)) if status.success() => {}
+                Some(Ok(status)) => odd.push(format!("{} ended with {status}", worker_name(number))),
+                Some(Err(error)) => odd.push(format!("{}: {error}", worker_name(number))),
+                None => odd.push(format!("{} did not end within {patience:?}", worker_name(number))),
+            }
+        }
+        odd
+    }
+
+    /// How all of them have done so far.
+    pub(crate) fn status(&self) -> Vec<Status> {
+        let status = |seat: &Seat| {
+            let reports = seat.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            reports.past.and(reports.present)
+        };
+        self.seats.iter().map(status).collect()
+    }
+
+    async fn signal(&self, number: usize, signal: Signal) -> io::Result<()> {
+        let running = self.seat(number)?.running.lock().await;
+        // A child that was not waited for: its number is nobody else's.
+        let Some(pid) = running.as_ref().and_then(|running| running.child.id()) else { return Ok(()) };
+        let pid = i32::try_from(pid).map_err(io::Error::other)?;
+        kill(Pid::from_raw(pid), signal).map_err(io::Error::from)
+    }
+
+    fn seat(&self, number: usize) -> io::Result<&Seat> {
+        self.seats.get(number).ok_or_else(|| io::Error::other(format!("there is no worker {number}")))
+    }
+}
+
+async fn listen(stdout: ChildStdout, reports: &std::sync::Mutex<Reports>) {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(status) = serde_json::from_str(&line) {
+            reports.lock().unwrap_or_else(PoisonError::into_inner).present = status;
+        }
+    }
+}
+
+impl Reports {
+    fn bury(&mut self) {
+        self.past = self.past.and(self.present);
+        self.present = Status::default();
+    }
+}
+
+impl Status {
+    /// Of two workers together, or of one before and after.
+    pub(crate) fn and(self, other: Status) -> Status {
+        Status {
+            acquired: self.acquired + other.acquired,
+            not_acquired: self.not_acquired + other.not_acquired,
+            lost: self.lost + other.lost,
+            overlaps: self.overlaps + other.overlaps,
+            fresh: self.fresh.max(other.fresh),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Runs one scenario: sets the stage, plays the schedule, and leaves the record of it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use quorlock::protocol::Moment;
+use quorlock::{Clock as _, SystemClock};
+use quorlock_history::What;
+use tokio::sync::Mutex;
+
+use crate::crew::{Crew, worker_name};
+use crate::dossier::{Done, Dossier};
+use crate::error::Failure;
+use crate::fault::{Hinders, Need, Target};
+use crate::layout::Layout;
+use crate::lookout;
+use crate::masters::{Masters, Memory, Processes};
+use crate::progress::Progress;
+use crate::record::{Recorder, of, stamp};
+use crate::register::{Checks, Register};
+use crate::roads::Roads;
+use crate::scenario::Scenario;
+use crate::schedule::{Event, schedule};
+use crate::stage::{Stage, node_name};
+use crate::worker::Orders;
+
+/// What is to be run.
+pub(crate) struct Run<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) layout: Option<&'a Layout>,
+    pub(crate) seed: u64,
+    pub(crate) duration: Duration,
+    /// The command line that does the same again.
+    pub(crate) replay: String,
+}
+
+/// Either the record of a run, or why this machine cannot run it.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    Done(Dossier),
+    Skipped(String),
+}
+
+/// How often the keys at the nodes are looked at.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
+/// Within what time after the last fault has healed every worker gets a lock: the longest pause
+/// before a server is dialled again, and the time to try.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(8);
+/// How long what is over may stand at a node that is of use: after a reset connection, until the
+/// node was dialled again and told.
+pub(crate) const GRACE: Duration = Duration::from_secs(7);
+/// Until the servers are up and the workers at work.
+const START: Duration = Duration::from_secs(30);
+
+impl Run<'_> {
+    /// Runs it, and leaves everything that there is to know in `folder`.
+    pub(crate) async fn run(
+        &self,
+        masters: Option<Box<dyn Masters>>,
+        folder: &Path,
+        progress: &Progress,
+    ) -> Result<Ran, Failure> {
+        let plan = schedule(self.scenario, self.seed, self.duration);
+        for part in ["history", "logs"] {
+            fs::create_dir_all(folder.join(part)).map_err(Failure::to("make the folder of the record"))?;
+        }
+        let write = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).map_err(Failure::to(format!("write {name}")))
+        };
+        write("scenario.toml", &self.scenario.text)?;
+        progress.says("starting the servers");
+        let masters = match masters {
+            Some(masters) => masters,
+            None => self.start_masters(folder).await.map_err(Failure::to("start the servers"))?,
+        };
+        if let Some(reason) = self.missing(&*masters) {
+            return Ok(Ran::Skipped(reason));
+        }
+        write("schedule.txt", &self.shown(&plan, masters.memory()))?;
+        let recorder =
+            Recorder::at(&folder.join("history/director.jsonl")).map_err(Failure::to("write the record"))?;
+        let checks = if self.scenario.locks.register_checks { Checks::Tokens } else { Checks::Nothing };
+        let register =
+            Register::start(checks, recorder.clone()).await.map_err(Failure::to("start the register"))?;
+        let stage = self
+            .set_stage(masters, &register, recorder, folder)
+            .await
+            .map_err(Failure::to("set the stage"))?;
+        let dossier = self.play(&stage, &plan, progress).await?;
+        stage.masters.keep_logs(&folder.join("logs")).map_err(Failure::to("keep the logs of the servers"))?;
+        dossier.write(folder)?;
+        Ok(Ran::Done(dossier))
+    }
+
+    async fn start_masters(&self, folder: &Path) -> io::Result<Box<dyn Masters>> {
+        let memory = if self.scenario.durable { Memory::Kept } else { Memory::Gone };
+        let bend = self.scenario.faults.iter().any(|plague| plague.fault.needs() == Need::BentClock);
+        Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?))
+    }
+
+    /// What the masters do not offer.
+    fn missing(&self, masters: &dyn Masters) -> Option<String> {
+        let needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
+        needs.filter_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?))).next()
+    }
+
+    async fn set_stage(
+        &self,
+        masters: Box<dyn Masters>,
+        register: &Register,
+        recorder: Recorder,
+        folder: &Path,
+    ) -> io::Result<Stage> {
+        let Scenario { nodes, locks, load, .. } = self.scenario;
+        let addresses: Vec<_> = (0..*nodes).map(|number| masters.address(number)).collect();
+        let distance =
+            |worker, node| self.layout.map_or(Duration::ZERO, |layout| layout.one_way(worker, node));
+        let roads = Roads::build(load.workers, &addresses, distance).await?;
+        // A worker may start anywhere.
+        let record = std::path::absolute(folder.join("history"))?;
+        let orders = (0..load.workers).map(|number| Orders {
+            name: worker_name(number),
+            life: 0,
+            seed: self.seed,
+            nodes: roads.urls(number),
+            locks: (1..=locks.count).map(|number| format!("lock-{number}")).collect(),
+            own_lock: own_lock(number),
+            ttl: locks.ttl,
+            drift: locks.drift,
+            restart_guard: locks.restart_guard,
+            load: load.clone(),
+            register: register.address(),
+            record: record.join(format!("{}.jsonl", worker_name(number))),
+        });
+        let crew = Crew::new(orders.collect(), recorder.clone(), folder.join("logs"));
+        Ok(Stage::new(masters, roads, crew, recorder, *nodes))
+    }
+
+    async fn play(&self, stage: &Stage, plan: &[Event], progress: &Progress) -> Result<Dossier, Failure> {
+        let clock = SystemClock::default();
+        for number in 0..stage.crew.len() {
+            stage.crew.start(number).await.map_err(Failure::to("start the workers"))?;
+        }
+        progress.says("waiting until all workers have had a lock");
+        self.everyone(stage, Moment::ORIGIN, START).await?;
+
+        let began = clock.now();
+        let acts = Acts {
+            run: self,
+            stage,
+            began,
+            progress,
+            done: Mutex::default(),
+            complaints: Mutex::default(),
+            left_out: AtomicUsize::new(0),
+        };
+        progress.begin(&self.scenario.name, self.duration);
+        let mut playing: FuturesUnordered<_> = plan.iter().map(|event| acts.act(event)).collect();
+        let end = began + self.duration;
+        let watching = async {
+            let mut looks = began;
+            loop {
+                let now = clock.now();
+                progress.shows(now.since(began), &stage.crew.status());
+                if now >= looks {
+                    lookout::look(stage).await;
+                    looks = now + LOOKS_EVERY;
+                }
+                clock.sleep_until(now + LOOKS_EVERY / 4).await;
+            }
+        };
+        tokio::select! {
+            () = watching => {}
+            () = async {
+                while playing.next().await.is_some() {}
+                clock.sleep_until(end).await;
+            } => {}
+        }
+        drop(playing);
+
+        progress.says("all has healed: every worker gets a lock once more");
+        let healed = clock.now();
+        // That somebody gets none is for the judge to say.
+        let _ = self.everyone(stage, healed, RECOVERY + self.scenario.quarantine()).await;
+        let left_out = acts.left_out.into_inner();
+        let mut complaints = acts.complaints.into_inner();
+        progress.says("the workers finish");
+        complaints.extend(stage.crew.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
+        progress.says("looking for what is left at the nodes");
+        let over = clock.now() + GRACE + LOOKS_EVERY;
+        while lookout::look(stage).await > 0 && clock.now() < over {
+            clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
+        }
+        Ok(Dossier {
+            scenario: self.scenario.name.clone(),
+            seed: self.seed,
+            replay: self.replay.clone(),
+            servers: stage.masters.what(),
+            layout: self.layout.map(|layout| layout.summary.clone()),
+            nodes: (0..self.scenario.nodes).map(|number| self.node_label(number)).collect(),
+            workers: (0..stage.crew.len()).map(|number| self.worker_label(number)).collect(),
+            began: of(began),
+            quiet: of(healed),
+            ended: stamp(),
+            faults: acts.done.into_inner(),
+            overlaps: stage.crew.status().iter().map(|status| status.overlaps).sum(),
+            complaints,
+            left_out,
+        })
+    }
+
+    fn node_label(&self, number: usize) -> String {
+        match self.layout.and_then(|layout| layout.node_place(number)) {
+            Some(place) => format!("{} ({place})", node_name(number)),
+            None => node_name(number),
+        }
+    }
+
+    fn worker_label(&self, number: usize) -> String {
+        match self.layout.and_then(|layout| layout.worker_place(number)) {
+            Some(place) => format!("{} ({place})", worker_name(number)),
+            None => worker_name(number),
+        }
+    }
+
+    /// Waits until every worker has had its own lock by an attempt that began after `since`.
+    async fn everyone(&self, stage: &Stage, since: Moment, patience: Duration) -> Result<(), Failure> {
+        let what = "see every worker get a lock";
+        let all = async || stage.crew.status().iter().all(|status| status.fresh > of(since));
+        quorlock_testkit::eventually(what, patience, all).await.map_err(Failure::to(what))
+    }
+
+    /// The schedule for people.
+    fn shown(&self, plan: &[Event], memory: Memory) -> String {
+        let line = |event: &Event| {
+            let (from, until) = (event.from.as_secs_f64(), event.until.as_secs_f64());
+            format!("{from:9.3} s to {until:9.3} s  {}\n", self.name(event, memory))
+        };
+        plan.iter().map(line).collect()
+    }
+
+    /// `node-2 killed, restarted empty`
+    fn name(&self, event: &Event, memory: Memory) -> String {
+        let Some(plague) = self.scenario.faults.get(event.plague) else { return String::new() };
+        let target = match plague.fault.target() {
+            Target::Node => node_name(event.hit.target),
+            Target::Worker => worker_name(event.hit.target),
+        };
+        format!("{target} {}", plague.fault.says(event.hit.luck, memory))
+    }
+}
+
+/// The lock that nobody but this worker wants.
+pub(crate) fn own_lock(worker: usize) -> String {
+    format!("own-{}", worker + 1)
+}
+
+/// The schedule as it is played.
+struct Acts<'a> {
+    run: &'a Run<'a>,
+    stage: &'a Stage,
+    began: Moment,
+    progress: &'a Progress,
+    done: Mutex<Vec<Done>>,
+    complaints: Mutex<Vec<String>>,
+    /// Faults for which the one before was not over in time.
+    left_out: AtomicUsize,
+}
+
+impl Acts<'_> {
+    async fn act(&self, event: &Event) {
+        let Some(plague) = self.run.scenario.faults.get(event.plague) else { return };
+        let clock = SystemClock::default();
+        let stage = self.stage;
+        let name = self.run.name(event, stage.masters.memory());
+        let (nodes, workers) = match plague.fault.target() {
+            Target::Node => (vec![event.hit.target], Vec::new()),
+            Target::Worker => (Vec::new(), vec![event.hit.target]),
+        };
+        clock.sleep_until(self.began + event.from).await;
+        let at_most = self.run.scenario.at_most();
+        if !nodes.iter().all(|&node| stage.claim(node, at_most)) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let (cut_off, unable) = match plague.fault.hinders() {
+            Hinders::Target => (nodes.clone(), workers.clone()),
+            Hinders::WayToNodes => ((0..self.run.scenario.nodes).collect(), Vec::new()),
+        };
+        let cut_off = cut_off.into_iter();
+        let from = stamp();
+        // A fault may come again by the same name: the schedule has it at one target once at a time.
+        let fault: quorlock_history::Fault = name.as_str().into();
+        stage.recorder.record_at(
+            from,
+            What::FaultBegan {
+                fault: fault.clone(),
+                nodes: cut_off.map(|node| node_name(node).as_str().into()).collect(),
+                clients: unable.iter().map(|&worker| worker_name(worker).as_str().into()).collect(),
+            },
+        );
+        self.progress.fault(&name);
+        self.complain(&name, plague.fault.begin(stage, event.hit).await).await;
+        clock.sleep_until(self.began + event.until).await;
+        self.complain(&name, plague.fault.heal(stage, event.hit).await).await;
+        clock.sleep_until(clock.now() + (event.settled - event.until)).await;
+        stage.recorder.record(What::FaultHealed { fault });
+        nodes.iter().for_each(|&node| stage.set_free(node));
+        let done = Done { kind: plague.kind.to_owned(), name, nodes, workers, from, until: stamp() };
+        self.done.lock().await.push(done);
+    }
+
+    /// What was not done proves nothing.
+    async fn complain(&self, name: &str, done: io::Result<()>) {
+        if let Err(error) = done {
+            self.complaints.lock().await.push(format!("{name} could not be done: {error}"));
+        }
+    }
+}

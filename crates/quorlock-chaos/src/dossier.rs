@@ -1,0 +1,91 @@
+//! What is known of a run besides its history; with it, the folder of a run can be judged again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use quorlock_history::{History, Stamp};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Dossier {
+    pub(crate) scenario: String,
+    pub(crate) seed: u64,
+    pub(crate) replay: String,
+    pub(crate) servers: String,
+    pub(crate) layout: Option<String>,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) workers: Vec<String>,
+    pub(crate) began: Stamp,
+    /// From when on nothing went wrong any more.
+    pub(crate) quiet: Stamp,
+    pub(crate) ended: Stamp,
+    pub(crate) faults: Vec<Done>,
+    pub(crate) overlaps: u64,
+    /// What did not go as it was planned.
+    pub(crate) complaints: Vec<String>,
+    /// How many faults were left out because the machine was too slow for the schedule.
+    pub(crate) left_out: usize,
+}
+
+/// A fault that was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) workers: Vec<usize>,
+    pub(crate) from: Stamp,
+    /// When its target was of full use again.
+    pub(crate) until: Stamp,
+}
+
+const FILE: &str = "run.json";
+
+impl Dossier {
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(io::Error::from)
+            .map_err(Failure::to("write the run"))?;
+        fs::write(folder.join(FILE), text).map_err(Failure::to(format!("write {FILE}")))
+    }
+
+    pub(crate) fn read(folder: &Path) -> Result<Dossier, Failure> {
+        let text = read(folder, FILE)?;
+        serde_json::from_str(&text).map_err(|error| bad(folder, &format!("{FILE}: {error}")))
+    }
+}
+
+/// The text of the scenario that was run.
+pub(crate) fn scenario(folder: &Path) -> Result<String, Failure> {
+    read(folder, "scenario.toml")
+}
+
+/// All that was recorded.
+pub(crate) fn history(folder: &Path) -> Result<History, Failure> {
+    let mut history = History::new();
+    let files = fs::read_dir(folder.join("history")).map_err(|error| bad(folder, &error.to_string()))?;
+    for file in files {
+        let path = file.map_err(|error| bad(folder, &error.to_string()))?.path();
+        let text = fs::read_to_string(&path).map_err(|error| bad(folder, &error.to_string()))?;
+        // A process that was killed while it wrote leaves the beginning of a line.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let part = History::from_lines(whole).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            bad(folder, &format!("{}: {error}: {cause}", path.display()))
+        })?;
+        history.extend(part.events().iter().cloned());
+    }
+    Ok(history)
+}
+
+fn read(folder: &Path, name: &str) -> Result<String, Failure> {
+    fs::read_to_string(folder.join(name)).map_err(|error| bad(folder, &format!("{name}: {error}")))
+}
+
+fn bad(folder: &Path, why: &str) -> Failure {
+    Failure::BadRecord { folder: folder.display().to_string(), why: why.to_owned() }
+}

@@ -1,0 +1,243 @@
+//! What can be done to nodes, network and workers. A new fault is a file in `fault/` and a line here.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::span::{Span, duration};
+use crate::stage::{Memory, Stage};
+
+mod clock;
+mod crowd;
+mod cut;
+mod flush;
+mod freeze;
+mod isolate;
+mod kill;
+mod kill_worker;
+mod memory;
+mod refuse;
+mod silence;
+mod slow;
+mod stop_worker;
+
+/// Every kind by the name that it has in scenarios.
+const KINDS: &[(&str, fn(&Options) -> Made)] = &[
+    ("kill", kill::Kill::make),
+    ("freeze", freeze::Freeze::make),
+    ("cut", cut::Cut::make),
+    ("refuse", refuse::Refuse::make),
+    ("slow", slow::Slow::make),
+    ("silence", silence::Silence::make),
+    ("flush", flush::Flush::make),
+    ("crowd", crowd::Crowd::make),
+    ("memory", memory::Memory::make),
+    ("clock-step", clock::Step::make),
+    ("clock-rate", clock::Rate::make),
+    ("isolate-worker", isolate::Isolate::make),
+    ("stop-worker", stop_worker::StopWorker::make),
+    ("kill-worker", kill_worker::KillWorker::make),
+];
+
+/// A fault, or what its settings lack.
+type Made = Result<Box<dyn Fault>, String>;
+
+/// Something that can be done, and undone.
+pub(crate) trait Fault: fmt::Debug + Send + Sync {
+    /// What it is done to.
+    fn target(&self) -> Target;
+
+    /// What was done, for people: `killed, restarted empty`.
+    fn says(&self, luck: u64, servers: Memory) -> String;
+
+    /// Whether the node is of full use only some time after the fault has healed.
+    fn aftermath(&self, luck: u64) -> Aftermath {
+        let _ = luck;
+        Aftermath::None
+    }
+
+    /// Who cannot do what it wants meanwhile.
+    fn hinders(&self) -> Hinders {
+        Hinders::Target
+    }
+
+    /// What it takes.
+    fn needs(&self) -> Need {
+        Need::Nothing
+    }
+
+    /// Does it.
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Undoes it.
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+}
+
+/// One time that a fault is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hit {
+    /// Which node or worker, counted from 0.
+    pub(crate) target: usize,
+    /// What chance has given it: where a fault has a choice, this decides.
+    pub(crate) luck: u64,
+}
+
+/// What a fault is done to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Node,
+    Worker,
+}
+
+/// Whom a fault hinders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hinders {
+    Target,
+    /// The worker goes on, and reaches nobody: so it is told of its losses in time, but its keys may
+    /// stand at any node.
+    WayToNodes,
+}
+
+/// What is left of a fault that has healed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aftermath {
+    None,
+    /// The node does not vote, or has forgotten keys that a renewal has to bring back.
+    Quarantine,
+}
+
+/// What a fault needs of the masters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Need {
+    Nothing,
+    /// Processes that can be stopped and continued.
+    Processes,
+    /// A real server: the built-in one has no such setting.
+    RealServer,
+    /// A server whose clock can be bent.
+    BentClock,
+}
+
+/// A kind that a scenario asks for, with its settings, and when.
+#[derive(Debug)]
+pub(crate) struct Plague {
+    pub(crate) kind: &'static str,
+    pub(crate) fault: Box<dyn Fault>,
+    /// The time from one to the next.
+    pub(crate) every: Span,
+    /// How long each lasts.
+    pub(crate) lasts: Span,
+    /// How many nodes or workers each hits.
+    pub(crate) hits: usize,
+}
+
+/// As it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PlagueText {
+    kind: String,
+    every: Span,
+    #[serde(default)]
+    lasts: Span,
+    #[serde(default = "one")]
+    hits: usize,
+    restart: Option<Restart>,
+    delay: Option<Span>,
+    #[serde(default, deserialize_with = "duration")]
+    jitter: Duration,
+    way: Option<Direction>,
+    #[serde(default)]
+    seconds: Option<f64>,
+    rate: Option<f64>,
+}
+
+/// The settings that some kinds have.
+struct Options {
+    restart: Option<Restart>,
+    delay: Option<Span>,
+    jitter: Duration,
+    way: Option<Direction>,
+    seconds: Option<f64>,
+    rate: Option<f64>,
+}
+
+/// How a killed master comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Restart {
+    Empty,
+    WithData,
+    Either,
+}
+
+/// What does not get through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Direction {
+    Requests,
+    Answers,
+    Both,
+    Any,
+}
+
+impl<'de> Deserialize<'de> for Plague {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plague, D::Error> {
+        Plague::try_from(PlagueText::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+impl TryFrom<PlagueText> for Plague {
+    type Error = String;
+
+    fn try_from(text: PlagueText) -> Result<Plague, String> {
+        let PlagueText { kind, every, lasts, hits, restart, delay, jitter, way, seconds, rate } = text;
+        let known = KINDS.iter().find(|(name, _)| *name == kind);
+        let &(kind, make) = known.ok_or_else(|| {
+            let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+            format!("there is no fault `{kind}`; there are {}", names.join(", "))
+        })?;
+        if every.most.is_zero() {
+            return Err(format!("`every` of `{kind}` is zero"));
+        }
+        let options = Options { restart, delay, jitter, way, seconds, rate };
+        let fault = make(&options).map_err(|why| format!("`{kind}`: {why}"))?;
+        Ok(Plague { kind, fault, every, lasts, hits })
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Direction {
+    /// What becomes of `any`, by luck.
+    fn way(self, luck: u64) -> quorlock_testkit::Way {
+        use quorlock_testkit::Way;
+
+        match self {
+            Direction::Requests => Way::ToServer,
+            Direction::Answers => Way::ToClient,
+            Direction::Both => Way::Both,
+            Direction::Any => match luck % 3 {
+                0 => Way::ToServer,
+                1 => Way::ToClient,
+                _ => Way::Both,
+            },
+        }
+    }
+}
+
+/// What gets lost, for people.
+fn lost(way: quorlock_testkit::Way) -> &'static str {
+    use quorlock_testkit::Way;
+
+    match way {
+        Way::ToServer => "requests lost",
+        Way::ToClient => "answers lost",
+        Way::Both => "cut off",
+    }
+}

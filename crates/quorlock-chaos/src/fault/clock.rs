@@ -1,0 +1,90 @@
+//! A node's clock jumps, or runs at another rate. Servers expire keys by it.
+
+use std::io;
+
+use futures::future::BoxFuture;
+
+use super::{Aftermath, Fault, Hit, Made, Need, Options, Target};
+use crate::stage::{Memory, Stage};
+
+/// It jumps, and when the fault is over back again.
+#[derive(Debug)]
+pub(super) struct Step {
+    seconds: f64,
+}
+
+impl Step {
+    pub(super) fn make(options: &Options) -> Made {
+        let seconds = options.seconds.ok_or("`seconds` says how far the clock jumps, back if negative")?;
+        Ok(Box::new(Step { seconds }))
+    }
+}
+
+impl Fault for Step {
+    fn target(&self) -> Target {
+        Target::Node
+    }
+
+    fn says(&self, _luck: u64, _servers: Memory) -> String {
+        format!("clock {:+} s", self.seconds)
+    }
+
+    fn aftermath(&self, _luck: u64) -> Aftermath {
+        Aftermath::Quarantine
+    }
+
+    fn needs(&self) -> Need {
+        Need::BentClock
+    }
+
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.step_clock(hit.target, self.seconds) })
+    }
+
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.step_clock(hit.target, -self.seconds) })
+    }
+}
+
+/// It runs faster or slower, and when the fault is over it goes on from where it is.
+#[derive(Debug)]
+pub(super) struct Rate {
+    rate: f64,
+}
+
+impl Rate {
+    pub(super) fn make(options: &Options) -> Made {
+        let rate = options.rate.ok_or("`rate` says how many seconds the clock counts in one")?;
+        if rate > 0.0 {
+            Ok(Box::new(Rate { rate }))
+        } else {
+            Err(format!("no clock runs at the rate {rate}"))
+        }
+    }
+}
+
+impl Fault for Rate {
+    fn target(&self) -> Target {
+        Target::Node
+    }
+
+    fn says(&self, _luck: u64, _servers: Memory) -> String {
+        format!("clock at {} times the rate", self.rate)
+    }
+
+    fn aftermath(&self, _luck: u64) -> Aftermath {
+        Aftermath::Quarantine
+    }
+
+    fn needs(&self) -> Need {
+        Need::BentClock
+    }
+
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.clock_rate(hit.target, self.rate) })
+    }
+
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.clock_rate(hit.target, 1.0) })
+    }
+}

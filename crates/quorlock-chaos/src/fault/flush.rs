@@ -1,0 +1,40 @@
+//! `FLUSHALL`: a node forgets everything and goes on as if nothing had happened. No guard sees it.
+
+use std::io;
+
+use futures::future::BoxFuture;
+
+use super::{Aftermath, Fault, Hit, Made, Options, Target};
+use crate::stage::{Memory, Stage};
+
+#[derive(Debug)]
+pub(super) struct Flush;
+
+impl Flush {
+    pub(super) fn make(_: &Options) -> Made {
+        Ok(Box::new(Flush))
+    }
+}
+
+impl Fault for Flush {
+    fn target(&self) -> Target {
+        Target::Node
+    }
+
+    fn says(&self, _luck: u64, _servers: Memory) -> String {
+        "flushed".to_owned()
+    }
+
+    fn aftermath(&self, _luck: u64) -> Aftermath {
+        Aftermath::Quarantine
+    }
+
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.flush(hit.target).await })
+    }
+
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let _ = (stage, hit);
+        Box::pin(async { Ok(()) })
+    }
+}

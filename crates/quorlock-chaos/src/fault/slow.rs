@@ -1,0 +1,55 @@
+//! A node far away, behind a network that takes its time and never the same.
+
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::{Fault, Hit, Made, Options, Target};
+use crate::span::Span;
+use crate::stage::{Memory, Stage};
+
+#[derive(Debug)]
+pub(super) struct Slow {
+    delay: Span,
+    jitter: Duration,
+}
+
+impl Slow {
+    pub(super) fn make(options: &Options) -> Made {
+        let delay = options.delay.ok_or("`delay` says how much longer each way takes")?;
+        Ok(Box::new(Slow { delay, jitter: options.jitter }))
+    }
+
+    fn delay(&self, luck: u64) -> Duration {
+        let millis = self.delay.least.as_millis()..=self.delay.most.as_millis();
+        let width = millis.end() - millis.start() + 1;
+        let millis = millis.start() + u128::from(luck) % width;
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+}
+
+impl Fault for Slow {
+    fn target(&self) -> Target {
+        Target::Node
+    }
+
+    fn says(&self, luck: u64, _servers: Memory) -> String {
+        let (delay, jitter) = (self.delay(luck), self.jitter);
+        if jitter.is_zero() {
+            format!("{delay:?} slower each way")
+        } else {
+            format!("{delay:?} slower each way, and up to {jitter:?} more")
+        }
+    }
+
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        stage.roads.slow(hit.target, self.delay(hit.luck), self.jitter);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        stage.roads.slow(hit.target, Duration::ZERO, Duration::ZERO);
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,249 @@
+//! What the record of a run comes to: whether every expectation held, and the figures.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use quorlock_history::{
+    Answer, Check, Ending, Event, Expectations, History, Hold, Report, Stamp, Token, What, check,
+};
+
+use crate::director::{GRACE, RECOVERY};
+use crate::dossier::Dossier;
+use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
+use crate::scenario::Scenario;
+
+mod latency;
+
+use latency::Probes;
+pub(crate) use latency::shown;
+
+/// How much later than due a holder may hear of a loss: timers and schedulers of a busy machine.
+const SIGNAL_SLACK: Duration = Duration::from_millis(250);
+/// More than this, nobody can look at.
+const MOST_HOLDS: usize = 4_000;
+const MOST_WRITES: usize = 1_000;
+const MOST_VIOLATIONS: usize = 50;
+
+/// Judges a run by its record.
+pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -> Outcome {
+    let expect = Expectations::new()
+        .max_ttl(scenario.locks.ttl)
+        .grace(GRACE)
+        .signal_slack(SIGNAL_SLACK)
+        .recovery(RECOVERY + scenario.quarantine());
+    let report = check(history, &expect);
+    let probes = Probes::of(history, dossier, scenario.nodes);
+    let writes = late_writes(history);
+    let verdicts = verdicts(scenario, dossier, &report, &probes);
+    let micros = |at: Stamp| micros(at, dossier);
+    let broken = report.violations.iter().map(|violation| Broken {
+        check: violation.check(),
+        at_micros: violation.at().map(micros),
+        resource: violation.resource().map(ToString::to_string),
+        text: violation.to_string(),
+        expected: is_expected(scenario, violation.check()),
+    });
+    Outcome {
+        scenario: scenario.name.clone(),
+        summary: scenario.summary.clone(),
+        seed: dossier.seed,
+        replay: dossier.replay.clone(),
+        servers: dossier.servers.clone(),
+        layout: dossier.layout.clone(),
+        nodes: dossier.nodes.clone(),
+        workers: dossier.workers.clone(),
+        duration_micros: micros(dossier.ended),
+        passed: verdicts.iter().all(|verdict| verdict.held),
+        verdicts,
+        seen: report.seen,
+        overlaps: dossier.overlaps,
+        violations: broken.take(MOST_VIOLATIONS).collect(),
+        violations_in_all: report.violations.len(),
+        faults: faults(dossier),
+        phases: probes.phases(),
+        around: probes.around(),
+        timeline: Timeline {
+            bin_micros: probes.bin_micros(),
+            bins: probes.bins(),
+            resources: (1..=scenario.locks.count).map(|number| format!("lock-{number}")).collect(),
+            writes_in_all: writes.len(),
+            writes: marks(&writes, history, scenario, dossier),
+            ..holds(history, scenario, dossier)
+        },
+    }
+}
+
+fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Probes<'_>) -> Vec<Verdict> {
+    let expect = &scenario.expect;
+    let mut verdicts = Vec::new();
+    let mut say = |expectation: &str, held: bool, evidence: String| {
+        verdicts.push(Verdict { expectation: expectation.to_owned(), held, evidence });
+    };
+    let seen = &report.seen;
+    let count = |check: Check| report.of(check).count();
+
+    let unexpected: BTreeSet<Check> = report
+        .violations
+        .iter()
+        .map(|violation| violation.check())
+        .filter(|&check| !is_expected(scenario, check))
+        .collect();
+    let judged = format!(
+        "{} holds, {} renewals, {} writes, {} looks at keys",
+        seen.holds,
+        seen.renewals,
+        seen.accepted + seen.refused,
+        seen.keys
+    );
+    let promise = if expect.violations.is_empty() { "no violation" } else { "no other violation" };
+    let found = unexpected.iter().map(|&check| format!("{check}: {}", count(check))).collect::<Vec<_>>();
+    say(promise, found.is_empty(), if found.is_empty() { judged } else { found.join(", ") });
+    for &check in &expect.violations {
+        say(&format!("violations of {check} are found"), count(check) > 0, format!("{} found", count(check)));
+    }
+    if !report.gave_up.is_empty() {
+        say(
+            "every lock can be judged",
+            false,
+            format!("the search for an order gave up: {:?}", report.gave_up),
+        );
+    }
+    if !is_expected(scenario, Check::Exclusion) {
+        let overlaps = dossier.overlaps;
+        say("no two tasks of one process inside one lock", overlaps == 0, format!("overlaps: {overlaps}"));
+    }
+    if let Some(share) = expect.success {
+        let minority = probes.with_at_most(scenario.minority());
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let reached = minority.acquired as f64 / minority.tried.max(1) as f64;
+        say(
+            &format!("at least {} % of free locks acquired while a minority is out of order", share * 100.0),
+            minority.tried > 0 && reached >= share,
+            format!("{:.3} % of {}, p99 {}", reached * 100.0, minority.tried, shown(minority.p99_micros)),
+        );
+    }
+    if expect.refused_writes > 0 {
+        let least = expect.refused_writes;
+        let evidence = format!("{} refused, {} accepted", seen.refused, seen.accepted);
+        say(&format!("at least {least} late writes refused"), seen.refused >= least, evidence);
+    }
+    if !scenario.faults.is_empty() {
+        let mut kinds: BTreeMap<&str, usize> =
+            scenario.faults.iter().map(|plague| (plague.kind, 0)).collect();
+        for done in &dossier.faults {
+            *kinds.entry(&done.kind).or_default() += 1;
+        }
+        let evidence = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect::<Vec<_>>();
+        say("every fault came", kinds.values().all(|&times| times > 0), evidence.join(", "));
+    }
+    let complaints = &dossier.complaints;
+    let evidence =
+        if complaints.is_empty() { "nothing to complain of".to_owned() } else { complaints.join("; ") };
+    say("everything went as planned", complaints.is_empty(), evidence);
+    verdicts
+}
+
+fn is_expected(scenario: &Scenario, check: Check) -> bool {
+    scenario.expect.violations.contains(&check) || scenario.expect.tolerated.contains(&check)
+}
+
+fn faults(dossier: &Dossier) -> Vec<FaultSpan> {
+    let span = |done: &crate::dossier::Done| FaultSpan {
+        kind: done.kind.clone(),
+        name: done.name.clone(),
+        nodes: done.nodes.clone(),
+        workers: done.workers.clone(),
+        from_micros: micros(done.from, dossier),
+        until_micros: micros(done.until, dossier),
+    };
+    let mut spans: Vec<FaultSpan> = dossier.faults.iter().map(span).collect();
+    spans.sort_by_key(|span| span.from_micros);
+    spans
+}
+
+/// The holds of locks that several workers want: all that ended badly, and as many of the others as
+/// can be drawn.
+fn holds(history: &History, scenario: &Scenario, dossier: &Dossier) -> Timeline {
+    let contended =
+        |hold: &Hold| Some((number(hold.client.as_str())?, lock(hold.resource.as_str(), scenario)?));
+    let all: Vec<(Hold, (usize, usize))> =
+        history.holds().into_iter().filter_map(|hold| contended(&hold).map(|who| (hold, who))).collect();
+    let holds_in_all = all.len();
+    let stride = holds_in_all.div_ceil(MOST_HOLDS).max(1);
+    let drawn = all.into_iter().enumerate().filter(|(index, (hold, _))| {
+        index % stride == 0 || (hold.ending != Ending::Released && index % stride.div_ceil(4) == 0)
+    });
+    let span = |(_, (hold, (worker, resource))): (usize, (Hold, (usize, usize)))| HoldSpan {
+        worker,
+        resource,
+        from_micros: micros(hold.acquired, dossier),
+        until_micros: micros(hold.end, dossier),
+        ending: hold.ending,
+        fencing_token: hold.fencing_token,
+    };
+    let mut holds: Vec<HoldSpan> = drawn.map(span).collect();
+    holds.sort_by_key(|hold| hold.from_micros);
+    Timeline { holds, holds_in_all, ..Timeline::default() }
+}
+
+/// A write with a smaller fencing token than one that was accepted before.
+struct Late<'history> {
+    at: Stamp,
+    resource: &'history str,
+    attempt: &'history Token,
+    fencing_token: u64,
+    refused: bool,
+}
+
+fn late_writes(history: &History) -> Vec<Late<'_>> {
+    let mut events: Vec<&Event> = history.events().iter().collect();
+    events.sort_by_key(|event| event.at);
+    let mut largest: HashMap<&str, u64> = HashMap::new();
+    let mut late = Vec::new();
+    for event in events {
+        let What::Wrote { resource, attempt, fencing_token, answer } = &event.what else { continue };
+        let seen = largest.entry(resource.as_str()).or_default();
+        if fencing_token < seen {
+            let (resource, refused) = (resource.as_str(), *answer == Answer::Refused);
+            late.push(Late { at: event.at, resource, attempt, fencing_token: *fencing_token, refused });
+        }
+        *seen = (*fencing_token).max(*seen);
+    }
+    late
+}
+
+fn marks(late: &[Late<'_>], history: &History, scenario: &Scenario, dossier: &Dossier) -> Vec<WriteMark> {
+    let whose: HashMap<&Token, &str> = history
+        .events()
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Invoked { client, attempt, .. } => Some((attempt, client.as_str())),
+            _ => None,
+        })
+        .collect();
+    let mark = |late: &Late<'_>| {
+        Some(WriteMark {
+            worker: number(whose.get(late.attempt)?)?,
+            resource: lock(late.resource, scenario)?,
+            at_micros: micros(late.at, dossier),
+            fencing_token: late.fencing_token,
+            refused: late.refused,
+        })
+    };
+    late.iter().filter_map(mark).take(MOST_WRITES).collect()
+}
+
+fn micros(at: Stamp, dossier: &Dossier) -> u64 {
+    u64::try_from(at.since(dossier.began).as_micros()).unwrap_or(u64::MAX)
+}
+
+/// `worker-3` is number 2.
+fn number(worker: &str) -> Option<usize> {
+    worker.rsplit_once('-')?.1.parse::<usize>().ok()?.checked_sub(1)
+}
+
+/// Which of the contended locks.
+fn lock(resource: &str, scenario: &Scenario) -> Option<usize> {
+    let lock = resource.starts_with("lock-").then(|| number(resource))??;
+    (lock < scenario.locks.count).then_some(lock)
+}

@@ -1,0 +1,187 @@
+//! How long it took to acquire locks that nobody else wanted.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hdrhistogram::Histogram;
+use quorlock_history::{History, Stamp, Token, What};
+
+use super::number;
+use crate::director::own_lock;
+use crate::dossier::{Done, Dossier};
+use crate::outcome::{Around, Latency, Phase};
+
+/// How many spans of time the run is cut into.
+const BINS: u64 = 240;
+/// How long before and after a fault counts as before and after.
+const BEFORE_AND_AFTER: u64 = 1_000_000;
+
+/// One acquisition. Times are microseconds since the run began.
+pub(super) struct Probe {
+    worker: usize,
+    began: u64,
+    took: u64,
+    acquired: bool,
+}
+
+/// All acquisitions of locks that nobody else wanted, by workers that could run all the time.
+pub(super) struct Probes<'a> {
+    probes: Vec<Probe>,
+    dossier: &'a Dossier,
+    /// When the number of nodes out of order changed, and to what.
+    changes: Vec<(u64, usize)>,
+    quiet: u64,
+}
+
+impl Probes<'_> {
+    pub(super) fn of<'a>(history: &History, dossier: &'a Dossier, nodes: usize) -> Probes<'a> {
+        let micros = |at: Stamp| super::micros(at, dossier);
+        let mut open: HashMap<&Token, (usize, Stamp)> = HashMap::new();
+        for event in history.events() {
+            if let What::Invoked { client, resource, attempt } = &event.what
+                && event.at >= dossier.began
+                && let Some(worker) = number(client.as_str())
+                && resource.as_str() == own_lock(worker)
+            {
+                open.insert(attempt, (worker, event.at));
+            }
+        }
+        let mut probes = Vec::new();
+        for event in history.events() {
+            let (attempt, acquired) = match &event.what {
+                What::Acquired { attempt, .. } => (attempt, true),
+                What::NotAcquired { attempt } => (attempt, false),
+                _ => continue,
+            };
+            if let Some(&(worker, began)) = open.get(attempt) {
+                let (began, took) = (micros(began), micros(event.at).saturating_sub(micros(began)));
+                probes.push(Probe { worker, began, took, acquired });
+            }
+        }
+        let hindered = |probe: &Probe| {
+            dossier.faults.iter().any(|fault| {
+                fault.workers.contains(&probe.worker)
+                    && micros(fault.from) <= probe.began + probe.took
+                    && probe.began <= micros(fault.until)
+            })
+        };
+        probes.retain(|probe| !hindered(probe));
+        probes.sort_by_key(|probe| probe.began);
+        let changes = changes(&dossier.faults, nodes, &micros);
+        Probes { probes, dossier, changes, quiet: micros(dossier.quiet) }
+    }
+
+    /// Those that began while no more nodes were out of order.
+    pub(super) fn with_at_most(&self, nodes: usize) -> Latency {
+        latency(
+            self.probes.iter().filter(|probe| probe.began < self.quiet && self.faulty(probe.began) <= nodes),
+        )
+    }
+
+    pub(super) fn phases(&self) -> Vec<Phase> {
+        let mut lasted: BTreeMap<usize, u64> = BTreeMap::new();
+        let ends = self.changes.iter().skip(1).map(|&(at, _)| at).chain([self.quiet]);
+        for (&(from, faulty), until) in self.changes.iter().zip(ends) {
+            *lasted.entry(faulty).or_default() += until.saturating_sub(from);
+        }
+        let phase = |(faulty_nodes, lasted_micros)| {
+            let during = self
+                .probes
+                .iter()
+                .filter(|probe| probe.began < self.quiet && self.faulty(probe.began) == faulty_nodes);
+            Phase { faulty_nodes, lasted_micros, latency: latency(during) }
+        };
+        lasted.into_iter().filter(|&(_, lasted)| lasted > 0).map(phase).collect()
+    }
+
+    pub(super) fn around(&self) -> Vec<Around> {
+        let mut kinds: BTreeMap<&str, Vec<&Done>> = BTreeMap::new();
+        for done in &self.dossier.faults {
+            kinds.entry(&done.kind).or_default().push(done);
+        }
+        let around = |(kind, faults): (&str, Vec<&Done>)| {
+            let spans: Vec<(u64, u64)> = faults
+                .iter()
+                .map(|done| (super::micros(done.from, self.dossier), super::micros(done.until, self.dossier)))
+                .collect();
+            let within = |span: &dyn Fn(&(u64, u64)) -> (u64, u64)| {
+                let spans: Vec<(u64, u64)> = spans.iter().map(span).collect();
+                latency(self.probes.iter().filter(|probe| {
+                    spans.iter().any(|&(from, until)| from <= probe.began && probe.began < until)
+                }))
+            };
+            Around {
+                kind: kind.to_owned(),
+                faults: faults.len(),
+                before: within(&|&(from, _)| (from.saturating_sub(BEFORE_AND_AFTER), from)),
+                during: within(&|&span| span),
+                after: within(&|&(_, until)| (until, until + BEFORE_AND_AFTER)),
+            }
+        };
+        kinds.into_iter().map(around).collect()
+    }
+
+    pub(super) fn bin_micros(&self) -> u64 {
+        (super::micros(self.dossier.ended, self.dossier) / BINS).max(1)
+    }
+
+    pub(super) fn bins(&self) -> Vec<Latency> {
+        let width = self.bin_micros();
+        let bin = |number: u64| latency(self.probes.iter().filter(|probe| probe.began / width == number));
+        (0..BINS).map(bin).collect()
+    }
+
+    /// How many nodes were out of order then.
+    fn faulty(&self, at: u64) -> usize {
+        let after = self.changes.partition_point(|&(change, _)| change <= at);
+        after.checked_sub(1).and_then(|index| self.changes.get(index)).map_or(0, |&(_, faulty)| faulty)
+    }
+}
+
+/// When the number of nodes out of order changed, and to what; the first entry is the beginning.
+fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec<(u64, usize)> {
+    let spans: Vec<(u64, u64, usize)> = faults
+        .iter()
+        .flat_map(|done| done.nodes.iter().map(|&node| (micros(done.from), micros(done.until), node)))
+        .collect();
+    let mut moments: Vec<u64> = spans.iter().flat_map(|&(from, until, _)| [from, until]).chain([0]).collect();
+    moments.sort_unstable();
+    moments.dedup();
+    let faulty = |at: u64| {
+        (0..nodes)
+            .filter(|&node| spans.iter().any(|&(from, until, of)| of == node && from <= at && at < until))
+            .count()
+    };
+    moments.into_iter().map(|at| (at, faulty(at))).collect()
+}
+
+fn latency<'a>(probes: impl Iterator<Item = &'a Probe>) -> Latency {
+    let (mut tried, mut acquired) = (0, 0);
+    // A minute, to three digits.
+    let Ok(mut took) = Histogram::<u64>::new_with_max(60_000_000, 3) else { return Latency::default() };
+    for probe in probes {
+        tried += 1;
+        if probe.acquired {
+            acquired += 1;
+            took.saturating_record(probe.took);
+        }
+    }
+    if acquired == 0 {
+        return Latency { tried, ..Latency::default() };
+    }
+    Latency {
+        tried,
+        acquired,
+        p50_micros: took.value_at_quantile(0.5),
+        p99_micros: took.value_at_quantile(0.99),
+        max_micros: took.max(),
+    }
+}
+
+/// `1.2 ms`
+pub(crate) fn shown(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        _ => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+    }
+}

@@ -1,0 +1,96 @@
+//! Round trips as between real places, for the network between workers and nodes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::Failure;
+
+/// The layouts that come with the program, each a file in `layouts/`.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("three-zones", include_str!("../layouts/three-zones.toml")),
+    ("three-regions", include_str!("../layouts/three-regions.toml")),
+    ("five-continents", include_str!("../layouts/five-continents.toml")),
+];
+
+/// Who is where, and how far it is from one place to another.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Layout {
+    /// What it stands for.
+    pub(crate) summary: String,
+    /// Where each node is.
+    nodes: Vec<String>,
+    /// Where each worker is.
+    workers: Vec<String>,
+    /// Round trips in milliseconds, from place to place; the way back takes as long.
+    round_trips: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl Layout {
+    /// The layout that comes with the program by this name.
+    pub(crate) fn find(name: &str) -> Result<Layout, Failure> {
+        let wrong = |why: String| Failure::BadScenario { name: name.to_owned(), why };
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        let (_, text) =
+            found.ok_or_else(|| wrong(format!("there is no such layout; there are {}", names.join(", "))))?;
+        let layout: Layout = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        for from in layout.nodes.iter().chain(&layout.workers) {
+            for to in &layout.nodes {
+                if layout.millis(from, to).is_none() {
+                    return Err(wrong(format!("the round trip from {from} to {to} is missing")));
+                }
+            }
+        }
+        Ok(layout)
+    }
+
+    /// Half the round trip between a worker and a node.
+    pub(crate) fn one_way(&self, worker: usize, node: usize) -> Duration {
+        self.round_trip(worker, node) / 2
+    }
+
+    pub(crate) fn round_trip(&self, worker: usize, node: usize) -> Duration {
+        let places = self.worker_place(worker).zip(self.node_place(node));
+        let millis = places.and_then(|(from, to)| self.millis(from, to)).unwrap_or_default();
+        Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    pub(crate) fn node_place(&self, node: usize) -> Option<&str> {
+        self.nodes.get(node).map(String::as_str)
+    }
+
+    pub(crate) fn worker_place(&self, worker: usize) -> Option<&str> {
+        // More workers than places: they take turns.
+        self.workers.get(worker.checked_rem(self.workers.len())?).map(String::as_str)
+    }
+
+    fn millis(&self, from: &str, to: &str) -> Option<f64> {
+        let way = |from: &str, to: &str| self.round_trips.get(from)?.get(to).copied();
+        way(from, to).or_else(|| way(to, from))
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layout_knows_all_its_round_trips() {
+        for (name, _) in BUILT_IN {
+            let layout = Layout::find(name).unwrap();
+            assert_eq!(layout.nodes.len(), 5, "{name}");
+            assert!(layout.round_trip(0, 4) > Duration::ZERO, "{name}");
+        }
+        assert!(Layout::find("the-moon").unwrap_err().to_string().contains("three-zones"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Servers whose clock can be bent, by a library that is loaded before all others.
+//!
+//! libfaketime would do, but Redis hangs at its start under it, as its allocator asks for the time
+//! (wolfcw/libfaketime#130). The library here is a page of C, `clock_shim.c`, and is built by the
+//! compiler that Rust needs for linking anyway. It changes the calendar alone, by which servers expire
+//! keys, and none of the clocks that measure.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::{Clock as _, SystemClock};
+use quorlock_testkit::{Kind, Resp, Server};
+use tokio::process::Command;
+
+const SOURCE: &str = include_str!("clock_shim.c");
+
+/// The library, and where its clocks are.
+pub(crate) struct Shim {
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+impl Shim {
+    /// Builds it into `folder`, or says why it cannot be had.
+    pub(super) async fn build(kind: &Kind, folder: &Path) -> Result<Shim, String> {
+        if !cfg!(target_os = "linux") {
+            return Err("clocks can be bent on Linux alone".to_owned());
+        }
+        if !kind.is_real() {
+            return Err(format!(
+                "the clock of a {kind} cannot be bent; install valkey-server or redis-server"
+            ));
+        }
+        let (source, library) = (folder.join("clock_shim.c"), folder.join("clock_shim.so"));
+        fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let building = Command::new(&compiler)
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-o"])
+            .args([&library, &source])
+            .stdin(Stdio::null())
+            .output();
+        let shown = compiler.display();
+        match building.await {
+            Ok(built) if built.status.success() => Ok(Shim { library, folder: folder.to_owned() }),
+            Ok(built) => Err(format!("{shown} cannot build it: {}", String::from_utf8_lossy(&built.stderr))),
+            Err(error) => Err(format!("there is no C compiler to bend clocks with: {shown}: {error}")),
+        }
+    }
+
+    /// The clock of one server, which goes as it should at first.
+    pub(super) fn clock(&self, number: usize) -> io::Result<BentClock> {
+        let path = self.folder.join(format!("clock-{number}"));
+        let file = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        let clock = BentClock { library: self.library.clone(), path, file, bend: Mutex::default() };
+        clock.write(Bend::default(), 0)?;
+        Ok(clock)
+    }
+}
+
+/// One server's clock.
+pub(crate) struct BentClock {
+    library: PathBuf,
+    path: PathBuf,
+    file: File,
+    /// How it goes, and how often that was changed.
+    bend: Mutex<(Bend, u64)>,
+}
+
+/// It shows `bent + (real - since) * rate`, all in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Bend {
+    since: i64,
+    bent: i64,
+    rate: f64,
+}
+
+impl Default for Bend {
+    fn default() -> Bend {
+        Bend { since: 0, bent: 0, rate: 1.0 }
+    }
+}
+
+impl Bend {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "a nanosecond does not matter"
+    )]
+    fn shows(self, real: i64) -> i64 {
+        self.bent + ((real - self.since) as f64 * self.rate) as i64
+    }
+}
+
+impl BentClock {
+    /// What the server's environment must have.
+    pub(super) fn environment(&self) -> [(&'static str, OsString); 2] {
+        [("LD_PRELOAD", self.library.clone().into()), ("QUORLOCK_BENT_CLOCK", self.path.clone().into())]
+    }
+
+    /// It jumps.
+    pub(super) fn step(&self, seconds: f64) -> io::Result<()> {
+        let far = Duration::try_from_secs_f64(seconds.abs()).map_err(io::Error::other)?;
+        let far = i64::try_from(far.as_nanos()).map_err(io::Error::other)?;
+        self.change(|bend| bend.bent += if seconds < 0.0 { -far } else { far })
+    }
+
+    /// It goes on from here at another rate.
+    pub(super) fn rate(&self, rate: f64) -> io::Result<()> {
+        self.change(|bend| bend.rate = rate)
+    }
+
+    /// Whether the server goes by it.
+    pub(super) async fn prove(&self, server: &Server) -> Result<(), String> {
+        const FAR: f64 = 1000.0;
+        let clock = async || match server.command(&["TIME"]).await {
+            Ok(Resp::List(parts)) => parts.first().and_then(|part| part.to_string().parse::<f64>().ok()),
+            _ => None,
+        };
+        let before = clock().await;
+        self.step(FAR).map_err(|error| error.to_string())?;
+        let after = clock().await;
+        self.step(-FAR).map_err(|error| error.to_string())?;
+        match (before, after) {
+            (Some(before), Some(after)) if after - before > FAR / 2.0 => Ok(()),
+            _ => Err(format!("{} asks for the time in a way that cannot be bent", server.kind())),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Bend)) -> io::Result<()> {
+        let mut state = self.bend.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = i64::try_from(SystemClock::default().wall().as_nanos()).map_err(io::Error::other)?;
+        let (bend, changes) = &mut *state;
+        bend.bent = bend.shows(now);
+        bend.since = now;
+        change(bend);
+        *changes += 1;
+        self.write(*bend, *changes)
+    }
+
+    /// Whoever reads meanwhile sees an odd number and reads again.
+    fn write(&self, bend: Bend, changes: u64) -> io::Result<()> {
+        let bytes = [bend.since.to_ne_bytes(), bend.bent.to_ne_bytes(), bend.rate.to_ne_bytes()].concat();
+        self.file.write_all_at(&(changes * 2 + 1).to_ne_bytes(), 0)?;
+        self.file.write_all_at(&bytes, 8)?;
+        self.file.write_all_at(&(changes * 2 + 2).to_ne_bytes(), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_real_server_goes_by_a_bent_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in Kind::all_found() {
+            let shim = Shim::build(&kind, folder.path()).await.unwrap();
+            let clock = shim.clock(0).unwrap();
+            let mut setup = quorlock_testkit::Servers::setup().kind(kind.clone());
+            for (name, value) in clock.environment() {
+                setup = setup.environment(name, value);
+            }
+            let servers = setup.start(1).await.unwrap();
+            if let Err(reason) = clock.prove(&servers[0]).await {
+                eprintln!("skipped: bent clocks on {kind}: {reason}");
+                continue;
+            }
+            servers[0].command(&["SET", "a", "b", "PX", "60000"]).await.unwrap();
+            let gone = async || servers[0].command(&["EXISTS", "a"]).await.unwrap().to_string() == "0";
+            assert!(!gone().await);
+            clock.step(61.0).unwrap();
+            assert!(gone().await, "its minute is over");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The network: a proxy between each worker and each node.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quorlock_testkit::{Proxy, Way};
+
+/// All ways between workers and nodes. Several faults may be at work on one of them.
+pub(crate) struct Roads {
+    /// By worker, then by node.
+    roads: Vec<Vec<Road>>,
+}
+
+struct Road {
+    proxy: Proxy,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How long it takes each way without any fault.
+    distance: Duration,
+    /// How much longer because of one.
+    delay: Duration,
+    jitter: Duration,
+    /// How many faults hold up what goes to the node, and what comes back.
+    held: [u32; 2],
+}
+
+impl Roads {
+    /// `distance` says how long a way each worker has to each node.
+    pub(crate) async fn build(
+        workers: usize,
+        nodes: &[SocketAddr],
+        distance: impl Fn(usize, usize) -> Duration,
+    ) -> io::Result<Roads> {
+        let mut roads = Vec::new();
+        for worker in 0..workers {
+            let mut to_nodes = Vec::new();
+            for (node, &address) in nodes.iter().enumerate() {
+                let state = State { distance: distance(worker, node), ..State::default() };
+                let road = Road { proxy: Proxy::start(address).await?, state: Mutex::new(state) };
+                road.change(|_| {});
+                to_nodes.push(road);
+            }
+            roads.push(to_nodes);
+        }
+        Ok(Roads { roads })
+    }
+
+    /// Where a worker finds the nodes.
+    pub(crate) fn urls(&self, worker: usize) -> Vec<String> {
+        self.of_worker(worker).map(|road| road.proxy.url()).collect()
+    }
+
+    /// Resets every connection of a node.
+    pub(crate) fn cut(&self, node: usize) {
+        self.of_node(node).for_each(|road| road.proxy.cut());
+    }
+
+    /// Resets every connection of a node and every new one, or no longer.
+    pub(crate) fn refuse(&self, node: usize, refusing: bool) {
+        for road in self.of_node(node) {
+            road.proxy.refuse(refusing);
+            if refusing {
+                road.proxy.cut();
+            }
+        }
+    }
+
+    /// Each way to and from a node takes so much longer, and up to `jitter` more.
+    pub(crate) fn slow(&self, node: usize, delay: Duration, jitter: Duration) {
+        for road in self.of_node(node) {
+            road.change(|state| (state.delay, state.jitter) = (delay, jitter));
+        }
+    }
+
+    /// Nothing gets through to or from a node, or no longer nothing.
+    pub(crate) fn silence_node(&self, node: usize, way: Way, silent: bool) {
+        self.of_node(node).for_each(|road| road.hold(way, silent));
+    }
+
+    /// Nothing gets through from or to a worker, or no longer nothing.
+    pub(crate) fn silence_worker(&self, worker: usize, way: Way, silent: bool) {
+        self.of_worker(worker).for_each(|road| road.hold(way, silent));
+    }
+
+    fn of_node(&self, node: usize) -> impl Iterator<Item = &Road> {
+        self.roads.iter().filter_map(move |of_worker| of_worker.get(node))
+    }
+
+    fn of_worker(&self, worker: usize) -> impl Iterator<Item = &Road> {
+        self.roads.get(worker).into_iter().flatten()
+    }
+}
+
+impl Road {
+    fn hold(&self, way: Way, silent: bool) {
+        self.change(|state| {
+            let [there, back] = &mut state.held;
+            let count = |held: &mut u32| *held = if silent { *held + 1 } else { held.saturating_sub(1) };
+            if way != Way::ToClient {
+                count(there);
+            }
+            if way != Way::ToServer {
+                count(back);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        for (way, held) in [(Way::ToServer, state.held[0]), (Way::ToClient, state.held[1])] {
+            self.proxy.delay(way, state.distance + state.delay);
+            self.proxy.jitter(way, state.jitter);
+            if held > 0 { self.proxy.hold(way) } else { self.proxy.let_go(way) }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

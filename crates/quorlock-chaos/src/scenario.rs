@@ -1,0 +1,302 @@
+//! What is to go wrong, and what is expected of it: one small file each.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+use quorlock_history::Check;
+use serde::Deserialize;
+
+use crate::error::Failure;
+use crate::fault::{Plague, Target};
+use crate::span::duration;
+
+/// The scenarios that come with the program, each a file in `scenarios/`.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("calm", include_str!("../scenarios/calm.toml")),
+    ("kill-masters", include_str!("../scenarios/kill-masters.toml")),
+    ("rolling-restart", include_str!("../scenarios/rolling-restart.toml")),
+    ("freeze-masters", include_str!("../scenarios/freeze-masters.toml")),
+    ("reset-connections", include_str!("../scenarios/reset-connections.toml")),
+    ("slow-network", include_str!("../scenarios/slow-network.toml")),
+    ("one-way-loss", include_str!("../scenarios/one-way-loss.toml")),
+    ("partition", include_str!("../scenarios/partition.toml")),
+    ("outage", include_str!("../scenarios/outage.toml")),
+    ("flush-one", include_str!("../scenarios/flush-one.toml")),
+    ("too-many-clients", include_str!("../scenarios/too-many-clients.toml")),
+    ("out-of-memory", include_str!("../scenarios/out-of-memory.toml")),
+    ("clock-steps", include_str!("../scenarios/clock-steps.toml")),
+    ("clock-rates", include_str!("../scenarios/clock-rates.toml")),
+    ("stop-workers", include_str!("../scenarios/stop-workers.toml")),
+    ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
+    ("cancellations", include_str!("../scenarios/cancellations.toml")),
+    ("everything", include_str!("../scenarios/everything.toml")),
+    ("violation-guard-off", include_str!("../scenarios/violation-guard-off.toml")),
+    ("violation-flush-all", include_str!("../scenarios/violation-flush-all.toml")),
+    ("violation-clock-jump", include_str!("../scenarios/violation-clock-jump.toml")),
+    ("violation-fast-clocks", include_str!("../scenarios/violation-fast-clocks.toml")),
+    ("violation-unchecked", include_str!("../scenarios/violation-unchecked.toml")),
+];
+
+/// The names of the scenarios that come with the program.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|&(name, _)| name)
+}
+
+/// One scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Scenario {
+    #[serde(skip)]
+    pub(crate) name: String,
+    /// The file, for the record.
+    #[serde(skip)]
+    pub(crate) text: String,
+    /// What it does, in a sentence.
+    pub(crate) summary: String,
+    /// How long things go wrong.
+    #[serde(default = "defaults::duration", deserialize_with = "duration")]
+    pub(crate) duration: Duration,
+    #[serde(default = "defaults::nodes")]
+    pub(crate) nodes: usize,
+    /// How many of the nodes may be out of order at a time: a minority unless set.
+    #[serde(default)]
+    pub(crate) at_most: Option<usize>,
+    /// Whether servers write every change to disk before they answer.
+    #[serde(default)]
+    pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) locks: Locks,
+    #[serde(default)]
+    pub(crate) load: Load,
+    /// Round trips as between real places; see `layouts/`.
+    #[serde(default)]
+    pub(crate) layout: Option<String>,
+    #[serde(default, rename = "fault")]
+    pub(crate) faults: Vec<Plague>,
+    #[serde(default)]
+    pub(crate) expect: Expect,
+}
+
+/// How locks are taken.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Locks {
+    /// How many locks the workers contend for.
+    pub(crate) count: usize,
+    /// The TTL of each, and the longest of the deployment.
+    #[serde(deserialize_with = "duration")]
+    pub(crate) ttl: Duration,
+    pub(crate) drift: f64,
+    pub(crate) restart_guard: bool,
+    /// Whether the guarded resource refuses a fencing token smaller than one that it has seen.
+    pub(crate) register_checks: bool,
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        Locks {
+            count: 4,
+            ttl: Duration::from_secs(1),
+            drift: 0.01,
+            restart_guard: true,
+            register_checks: true,
+        }
+    }
+}
+
+/// Who takes them, and what for. The numbers are weights: how often one thing is done against the
+/// others.
+#[derive(Clone, Debug, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Load {
+    /// Processes.
+    pub(crate) workers: usize,
+    /// Tasks of each process that contend; one more takes a lock that nobody else wants.
+    pub(crate) tasks: usize,
+    /// Hold a lock for a moment.
+    pub(crate) short: u32,
+    /// Hold it for longer than its TTL, renewed.
+    pub(crate) long: u32,
+    /// Take it only if it is free.
+    pub(crate) only_if_free: u32,
+    /// Stop waiting for it halfway.
+    pub(crate) cancelled: u32,
+    /// Take one lock, then a second one.
+    pub(crate) nested: u32,
+    /// Forget to give it back: the lease is dropped.
+    pub(crate) dropped: u32,
+    /// Rely on nothing but the fencing token: write without asking whether the lease still holds.
+    pub(crate) trusting: u32,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            workers: 4,
+            tasks: 4,
+            short: 50,
+            long: 10,
+            only_if_free: 10,
+            cancelled: 10,
+            nested: 5,
+            dropped: 5,
+            trusting: 10,
+        }
+    }
+}
+
+/// What has to come of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Expect {
+    /// Checks that have to find something: the scenario breaks an assumption.
+    pub(crate) violations: BTreeSet<Check>,
+    /// Checks that may find something because of it.
+    pub(crate) tolerated: BTreeSet<Check>,
+    /// The share of acquisitions of free locks that have to succeed while no more than a minority
+    /// of the nodes is out of order.
+    pub(crate) success: Option<f64>,
+    /// How many writes have to be refused at least, or nothing came too late.
+    pub(crate) refused_writes: usize,
+}
+
+impl Scenario {
+    /// The scenario that comes with the program by this name, or the one in this file.
+    pub(crate) fn find(name: &str) -> Result<Scenario, Failure> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Scenario::parse(name, text);
+        }
+        let path = std::path::Path::new(name);
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            return Err(Failure::NoScenario {
+                name: name.to_owned(),
+                known: names().collect::<Vec<_>>().join(", "),
+            });
+        }
+        let text = fs::read_to_string(path).map_err(Failure::to(format!("read {name}")))?;
+        let stem = path.file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
+        Scenario::parse(&stem, &text)
+    }
+
+    /// Reads a scenario, and refuses one that cannot be meant.
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {
+        let wrong = |why: String| Failure::BadScenario { name: name.to_owned(), why };
+        let mut scenario: Scenario = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        name.clone_into(&mut scenario.name);
+        text.clone_into(&mut scenario.text);
+        if scenario.nodes == 0 || scenario.load.workers == 0 {
+            return Err(wrong("it needs at least one node and one worker".to_owned()));
+        }
+        if scenario.locks.count < 2 && scenario.load.nested > 0 {
+            return Err(wrong(
+                "nested holds need two locks; set `locks.count` or `load.nested = 0`".to_owned(),
+            ));
+        }
+        for plague in &scenario.faults {
+            let there = match plague.fault.target() {
+                Target::Node => scenario.at_most(),
+                Target::Worker => scenario.load.workers,
+            };
+            if plague.hits == 0 || plague.hits > there {
+                let Plague { kind, hits, .. } = plague;
+                return Err(wrong(format!("`{kind}` hits {hits} of the {there} it may hit at once")));
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// How many nodes may be out of order at a time.
+    pub(crate) fn at_most(&self) -> usize {
+        self.at_most.unwrap_or_else(|| self.minority()).min(self.nodes)
+    }
+
+    /// How many nodes a lock can do without.
+    pub(crate) fn minority(&self) -> usize {
+        self.nodes.saturating_sub(1) / 2
+    }
+
+    /// The longest time for which a node that restarted does not vote, and in which a key that it
+    /// forgot is there again or over.
+    pub(crate) fn quarantine(&self) -> Duration {
+        self.locks.ttl.mul_f64(1.0 + self.locks.drift)
+    }
+}
+
+impl fmt::Display for Expect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.violations.is_empty() {
+            f.write_str("no violation")?;
+        } else {
+            let names: Vec<_> = self.violations.iter().map(ToString::to_string).collect();
+            write!(f, "violations of {}, which prove that they would be found", names.join(" and "))?;
+        }
+        if let Some(success) = self.success {
+            write!(
+                f,
+                "; at least {} % of free locks acquired with a minority out of order",
+                success * 100.0
+            )?;
+        }
+        if self.refused_writes > 0 {
+            write!(f, "; late writes refused")?;
+        }
+        Ok(())
+    }
+}
+
+mod defaults {
+    use std::time::Duration;
+
+    pub(super) fn duration() -> Duration {
+        Duration::from_secs(20)
+    }
+
+    pub(super) fn nodes() -> usize {
+        5
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_that_comes_with_the_program_can_be_read() {
+        for name in names() {
+            let scenario = Scenario::find(name).unwrap();
+            assert!(
+                scenario.summary.ends_with(|c: char| c.is_alphanumeric()),
+                "{name}: no full stop in a table"
+            );
+            assert_eq!(!scenario.expect.violations.is_empty(), name.starts_with("violation-"), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_file_among_the_scenarios_is_listed() {
+        let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap();
+        let mut found: Vec<String> = files
+            .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        let mut listed: Vec<&str> = names().collect();
+        found.sort();
+        listed.sort_unstable();
+        assert_eq!(found, listed);
+    }
+
+    #[test]
+    fn a_scenario_that_cannot_be_meant_is_refused_with_the_reason() {
+        let refused = |text: &str| Scenario::parse("odd", text).unwrap_err().to_string();
+        assert!(refused("summary = 'x'\nnodes = 0").contains("at least one node"));
+        assert!(
+            refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3").contains("3 of the 2")
+        );
+        assert!(refused("summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'").contains("kil"));
+        assert!(refused("summary = 'x'\nno-such-setting = 1").contains("no-such-setting"));
+        assert!(refused("summary = 'x'\n[[fault]]\nkind = 'freeze'\nevery = '0s'").contains("zero"));
+        let unknown = Scenario::find("kill-master").unwrap_err().to_string();
+        assert!(unknown.contains("kill-masters"), "{unknown}");
+    }
+}

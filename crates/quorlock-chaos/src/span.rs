@@ -1,0 +1,58 @@
+//! Times as they stand in a scenario: `250ms`, or anything from `100ms` to `2s` as `100ms..2s`.
+
+use std::time::Duration;
+
+use humantime::parse_duration;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::dice::Dice;
+
+/// Any time from `least` to `most`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Span {
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+}
+
+impl Span {
+    pub(crate) fn throw(self, dice: &Dice) -> Duration {
+        dice.between(self.least, self.most)
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let parse = |text: &str| parse_duration(text.trim()).map_err(|error| format!("`{text}`: {error}"));
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        let span = Span { least: parse(least)?, most: parse(most)? };
+        if span.least > span.most { Err(format!("`{text}` ends before it begins")) } else { Ok(span) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A single time as people write it.
+pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    parse_duration(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_one_time_or_two() {
+        let (short, long) = (Duration::from_millis(250), Duration::from_secs(2));
+        assert_eq!("250ms".parse(), Ok(Span { least: short, most: short }));
+        assert_eq!("250ms..2s".parse(), Ok(Span { least: short, most: long }));
+        assert!("2s..250ms".parse::<Span>().unwrap_err().contains("ends before"));
+        assert!("soon".parse::<Span>().is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! Everything that a fault can be done to, and what the record has to know of it.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use quorlock_history::What;
+use quorlock_testkit::{Resp, ask};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::crew::Crew;
+use crate::masters::Masters;
+pub(crate) use crate::masters::Memory;
+use crate::record::Recorder;
+use crate::roads::Roads;
+
+/// Masters, network and workers of a run.
+pub(crate) struct Stage {
+    pub(crate) masters: Box<dyn Masters>,
+    pub(crate) roads: Roads,
+    pub(crate) crew: Crew,
+    pub(crate) recorder: Recorder,
+    nodes: Vec<Mutex<Node>>,
+}
+
+/// What is known of a node.
+#[derive(Default)]
+struct Node {
+    /// A fault is at work on it.
+    faulty: bool,
+    /// Its keys prove nothing any more: their TTLs were set by another clock.
+    odd: bool,
+    /// The one connection that it has left for a crowded node.
+    way_in: Option<TcpStream>,
+}
+
+/// By this name a node goes in records, counted from 0 here and from 1 there.
+pub(crate) fn node_name(number: usize) -> String {
+    format!("node-{}", number + 1)
+}
+
+impl Stage {
+    pub(crate) fn new(
+        masters: Box<dyn Masters>,
+        roads: Roads,
+        crew: Crew,
+        recorder: Recorder,
+        nodes: usize,
+    ) -> Stage {
+        let nodes = (0..nodes).map(|_| Mutex::default()).collect();
+        Stage { masters, roads, crew, recorder, nodes }
+    }
+
+    /// The keys of these nodes can be looked at, and prove something.
+    pub(crate) fn sound_nodes(&self) -> Vec<usize> {
+        let sound = |number: &usize| self.node(*number).is_some_and(|node| !node.faulty && !node.odd);
+        (0..self.nodes.len()).filter(sound).collect()
+    }
+
+    /// A fault is to be done to a node, if no other one is at work there, and on fewer than `at_most`
+    /// nodes in all. A schedule sees to that, and a busy machine does not keep to the times of it.
+    pub(crate) fn claim(&self, number: usize, at_most: usize) -> bool {
+        let out = (0..self.nodes.len()).filter(|&number| self.is_faulty(number)).count();
+        let free = out < at_most && !self.is_faulty(number);
+        if free && let Some(mut node) = self.node(number) {
+            node.faulty = true;
+        }
+        free
+    }
+
+    /// The node is of full use again.
+    pub(crate) fn set_free(&self, number: usize) {
+        if let Some(mut node) = self.node(number) {
+            node.faulty = false;
+        }
+    }
+
+    fn is_faulty(&self, number: usize) -> bool {
+        self.node(number).is_some_and(|node| node.faulty)
+    }
+
+    pub(crate) async fn kill(&self, number: usize) -> io::Result<()> {
+        self.masters.kill(number).await
+    }
+
+    pub(crate) async fn restart(&self, number: usize, memory: Memory) -> io::Result<()> {
+        if memory == Memory::Gone || self.masters.memory() == Memory::Gone {
+            self.forgot(number);
+        }
+        self.masters.restart(number, memory).await
+    }
+
+    pub(crate) async fn freeze(&self, number: usize) -> io::Result<()> {
+        self.masters.freeze(number).await
+    }
+
+    pub(crate) async fn thaw(&self, number: usize) -> io::Result<()> {
+        self.masters.thaw(number).await
+    }
+
+    pub(crate) async fn flush(&self, number: usize) -> io::Result<()> {
+        self.forgot(number);
+        self.command(number, &["FLUSHALL"]).await
+    }
+
+    /// Every write is refused: no memory is left, and nothing may be thrown out.
+    pub(crate) async fn starve(&self, number: usize) -> io::Result<()> {
+        self.command(number, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await?;
+        self.command(number, &["CONFIG", "SET", "maxmemory", "1"]).await
+    }
+
+    pub(crate) async fn feed(&self, number: usize) -> io::Result<()> {
+        self.command(number, &["CONFIG", "SET", "maxmemory", "0"]).await
+    }
+
+    /// Every client but one is thrown out, and no more are let in.
+    pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
+        let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
+        tell(&mut way_in, "CONFIG SET maxclients 1").await?;
+        tell(&mut way_in, "CLIENT KILL TYPE normal SKIPME yes").await?;
+        if let Some(mut node) = self.node(number) {
+            node.way_in = Some(way_in);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn uncrowd(&self, number: usize) -> io::Result<()> {
+        let way_in = self.node(number).and_then(|mut node| node.way_in.take());
+        match way_in {
+            Some(mut way_in) => tell(&mut way_in, "CONFIG SET maxclients 10000").await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn step_clock(&self, number: usize, seconds: f64) -> io::Result<()> {
+        self.bend(number);
+        self.masters.step_clock(number, seconds)
+    }
+
+    pub(crate) fn clock_rate(&self, number: usize, rate: f64) -> io::Result<()> {
+        self.bend(number);
+        self.masters.clock_rate(number, rate)
+    }
+
+    fn bend(&self, number: usize) {
+        if let Some(mut node) = self.node(number) {
+            node.odd = true;
+        }
+        self.forgot(number);
+    }
+
+    fn forgot(&self, number: usize) {
+        self.recorder.record(What::Forgot { node: node_name(number).as_str().into() });
+    }
+
+    async fn command(&self, number: usize, words: &[&str]) -> io::Result<()> {
+        match ask(self.masters.address(number), words).await? {
+            Resp::Error(error) => Err(io::Error::other(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn node(&self, number: usize) -> Option<MutexGuard<'_, Node>> {
+        self.nodes.get(number).map(|node| node.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A command in one line, whose answer is one line, too.
+async fn tell(server: &mut TcpStream, command: &str) -> io::Result<()> {
+    server.write_all(format!("{command}\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n") {
+        if server.read_buf(&mut answer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    if answer.starts_with(b"-") {
+        return Err(io::Error::other(String::from_utf8_lossy(&answer).trim_end().to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What a run came to, on a terminal.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+
+use crate::judge::shown;
+use crate::outcome::{Latency, Outcome};
+use crate::scenario::Scenario;
+
+/// How many violations are cited.
+const CITED: usize = 5;
+
+/// All scenarios, and what each does and expects.
+pub(crate) fn list(scenarios: &[Scenario]) -> String {
+    let mut table = table(["scenario", "what happens", "expects"]);
+    for Scenario { name, summary, expect, .. } in scenarios {
+        table.add_row([name.clone(), summary.clone(), expect.to_string()]);
+    }
+    format!("{table}\n")
+}
+
+/// One outcome in full.
+pub(crate) fn outcome(outcome: &Outcome) -> String {
+    let Outcome { scenario, summary, seed, servers, seen, .. } = outcome;
+    let verdict = if outcome.passed { "every expectation held" } else { "FAILED" };
+    let mut text = format!("{scenario}: {verdict}\n  {summary}; seed {seed}, {servers}");
+    if let Some(layout) = &outcome.layout {
+        text += &format!(", {layout}");
+    }
+    text += "\n\n";
+    for verdict in &outcome.verdicts {
+        let mark = if verdict.held { "ok    " } else { "FAILED" };
+        text += &format!("  {mark}  {}: {}\n", verdict.expectation, verdict.evidence);
+    }
+    text += &format!("\n  {seen}\n\n");
+    text += &indented(&phases(outcome));
+    if !outcome.around.is_empty() {
+        text += "\n";
+        text += &indented(&around(outcome));
+    }
+    for broken in outcome.violations.iter().take(CITED) {
+        let expected = if broken.expected { "as expected" } else { "NOT EXPECTED" };
+        text += &format!("\n  {} ({expected}): {}\n", broken.check, broken.text);
+    }
+    if outcome.violations_in_all > CITED {
+        text += &format!("  and {} more\n", outcome.violations_in_all - CITED);
+    }
+    if !outcome.passed {
+        text += &format!("\n  the same again: {}\n", outcome.replay);
+    }
+    text
+}
+
+/// All outcomes, a line each.
+pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> String {
+    let mut table =
+        table(["scenario", "verdict", "held", "lost", "refused", "faults", "violations", "success", "p99"]);
+    for outcome in outcomes {
+        let minority = minority(outcome);
+        let violations =
+            match (outcome.violations_in_all, outcome.violations.iter().all(|broken| broken.expected)) {
+                (0, _) => "0".to_owned(),
+                (count, true) => format!("{count}, as expected"),
+                (count, false) => format!("{count} NOT EXPECTED"),
+            };
+        table.add_row([
+            outcome.scenario.clone(),
+            if outcome.passed { "ok".to_owned() } else { "FAILED".to_owned() },
+            outcome.seen.holds.to_string(),
+            outcome.seen.lost.to_string(),
+            outcome.seen.refused.to_string(),
+            outcome.faults.len().to_string(),
+            violations,
+            share(&minority),
+            shown(minority.p99_micros),
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    let sum = |count: fn(&Outcome) -> usize| outcomes.iter().map(count).sum::<usize>();
+    text += &format!(
+        "\n{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at most a \
+         minority of the nodes is out of order\n",
+        outcomes.len(),
+        sum(|outcome| outcome.seen.holds),
+        sum(|outcome| outcome.faults.len()),
+    );
+    for (scenario, reason) in skipped {
+        text += &format!("skipped: {scenario}: {reason}\n");
+    }
+    text
+}
+
+/// The best known of the phases in which a lock can be had: their sum, and the worst of their p99.
+fn minority(outcome: &Outcome) -> Latency {
+    let most = outcome.nodes.len().saturating_sub(1) / 2;
+    outcome.phases.iter().filter(|phase| phase.faulty_nodes <= most).fold(Latency::default(), |sum, phase| {
+        Latency {
+            tried: sum.tried + phase.latency.tried,
+            acquired: sum.acquired + phase.latency.acquired,
+            p50_micros: sum.p50_micros.max(phase.latency.p50_micros),
+            p99_micros: sum.p99_micros.max(phase.latency.p99_micros),
+            max_micros: sum.max_micros.max(phase.latency.max_micros),
+        }
+    })
+}
+
+fn phases(outcome: &Outcome) -> Table {
+    let mut table = table(["nodes out of order", "for", "tried", "success", "p50", "p99", "max"]);
+    for phase in &outcome.phases {
+        let Latency { tried, p50_micros, p99_micros, max_micros, .. } = phase.latency;
+        table.add_row([
+            phase.faulty_nodes.to_string(),
+            shown(phase.lasted_micros),
+            tried.to_string(),
+            share(&phase.latency),
+            shown(p50_micros),
+            shown(p99_micros),
+            shown(max_micros),
+        ]);
+    }
+    numbers_right(&mut table);
+    table
+}
+
+fn around(outcome: &Outcome) -> Table {
+    let mut table = table(["fault", "times", "p99 before", "during", "after", "success during"]);
+    for around in &outcome.around {
+        table.add_row([
+            around.kind.clone(),
+            around.faults.to_string(),
+            shown(around.before.p99_micros),
+            shown(around.during.p99_micros),
+            shown(around.after.p99_micros),
+            share(&around.during),
+        ]);
+    }
+    numbers_right(&mut table);
+    table
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn share(latency: &Latency) -> String {
+    match latency.tried {
+        0 => "-".to_owned(),
+        tried => format!("{:.2} %", latency.acquired as f64 * 100.0 / tried as f64),
+    }
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    table
+}
+
+fn numbers_right(table: &mut Table) {
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+}
+
+fn indented(table: &Table) -> String {
+    table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
+}

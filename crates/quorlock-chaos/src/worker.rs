@@ -1,0 +1,147 @@
+//! One worker: a process of its own that takes locks, writes to the register, and says how it goes.
+//!
+//! It reads its orders from stdin, one line of JSON, and ends when stdin does. On stdout it writes a
+//! line of JSON several times a second: [`Status`].
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use quorlock::{Clock as _, Coordinator, RestartGuard, SystemClock};
+use quorlock_history::Stamp;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::dice::Dice;
+use crate::record::Recorder;
+use crate::register::Writer;
+use crate::scenario::Load;
+
+mod counts;
+mod hold;
+mod inside;
+mod tasks;
+
+use counts::Counts;
+use inside::Inside;
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    /// Its name; one that starts in the place of a killed one has the same.
+    pub(crate) name: String,
+    /// Which of those that bear the name, counted from 1.
+    pub(crate) life: u32,
+    pub(crate) seed: u64,
+    pub(crate) nodes: Vec<String>,
+    /// The locks that others want, too.
+    pub(crate) locks: Vec<String>,
+    /// The lock that nobody else wants.
+    pub(crate) own_lock: String,
+    pub(crate) ttl: Duration,
+    pub(crate) drift: f64,
+    pub(crate) restart_guard: bool,
+    pub(crate) load: Load,
+    pub(crate) register: SocketAddr,
+    pub(crate) record: PathBuf,
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) acquired: u64,
+    pub(crate) not_acquired: u64,
+    pub(crate) lost: u64,
+    /// How often two tasks were inside one lock at once, both told that it holds.
+    pub(crate) overlaps: u64,
+    /// When the last acquisition of the own lock began that succeeded.
+    pub(crate) fresh: Stamp,
+}
+
+/// What all tasks of a worker share.
+struct Worker {
+    orders: Orders,
+    coordinator: Coordinator,
+    recorder: Recorder,
+    register: Mutex<Writer>,
+    counts: Counts,
+    inside: Vec<Inside>,
+    /// Nothing new is begun.
+    stopping: AtomicBool,
+}
+
+/// How often a worker says how it goes.
+const EVERY: Duration = Duration::from_millis(200);
+/// How long it gives its releases in the end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs until stdin ends.
+pub(crate) async fn work() -> io::Result<()> {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let orders = lines.next_line().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let worker = Arc::new(Worker::new(serde_json::from_str(&orders)?).await?);
+    let mut tasks = JoinSet::new();
+    for task in 0..worker.orders.load.tasks {
+        let dice = worker.dice(&format!("task {task}"));
+        tasks.spawn(tasks::contend(worker.clone(), dice));
+    }
+    tasks.spawn(tasks::probe(worker.clone(), worker.dice("probe")));
+    let clock = SystemClock::default();
+    loop {
+        tokio::select! {
+            // Anything else would be new orders, and there are none.
+            line = lines.next_line() => if line?.is_none() { break },
+            () = clock.sleep_until(clock.now() + EVERY) => worker.report()?,
+        }
+    }
+    worker.stopping.store(true, Ordering::Relaxed);
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(io::Error::other)??;
+    }
+    worker.coordinator.close(PATIENCE).await;
+    worker.report()
+}
+
+impl Worker {
+    async fn new(orders: Orders) -> io::Result<Worker> {
+        let guard = if orders.restart_guard { RestartGuard::On } else { RestartGuard::Off };
+        let coordinator = Coordinator::builder()
+            .nodes(&orders.nodes)
+            .ttl(orders.ttl)
+            .max_ttl(orders.ttl)
+            .drift(orders.drift)
+            .restart_guard(guard)
+            .build()
+            .map_err(io::Error::other)?;
+        Ok(Worker {
+            coordinator,
+            recorder: Recorder::at(&orders.record)?,
+            register: Mutex::new(Writer::connect(orders.register).await?),
+            counts: Counts::default(),
+            inside: orders.locks.iter().map(|_| Inside::default()).collect(),
+            stopping: AtomicBool::new(false),
+            orders,
+        })
+    }
+
+    fn dice(&self, purpose: &str) -> Dice {
+        let Orders { name, life, seed, .. } = &self.orders;
+        Dice::new(*seed, &format!("{name} {life} {purpose}"))
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn report(&self) -> io::Result<()> {
+        let line = serde_json::to_string(&self.counts.status())?;
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{line}")?;
+        stdout.flush()
+    }
+}

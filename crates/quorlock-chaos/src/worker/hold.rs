@@ -1,0 +1,288 @@
+//! One attempt at a lock, and the lease that comes of it, with all that the record wants to know.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, mem};
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock as _, Lease, LeaseWatch, Lock, Lost, SystemClock, Wait};
+use quorlock_history::{Stamp, Token, What};
+use tokio::task::AbortHandle;
+
+use super::Worker;
+use crate::record::{of, stamp};
+
+/// How often a holder writes to the register.
+const WRITES_EVERY: Duration = Duration::from_millis(40);
+/// How often the record looks whether a lease was renewed.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+/// An end of validity that moved by less did not move: the time was read a little earlier.
+const MOVED: Duration = Duration::from_millis(5);
+
+/// An attempt at one lock.
+pub(super) struct Attempt {
+    worker: Arc<Worker>,
+    /// Which of the contended locks; none for the own one.
+    number: Option<usize>,
+    resource: String,
+    name: String,
+    lock: Lock,
+}
+
+impl Attempt {
+    /// At a lock that others want, too.
+    pub(super) fn at(worker: &Arc<Worker>, number: usize) -> Attempt {
+        let resource = worker.orders.locks.get(number).cloned().unwrap_or_default();
+        Attempt::new(worker, Some(number), resource)
+    }
+
+    /// At the lock that nobody else wants.
+    pub(super) fn at_own(worker: &Arc<Worker>) -> Attempt {
+        Attempt::new(worker, None, worker.orders.own_lock.clone())
+    }
+
+    fn new(worker: &Arc<Worker>, number: Option<usize>, resource: String) -> Attempt {
+        let count = worker.counts.attempts.add();
+        // No blanks: the value of a key at a node ends with it, and the register splits at blanks.
+        let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
+        let lock = worker.coordinator.lock(&resource).label(&name);
+        Attempt { worker: worker.clone(), number, resource, name, lock }
+    }
+
+    /// Waits for it, or asks once.
+    pub(super) async fn acquire(self, wait: Wait) -> Option<Holding> {
+        let invoked = self.invoke();
+        let lease = if wait == Wait::Never {
+            self.lock.try_acquire().await.ok().flatten()
+        } else {
+            self.lock.clone().wait(wait).acquire().await.ok()
+        };
+        self.settle(invoked, lease)
+    }
+
+    /// Gives up after `patience` by dropping the future, at whatever point it is by then.
+    pub(super) async fn acquire_for(self, patience: Duration) -> Option<Holding> {
+        let clock = SystemClock::default();
+        let invoked = self.invoke();
+        let lease = tokio::select! {
+            lease = self.lock.acquire() => lease.ok(),
+            () = clock.sleep_until(clock.now() + patience) => None,
+        };
+        self.settle(invoked, lease)
+    }
+
+    fn invoke(&self) -> Stamp {
+        let invoked = stamp();
+        let (client, resource) = (self.worker.orders.name.as_str().into(), self.resource.as_str().into());
+        let attempt = self.name.as_str().into();
+        self.worker.recorder.record_at(invoked, What::Invoked { client, resource, attempt });
+        invoked
+    }
+
+    fn settle(self, invoked: Stamp, lease: Option<Lease>) -> Option<Holding> {
+        let Some(lease) = lease else {
+            self.worker.counts.not_acquired.add();
+            self.worker.recorder.record(What::NotAcquired { attempt: self.name.as_str().into() });
+            return None;
+        };
+        let watch = lease.watch();
+        let story = Arc::new(Story::begin(&self, &watch));
+        self.worker.counts.acquired.add();
+        // The own lock is given back at once: there is nothing to observe.
+        let observer = self.number.map(|_| {
+            let (story, watch) = (story.clone(), watch.clone());
+            tokio::spawn(async move { story.observe(&watch).await }).abort_handle()
+        });
+        let holding = Holding { invoked, attempt: self, lease: Some(lease), watch, story, observer };
+        if holding.inside().is_some_and(|inside| inside.enter(&holding.watch)) {
+            holding.attempt.worker.counts.overlaps.add();
+            // At once, in case that this worker does not live to report it with the rest.
+            drop(holding.attempt.worker.report());
+        }
+        Some(holding)
+    }
+}
+
+/// A lock that is held.
+pub(super) struct Holding {
+    invoked: Stamp,
+    attempt: Attempt,
+    /// Until it is given back.
+    lease: Option<Lease>,
+    watch: LeaseWatch,
+    story: Arc<Story>,
+    observer: Option<AbortHandle>,
+}
+
+impl Holding {
+    /// When the attempt began.
+    pub(super) fn invoked(&self) -> Stamp {
+        self.invoked
+    }
+
+    /// Holds the lock for a while, and writes now and then: as one should, only while the lease
+    /// holds.
+    pub(super) async fn work(&mut self, time: Duration) -> io::Result<()> {
+        let clock = SystemClock::default();
+        let end = clock.now() + time;
+        while clock.now() < end && !self.attempt.worker.is_stopping() {
+            let next = end.min(clock.now() + WRITES_EVERY);
+            let slept = self.watch.run_until_lost(clock.sleep_until(next)).await;
+            if slept.is_err() || !self.holds() {
+                return Ok(());
+            }
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// As [`work`](Holding::work), by somebody who never asks whether the lease holds: what comes
+    /// too late, the fencing token has to stop. The last write comes after the news of a loss.
+    pub(super) async fn work_trusting(&mut self, time: Duration) -> io::Result<()> {
+        let clock = SystemClock::default();
+        let end = clock.now() + time;
+        while clock.now() < end && !self.attempt.worker.is_stopping() {
+            let next = end.min(clock.now() + WRITES_EVERY);
+            if self.watch.run_until_lost(clock.sleep_until(next)).await.is_err() {
+                // Long enough for somebody else to have got the lock, and written.
+                clock.sleep_until(clock.now() + WRITES_EVERY * 4).await;
+                return self.write().await;
+            }
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the lock back.
+    pub(super) async fn release(mut self) {
+        if let Some(lease) = self.part() {
+            if let Err(lost) = lease.release().await {
+                self.story.told(&lost);
+            }
+            self.story.record(What::Released { attempt: self.story.name.clone() });
+        }
+    }
+
+    /// Drops the lease.
+    pub(super) fn forget(mut self) {
+        drop(self.part());
+        // Whatever is left of it is to be swept up from now on, as if somebody had waited for it.
+        self.story.record(What::Released { attempt: self.story.name.clone() });
+    }
+
+    /// What comes before the lease is given back.
+    fn part(&mut self) -> Option<Lease> {
+        if let Some(inside) = self.inside() {
+            inside.leave(&self.watch);
+        }
+        if let Some(observer) = &self.observer {
+            observer.abort();
+        }
+        // Of a lease that is over, nothing is to be given back.
+        if !self.story.is_over() {
+            self.story.record(What::Releasing { attempt: self.story.name.clone() });
+        }
+        self.lease.take()
+    }
+
+    fn inside(&self) -> Option<&super::Inside> {
+        self.attempt.number.and_then(|number| self.attempt.worker.inside.get(number))
+    }
+
+    /// Asks whether the lease holds, for the record.
+    fn holds(&self) -> bool {
+        self.story.note_renewal(&self.watch);
+        let asked = stamp();
+        let holds = self.watch.check().is_ok();
+        if holds {
+            self.attempt
+                .worker
+                .recorder
+                .record_at(asked, What::SeenValid { attempt: self.story.name.clone() });
+        }
+        holds
+    }
+
+    async fn write(&self) -> io::Result<()> {
+        let Some(token) = self.watch.try_fencing_token() else { return Ok(()) };
+        let mut register = self.attempt.worker.register.lock().await;
+        register.write(&self.attempt.resource, &self.attempt.name, token.into()).await.map(drop)
+    }
+}
+
+/// What the record knows of a lease.
+struct Story {
+    worker: Arc<Worker>,
+    name: Token,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    /// The end of validity.
+    deadline: Moment,
+    /// When it was last looked at.
+    looked: Moment,
+    over: bool,
+}
+
+impl Story {
+    fn begin(attempt: &Attempt, lease: &LeaseWatch) -> Story {
+        let name: Token = attempt.name.as_str().into();
+        let (looked, deadline) = look(lease);
+        let known = Mutex::new(Known { deadline, looked, over: false });
+        let story = Story { worker: attempt.worker.clone(), name: name.clone(), known };
+        let fencing_token = lease.try_fencing_token().map(u64::from);
+        let acquired = What::Acquired { attempt: name, deadline: of(deadline), fencing_token };
+        story.worker.recorder.record_at(of(looked), acquired);
+        story
+    }
+
+    /// Until the lease is over, which it tells.
+    async fn observe(&self, lease: &LeaseWatch) {
+        let clock = SystemClock::default();
+        loop {
+            tokio::select! {
+                biased;
+                lost = lease.lost() => return self.told(&lost),
+                () = clock.sleep_until(clock.now() + LOOKS_EVERY) => self.note_renewal(lease),
+            }
+        }
+    }
+
+    fn note_renewal(&self, lease: &LeaseWatch) {
+        let mut known = self.known();
+        let (looked, deadline) = look(lease);
+        let before = mem::replace(&mut known.looked, looked);
+        if deadline > known.deadline + MOVED && lease.check().is_ok() {
+            known.deadline = deadline;
+            let renewed = What::Renewed { attempt: self.name.clone(), deadline: of(deadline) };
+            // It may have counted at any moment since the last look.
+            self.worker.recorder.record_at(of(before), renewed);
+        }
+    }
+
+    fn told(&self, lost: &Lost) {
+        if !mem::replace(&mut self.known().over, true) {
+            self.worker.counts.lost.add();
+            self.record(What::Lost { attempt: self.name.clone(), reason: lost.to_string() });
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.known().over
+    }
+
+    fn record(&self, what: What) {
+        self.worker.recorder.record(what);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time, and the end of validity or a little before: the time is read first.
+fn look(lease: &LeaseWatch) -> (Moment, Moment) {
+    let now = SystemClock::default().now();
+    (now, now + lease.remaining())
+}

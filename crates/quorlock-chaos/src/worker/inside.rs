@@ -1,0 +1,64 @@
+//! Counts who is inside a lock, among the tasks of one process: the oldest test of a lock there is.
+
+use std::sync::{Mutex, PoisonError};
+
+use quorlock::LeaseWatch;
+
+/// Who is inside one lock.
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    holders: Mutex<Vec<LeaseWatch>>,
+}
+
+impl Inside {
+    /// Goes in, and says whether somebody else is there, while both are told that they hold the lock.
+    pub(super) fn enter(&self, lease: &LeaseWatch) -> bool {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlaps = holders.iter().any(|other| other.check().is_ok()) && lease.check().is_ok();
+        holders.push(lease.clone());
+        overlaps
+    }
+
+    /// Goes out.
+    pub(super) fn leave(&self, lease: &LeaseWatch) {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.retain(|other| other.token() != lease.token());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use quorlock::{Coordinator, Renewal};
+    use quorlock_testkit::memory_nodes;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn two_who_are_told_that_they_hold_one_lock_overlap() {
+        let lease = async || {
+            // Two sets of nodes: a lock that two can hold.
+            let nodes = memory_nodes(3);
+            let coordinator = Coordinator::builder()
+                .custom_nodes(nodes)
+                .clock(quorlock_testkit::TokioClock::default())
+                .build()
+                .unwrap();
+            coordinator
+                .lock("a")
+                .ttl(Duration::from_secs(1))
+                .renewal(Renewal::Manual)
+                .acquire()
+                .await
+                .unwrap()
+        };
+        let (one, two, three) = (lease().await, lease().await, lease().await);
+        let inside = Inside::default();
+        assert!(!inside.enter(&one.watch()), "alone");
+        assert!(inside.enter(&two.watch()), "together");
+        inside.leave(&one.watch());
+        inside.leave(&two.watch());
+        assert!(!inside.enter(&three.watch()), "alone again");
+    }
+}

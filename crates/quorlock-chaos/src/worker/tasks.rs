@@ -1,0 +1,110 @@
+//! What the tasks of a worker do, over and over.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Clock as _, SystemClock, Wait};
+
+use super::Worker;
+use super::hold::Attempt;
+use crate::dice::Dice;
+
+/// One thing that a contending task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    Short,
+    Long,
+    OnlyIfFree,
+    Cancelled,
+    Nested,
+    Dropped,
+    Trusting,
+}
+
+/// For the own lock, which nobody else wants: whoever cannot have it in this time has failed.
+const OWN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes locks that others want, too.
+pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+    let load = &worker.orders.load;
+    let acts = [
+        (load.short, Act::Short),
+        (load.long, Act::Long),
+        (load.only_if_free, Act::OnlyIfFree),
+        (load.cancelled, Act::Cancelled),
+        (load.nested, Act::Nested),
+        (load.dropped, Act::Dropped),
+        (load.trusting, Act::Trusting),
+    ];
+    while !worker.is_stopping()
+        && let Some(act) = dice.weighted(&acts)
+    {
+        perform(&worker, &dice, act).await?;
+        pause(&dice, 1, 10).await;
+    }
+    Ok(())
+}
+
+/// Takes the lock that nobody else wants, and gives it back: what it takes to acquire a free lock.
+pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+    while !worker.is_stopping() {
+        if let Some(holding) = Attempt::at_own(&worker).acquire(Wait::UpTo(OWN_PATIENCE)).await {
+            worker.counts.freshen(holding.invoked());
+            holding.release().await;
+        }
+        pause(&dice, 1, 6).await;
+    }
+    Ok(())
+}
+
+async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> {
+    let locks = worker.orders.locks.len();
+    let number = dice.below(locks);
+    let ttl = worker.orders.ttl;
+    let attempt = Attempt::at(worker, number);
+    let wait = Wait::UpTo(ttl * 2);
+    let acquired = match act {
+        Act::OnlyIfFree => attempt.acquire(Wait::Never).await,
+        Act::Cancelled => attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await,
+        Act::Short | Act::Long | Act::Nested | Act::Dropped | Act::Trusting => attempt.acquire(wait).await,
+    };
+    let Some(mut holding) = acquired else { return Ok(()) };
+    match act {
+        Act::Short | Act::OnlyIfFree | Act::Cancelled => {
+            holding.work(dice.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
+            holding.release().await;
+        }
+        Act::Long => {
+            holding.work(dice.between(ttl, ttl * 2)).await?;
+            holding.release().await;
+        }
+        Act::Trusting => {
+            holding.work_trusting(dice.between(ttl / 2, ttl)).await?;
+            holding.release().await;
+        }
+        Act::Dropped => {
+            holding.work(Duration::from_millis(2)).await?;
+            holding.forget();
+        }
+        // Always from the smaller to the larger: so nobody waits for somebody who waits for him.
+        Act::Nested => {
+            let inner = number + 1 + dice.below(locks.saturating_sub(number + 1));
+            if inner < locks
+                && let Some(mut inner) = Attempt::at(worker, inner).acquire(Wait::UpTo(ttl)).await
+            {
+                inner.work(Duration::from_millis(5)).await?;
+                inner.release().await;
+            }
+            holding.work(Duration::from_millis(1)).await?;
+            holding.release().await;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn pause(dice: &Dice, least: u64, most: u64) {
+    let clock = SystemClock::default();
+    let pause = dice.between(Duration::from_millis(least), Duration::from_millis(most));
+    clock.sleep_until(clock.now() + pause).await;
+}
