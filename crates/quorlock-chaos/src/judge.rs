@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use quorlock_history::{
-    Answer, Check, Ending, Event, Expectations, History, Hold, Report, Stamp, Token, What, check,
+    Answer, Check, Ending, Event, Expectations, History, Hold, Report, Stamp, Token, Violation, What, check,
 };
 
 use crate::director::{GRACE, RECOVERY};
@@ -85,7 +85,7 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
     let unexpected: BTreeSet<Check> = report
         .violations
         .iter()
-        .map(|violation| violation.check())
+        .map(Violation::check)
         .filter(|&check| !is_expected(scenario, check))
         .collect();
     let judged = format!(
@@ -216,9 +216,9 @@ fn marks(late: &[Late<'_>], history: &History, scenario: &Scenario, dossier: &Do
     let whose: HashMap<&Token, &str> = history
         .events()
         .iter()
-        .filter_map(|event| match &event.what {
-            What::Invoked { client, attempt, .. } => Some((attempt, client.as_str())),
-            _ => None,
+        .filter_map(|event| {
+            let What::Invoked { client, attempt, .. } = &event.what else { return None };
+            Some((attempt, client.as_str()))
         })
         .collect();
     let mark = |late: &Late<'_>| {

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     };
     let outcome = match args.verb {
         None if args.run.list => list(),
-        None => run(args.run),
+        None => run(&args.run),
         Some(Verb::Check(check)) => judge_again(&check),
         Some(Verb::Worker) => work(),
     };
@@ -89,7 +89,7 @@ struct Outcomes {
     skipped: Vec<(String, String)>,
 }
 
-fn run(args: RunArgs) -> Result<u8, Failure> {
+fn run(args: &RunArgs) -> Result<u8, Failure> {
     let scenarios = if args.all {
         scenario::names().map(Scenario::find).collect::<Result<Vec<_>, _>>()?
     } else {
@@ -103,7 +103,7 @@ fn run(args: RunArgs) -> Result<u8, Failure> {
     let several = scenarios.len() > 1;
     let mut all = Outcomes::default();
     for scenario in &scenarios {
-        runtime.block_on(unless_interrupted(run_one(scenario, &args, &mut all)))?;
+        runtime.block_on(unless_interrupted(run_one(scenario, args, &mut all)))?;
         if let Some(outcome) = all.outcomes.last().filter(|outcome| outcome.scenario == scenario.name)
             && (!several || !outcome.passed)
             && !args.quiet
@@ -205,9 +205,9 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let to = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?
+            copy(&entry.path(), &to)?;
         } else {
-            fs::copy(entry.path(), to).map(drop)?
+            fs::copy(entry.path(), to)?;
         }
     }
     Ok(())

@@ -136,13 +136,13 @@ impl Default for Load {
         Load {
             workers: 4,
             tasks: 4,
-            short: 50,
-            long: 10,
+            short: 70,
+            long: 3,
             only_if_free: 10,
             cancelled: 10,
-            nested: 5,
+            nested: 4,
             dropped: 5,
-            trusting: 10,
+            trusting: 3,
         }
     }
 }

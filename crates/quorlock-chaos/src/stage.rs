@@ -154,10 +154,8 @@ impl Stage {
     }
 
     async fn command(&self, number: usize, words: &[&str]) -> io::Result<()> {
-        match ask(self.masters.address(number), words).await? {
-            Resp::Error(error) => Err(io::Error::other(error)),
-            _ => Ok(()),
-        }
+        let answer = ask(self.masters.address(number), words).await?;
+        if let Resp::Error(error) = answer { Err(io::Error::other(error)) } else { Ok(()) }
     }
 
     fn node(&self, number: usize) -> Option<MutexGuard<'_, Node>> {

@@ -23,32 +23,33 @@ pub(crate) fn list(scenarios: &[Scenario]) -> String {
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let Outcome { scenario, summary, seed, servers, seen, .. } = outcome;
     let verdict = if outcome.passed { "every expectation held" } else { "FAILED" };
-    let mut text = format!("{scenario}: {verdict}\n  {summary}; seed {seed}, {servers}");
-    if let Some(layout) = &outcome.layout {
-        text += &format!(", {layout}");
-    }
-    text += "\n\n";
-    for verdict in &outcome.verdicts {
+    let layout = outcome.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
+    let mut lines = vec![
+        format!("{scenario}: {verdict}"),
+        format!("  {summary}; seed {seed}, {servers}{layout}"),
+        String::new(),
+    ];
+    lines.extend(outcome.verdicts.iter().map(|verdict| {
         let mark = if verdict.held { "ok    " } else { "FAILED" };
-        text += &format!("  {mark}  {}: {}\n", verdict.expectation, verdict.evidence);
-    }
-    text += &format!("\n  {seen}\n\n");
-    text += &indented(&phases(outcome));
+        format!("  {mark}  {}: {}", verdict.expectation, verdict.evidence)
+    }));
+    lines.extend([String::new(), format!("  {seen}"), String::new()]);
+    lines.extend(indented(&phases(outcome)));
     if !outcome.around.is_empty() {
-        text += "\n";
-        text += &indented(&around(outcome));
+        lines.push(String::new());
+        lines.extend(indented(&around(outcome)));
     }
-    for broken in outcome.violations.iter().take(CITED) {
+    lines.extend(outcome.violations.iter().take(CITED).map(|broken| {
         let expected = if broken.expected { "as expected" } else { "NOT EXPECTED" };
-        text += &format!("\n  {} ({expected}): {}\n", broken.check, broken.text);
-    }
+        format!("\n  {} ({expected}): {}", broken.check, broken.text)
+    }));
     if outcome.violations_in_all > CITED {
-        text += &format!("  and {} more\n", outcome.violations_in_all - CITED);
+        lines.push(format!("  and {} more", outcome.violations_in_all - CITED));
     }
     if !outcome.passed {
-        text += &format!("\n  the same again: {}\n", outcome.replay);
+        lines.push(format!("\n  the same again: {}", outcome.replay));
     }
-    text
+    lines.join("\n")
 }
 
 /// All outcomes, a line each.
@@ -57,12 +58,12 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
         table(["scenario", "verdict", "held", "lost", "refused", "faults", "violations", "success", "p99"]);
     for outcome in outcomes {
         let minority = minority(outcome);
-        let violations =
-            match (outcome.violations_in_all, outcome.violations.iter().all(|broken| broken.expected)) {
-                (0, _) => "0".to_owned(),
-                (count, true) => format!("{count}, as expected"),
-                (count, false) => format!("{count} NOT EXPECTED"),
-            };
+        let expected = outcome.violations.iter().all(|broken| broken.expected);
+        let violations = match (outcome.violations_in_all, expected) {
+            (0, _) => "0".to_owned(),
+            (count, true) => format!("{count}, as expected"),
+            (count, false) => format!("{count} NOT EXPECTED"),
+        };
         table.add_row([
             outcome.scenario.clone(),
             if outcome.passed { "ok".to_owned() } else { "FAILED".to_owned() },
@@ -75,19 +76,20 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             shown(minority.p99_micros),
         ]);
     }
-    let mut text = format!("{table}\n");
     let sum = |count: fn(&Outcome) -> usize| outcomes.iter().map(count).sum::<usize>();
-    text += &format!(
-        "\n{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at most a \
-         minority of the nodes is out of order\n",
-        outcomes.len(),
-        sum(|outcome| outcome.seen.holds),
-        sum(|outcome| outcome.faults.len()),
-    );
-    for (scenario, reason) in skipped {
-        text += &format!("skipped: {scenario}: {reason}\n");
-    }
-    text
+    let mut lines = vec![
+        table.to_string(),
+        String::new(),
+        format!(
+            "{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at most a \
+             minority of the nodes is out of order",
+            outcomes.len(),
+            sum(|outcome| outcome.seen.holds),
+            sum(|outcome| outcome.faults.len()),
+        ),
+    ];
+    lines.extend(skipped.iter().map(|(scenario, reason)| format!("skipped: {scenario}: {reason}")));
+    lines.join("\n") + "\n"
 }
 
 /// The best known of the phases in which a lock can be had: their sum, and the worst of their p99.
@@ -157,6 +159,6 @@ fn numbers_right(table: &mut Table) {
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
 }
 
-fn indented(table: &Table) -> String {
-    table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
+fn indented(table: &Table) -> Vec<String> {
+    table.lines().map(|line| format!("  {}", line.trim_end())).collect()
 }

@@ -25,6 +25,7 @@ use crate::scenario::Load;
 mod counts;
 mod hold;
 mod inside;
+mod stalls;
 mod tasks;
 
 use counts::Counts;
@@ -85,6 +86,7 @@ pub(crate) async fn work() -> io::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let orders = lines.next_line().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let worker = Arc::new(Worker::new(serde_json::from_str(&orders)?).await?);
+    stalls::watch(&worker.orders.name, worker.recorder.clone());
     let mut tasks = JoinSet::new();
     for task in 0..worker.orders.load.tasks {
         let dice = worker.dice(&format!("task {task}"));

@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Need, Options, Target};
+use super::{Fault, Hit, Need, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Crowd;
-
-impl Crowd {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Crowd))
-    }
-}
 
 impl Fault for Crowd {
     fn target(&self) -> Target {

@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Options, Target};
+use super::{Fault, Hit, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Cut;
-
-impl Cut {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Cut))
-    }
-}
 
 impl Fault for Cut {
     fn target(&self) -> Target {

@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Made, Options, Target};
+use super::{Aftermath, Fault, Hit, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Flush;
-
-impl Flush {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Flush))
-    }
-}
 
 impl Fault for Flush {
     fn target(&self) -> Target {

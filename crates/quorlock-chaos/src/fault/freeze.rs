@@ -5,17 +5,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Need, Options, Target};
+use super::{Fault, Hit, Need, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Freeze;
-
-impl Freeze {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Freeze))
-    }
-}
 
 impl Fault for Freeze {
     fn target(&self) -> Target {

@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Direction, Fault, Hinders, Hit, Made, Options, Target, lost};
+use super::{Direction, Fault, Hinders, Hit, Options, Target, lost};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Isolate {
 }
 
 impl Isolate {
-    pub(super) fn make(options: &Options) -> Made {
-        Ok(Box::new(Isolate { way: options.way.unwrap_or(Direction::Both) }))
+    pub(super) fn new(options: &Options) -> Isolate {
+        Isolate { way: options.way.unwrap_or(Direction::Both) }
     }
 }
 

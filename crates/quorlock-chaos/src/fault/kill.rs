@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Made, Options, Restart, Target};
+use super::{Aftermath, Fault, Hit, Options, Restart, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
@@ -13,17 +13,17 @@ pub(super) struct Kill {
 }
 
 impl Kill {
-    pub(super) fn make(options: &Options) -> Made {
-        Ok(Box::new(Kill { restart: options.restart.unwrap_or(Restart::Either) }))
+    pub(super) fn new(options: &Options) -> Kill {
+        Kill { restart: options.restart.unwrap_or(Restart::Either) }
     }
 
     fn memory(&self, luck: u64) -> Memory {
-        match self.restart {
-            Restart::Empty => Memory::Gone,
-            Restart::WithData => Memory::Kept,
-            Restart::Either if luck % 2 == 0 => Memory::Gone,
-            Restart::Either => Memory::Kept,
-        }
+        let gone = match self.restart {
+            Restart::Empty => true,
+            Restart::WithData => false,
+            Restart::Either => luck.is_multiple_of(2),
+        };
+        if gone { Memory::Gone } else { Memory::Kept }
     }
 }
 

@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Options, Target};
+use super::{Fault, Hit, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct KillWorker;
-
-impl KillWorker {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(KillWorker))
-    }
-}
 
 impl Fault for KillWorker {
     fn target(&self) -> Target {

@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Need, Options, Target};
+use super::{Fault, Hit, Need, Target};
 use crate::stage::{self, Stage};
 
 #[derive(Debug)]
 pub(super) struct Memory;
-
-impl Memory {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Memory))
-    }
-}
 
 impl Fault for Memory {
     fn target(&self) -> Target {

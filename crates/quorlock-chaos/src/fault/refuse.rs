@@ -4,17 +4,11 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Options, Target};
+use super::{Fault, Hit, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Refuse;
-
-impl Refuse {
-    pub(super) fn make(_: &Options) -> Made {
-        Ok(Box::new(Refuse))
-    }
-}
 
 impl Fault for Refuse {
     fn target(&self) -> Target {

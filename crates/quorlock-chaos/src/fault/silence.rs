@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Direction, Fault, Hit, Made, Options, Target, lost};
+use super::{Direction, Fault, Hit, Options, Target, lost};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    pub(super) fn make(options: &Options) -> Made {
-        Ok(Box::new(Silence { way: options.way.unwrap_or(Direction::Both) }))
+    pub(super) fn new(options: &Options) -> Silence {
+        Silence { way: options.way.unwrap_or(Direction::Both) }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Probe {
 
 /// All acquisitions of locks that nobody else wanted, by workers that could run all the time.
 pub(super) struct Probes<'a> {
-    probes: Vec<Probe>,
+    all: Vec<Probe>,
     dossier: &'a Dossier,
     /// When the number of nodes out of order changed, and to what.
     changes: Vec<(u64, usize)>,
@@ -47,10 +47,12 @@ impl Probes<'_> {
         }
         let mut probes = Vec::new();
         for event in history.events() {
-            let (attempt, acquired) = match &event.what {
-                What::Acquired { attempt, .. } => (attempt, true),
-                What::NotAcquired { attempt } => (attempt, false),
-                _ => continue,
+            let (attempt, acquired) = if let What::Acquired { attempt, .. } = &event.what {
+                (attempt, true)
+            } else if let What::NotAcquired { attempt } = &event.what {
+                (attempt, false)
+            } else {
+                continue;
             };
             if let Some(&(worker, began)) = open.get(attempt) {
                 let (began, took) = (micros(began), micros(event.at).saturating_sub(micros(began)));
@@ -67,14 +69,12 @@ impl Probes<'_> {
         probes.retain(|probe| !hindered(probe));
         probes.sort_by_key(|probe| probe.began);
         let changes = changes(&dossier.faults, nodes, &micros);
-        Probes { probes, dossier, changes, quiet: micros(dossier.quiet) }
+        Probes { all: probes, dossier, changes, quiet: micros(dossier.quiet) }
     }
 
     /// Those that began while no more nodes were out of order.
     pub(super) fn with_at_most(&self, nodes: usize) -> Latency {
-        latency(
-            self.probes.iter().filter(|probe| probe.began < self.quiet && self.faulty(probe.began) <= nodes),
-        )
+        latency(self.all.iter().filter(|probe| probe.began < self.quiet && self.faulty(probe.began) <= nodes))
     }
 
     pub(super) fn phases(&self) -> Vec<Phase> {
@@ -85,7 +85,7 @@ impl Probes<'_> {
         }
         let phase = |(faulty_nodes, lasted_micros)| {
             let during = self
-                .probes
+                .all
                 .iter()
                 .filter(|probe| probe.began < self.quiet && self.faulty(probe.began) == faulty_nodes);
             Phase { faulty_nodes, lasted_micros, latency: latency(during) }
@@ -99,22 +99,20 @@ impl Probes<'_> {
             kinds.entry(&done.kind).or_default().push(done);
         }
         let around = |(kind, faults): (&str, Vec<&Done>)| {
-            let spans: Vec<(u64, u64)> = faults
-                .iter()
-                .map(|done| (super::micros(done.from, self.dossier), super::micros(done.until, self.dossier)))
-                .collect();
-            let within = |span: &dyn Fn(&(u64, u64)) -> (u64, u64)| {
-                let spans: Vec<(u64, u64)> = spans.iter().map(span).collect();
-                latency(self.probes.iter().filter(|probe| {
+            let micros = |at| super::micros(at, self.dossier);
+            let within = |span: fn(u64, u64) -> (u64, u64)| {
+                let spans: Vec<(u64, u64)> =
+                    faults.iter().map(|done| span(micros(done.from), micros(done.until))).collect();
+                latency(self.all.iter().filter(|probe| {
                     spans.iter().any(|&(from, until)| from <= probe.began && probe.began < until)
                 }))
             };
             Around {
                 kind: kind.to_owned(),
                 faults: faults.len(),
-                before: within(&|&(from, _)| (from.saturating_sub(BEFORE_AND_AFTER), from)),
-                during: within(&|&span| span),
-                after: within(&|&(_, until)| (until, until + BEFORE_AND_AFTER)),
+                before: within(|from, _| (from.saturating_sub(BEFORE_AND_AFTER), from)),
+                during: within(|from, until| (from, until)),
+                after: within(|_, until| (until, until + BEFORE_AND_AFTER)),
             }
         };
         kinds.into_iter().map(around).collect()
@@ -126,7 +124,7 @@ impl Probes<'_> {
 
     pub(super) fn bins(&self) -> Vec<Latency> {
         let width = self.bin_micros();
-        let bin = |number: u64| latency(self.probes.iter().filter(|probe| probe.began / width == number));
+        let bin = |number: u64| latency(self.all.iter().filter(|probe| probe.began / width == number));
         (0..BINS).map(bin).collect()
     }
 
@@ -146,12 +144,12 @@ fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec
     let mut moments: Vec<u64> = spans.iter().flat_map(|&(from, until, _)| [from, until]).chain([0]).collect();
     moments.sort_unstable();
     moments.dedup();
-    let faulty = |at: u64| {
+    let out_of_order = |at: u64| {
         (0..nodes)
             .filter(|&node| spans.iter().any(|&(from, until, of)| of == node && from <= at && at < until))
             .count()
     };
-    moments.into_iter().map(|at| (at, faulty(at))).collect()
+    moments.into_iter().map(|at| (at, out_of_order(at))).collect()
 }
 
 fn latency<'a>(probes: impl Iterator<Item = &'a Probe>) -> Latency {

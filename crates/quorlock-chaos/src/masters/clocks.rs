@@ -118,9 +118,9 @@ impl BentClock {
     /// Whether the server goes by it.
     pub(super) async fn prove(&self, server: &Server) -> Result<(), String> {
         const FAR: f64 = 1000.0;
-        let clock = async || match server.command(&["TIME"]).await {
-            Ok(Resp::List(parts)) => parts.first().and_then(|part| part.to_string().parse::<f64>().ok()),
-            _ => None,
+        let clock = async || {
+            let Ok(Resp::List(parts)) = server.command(&["TIME"]).await else { return None };
+            parts.first().and_then(|part| part.to_string().parse::<f64>().ok())
         };
         let before = clock().await;
         self.step(FAR).map_err(|error| error.to_string())?;

@@ -53,7 +53,7 @@ pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
             worker.counts.freshen(holding.invoked());
             holding.release().await;
         }
-        pause(&dice, 1, 6).await;
+        pause(&dice, 0, 2).await;
     }
     Ok(())
 }
