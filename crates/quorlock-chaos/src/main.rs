@@ -30,6 +30,7 @@ mod layout;
 mod lookout;
 mod masters;
 mod outcome;
+mod page;
 mod progress;
 mod record;
 mod register;
@@ -175,7 +176,8 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     if let Some(path) = html {
-        let _ = path;
+        let written = fs::write(path, page::page(outcomes));
+        written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     Ok(())
 }
