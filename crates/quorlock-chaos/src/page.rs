@@ -1,12 +1,22 @@
 //! One HTML page that shows what runs came to. It needs nothing but itself: no network, no fonts.
 //!
-//! All that a verdict rests on is written here, in Rust, and is there without JavaScript.
+//! All that a verdict rests on is written here, in Rust, and is there without JavaScript. The script
+//! draws the timelines, from the outcome's JSON that the page carries.
 
 mod overview;
 mod scenario;
 mod text;
 
 use crate::outcome::Outcome;
+
+/// In one piece, so that it is strict throughout.
+const SCRIPT: &str = concat!(
+    include_str!("page/page.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/legend.js"),
+    include_str!("page/marks.js"),
+    include_str!("page/lanes.js"),
+);
 
 /// The page for these outcomes, in their order.
 pub(crate) fn page(outcomes: &[Outcome]) -> String {
@@ -19,6 +29,7 @@ pub(crate) fn page(outcomes: &[Outcome]) -> String {
             ("style", include_str!("page/page.css")),
             ("overview", &overview::overview(outcomes)),
             ("scenarios", &scenarios),
+            ("script", SCRIPT),
         ],
     )
 }
