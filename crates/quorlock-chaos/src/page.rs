@@ -49,6 +49,8 @@ fn fill(template: &str, fields: &[(&str, &str)]) -> String {
 }
 
 #[cfg(test)]
+mod browser;
+#[cfg(test)]
 mod sample;
 #[cfg(test)]
 mod tests;

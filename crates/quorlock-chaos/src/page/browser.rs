@@ -1,0 +1,215 @@
+//! What a browser makes of the page. It is looked at with Chromium, where there is one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use super::{page, sample};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_browser_draws_the_page_without_errors() {
+    let Some(browser) = Browser::find() else { return };
+    let outcome = sample::failed("everything", 42);
+    let dom = browser.dom("one", &page(&[outcome]));
+    assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
+    let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn").replace("&quot;", "\"");
+    let drawn: serde_json::Value = serde_json::from_str(&drawn).expect("counts as JSON");
+    let expected = serde_json::json!({
+        "timelines": 1, "bins": 300, "faults": 15, "holds": 3000, "writes": 4, "violations": 3,
+    });
+    assert_eq!(drawn, expected, "not all of the outcome was drawn");
+}
+
+#[test]
+fn a_browser_shows_something_on_the_page() {
+    let Some(browser) = Browser::find() else { return };
+    let picture = browser.screenshot("seen", &page(&[sample::failed("everything", 42)]));
+    // The browser that took the picture can also read it: no decoder is needed here.
+    let dom = browser.dom("picture", &looking_at(&picture));
+    let figure =
+        |name| -> f64 { attribute(&dom, name).expect("the picture was not read").parse().expect("a number") };
+    assert!(figure("data-colours") > 200.0, "the picture has few colours");
+    assert!(figure("data-ground") < 0.95, "one colour covers nearly all of the picture");
+    // The legend alone has up to 336 of each.
+    assert!(figure("data-holds") > 500.0, "no holds of the first lock are to be seen");
+    assert!(figure("data-faults") > 2_000.0, "no faults are to be seen");
+}
+
+#[test]
+fn a_browser_finds_nothing_to_run_in_hostile_text() {
+    let Some(browser) = Browser::find() else { return };
+    let hostile = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
+    let mut outcome = sample::failed(hostile, 42);
+    for name in outcome.nodes.iter_mut().chain(&mut outcome.workers).chain(&mut outcome.timeline.resources) {
+        hostile.clone_into(name);
+    }
+    let dom = browser.dom("hostile", &page(&[outcome]));
+    assert_eq!(attribute(&dom, "data-errors"), None, "hostile text was run");
+    assert!(attribute(&dom, "data-drawn").is_some(), "hostile text kept the timeline from being drawn");
+}
+
+#[test]
+fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
+    let Some(browser) = Browser::find() else { return };
+    let script = "<script>
+        const { tip, canvas } = timelineOf(figures[0]);
+        const key = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
+        document.querySelector('a[data-at]').click();
+        root.dataset.clicked = tip.textContent;
+        root.dataset.focused = document.activeElement === canvas;
+        key('ArrowDown');
+        root.dataset.down = tip.textContent;
+        key('ArrowRight');
+        root.dataset.right = tip.textContent;
+        key('Escape');
+        root.dataset.hidden = tip.hidden;
+        </script></body>";
+    let dom = browser.dom("keys", &page(&[sample::failed("everything", 42)]).replace("</body>", script));
+    assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
+    let said = |name| attribute(&dom, name).unwrap_or_default();
+    assert!(said("data-clicked").starts_with("Violation: exclusionat 12.480 s"), "a click led elsewhere");
+    assert_eq!(said("data-focused"), "true", "keys would go elsewhere");
+    assert!(
+        said("data-down").starts_with("12.400 s to 12.500 s"),
+        "the lane below has something else at that time"
+    );
+    assert!(said("data-right").starts_with("12.500 s to 12.600 s"), "the next thing is another one");
+    assert_eq!(said("data-hidden"), "true", "Escape left something there");
+}
+
+#[test]
+fn a_browser_draws_only_what_comes_into_view() {
+    let Some(browser) = Browser::find() else { return };
+    let dom = browser.dom("many", &page(&sample::many()));
+    assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
+    let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn");
+    assert!(drawn.starts_with("{&quot;timelines&quot;:1,"), "more was drawn than the window shows: {drawn}");
+}
+
+/// A Chromium, and a folder for its files.
+struct Browser {
+    program: PathBuf,
+    folder: TempDir,
+}
+
+impl Browser {
+    fn find() -> Option<Browser> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let names = ["chromium", "chromium-browser", "google-chrome"];
+        let program = std::env::split_paths(&path)
+            .flat_map(|folder| names.map(|name| folder.join(name)))
+            .find(|program| program.is_file());
+        if program.is_none() {
+            // Past the test harness, which keeps what a passing test prints to itself.
+            writeln!(io::stderr(), "skipped: no Chromium on the PATH to look at the page of quorlock-chaos")
+                .ok();
+        }
+        Some(Browser { program: program?, folder: tempfile::tempdir().expect("a folder") })
+    }
+
+    /// The page's elements after its scripts have run.
+    fn dom(&self, name: &str, html: &str) -> String {
+        self.open(name, html, &["--dump-dom".into()])
+    }
+
+    fn screenshot(&self, name: &str, html: &str) -> Vec<u8> {
+        let picture = self.folder.path().join(format!("{name}.png"));
+        let mut option = OsString::from("--screenshot=");
+        option.push(&picture);
+        self.open(name, html, &[option]);
+        fs::read(picture).expect("no screenshot was taken")
+    }
+
+    fn open(&self, name: &str, html: &str, options: &[OsString]) -> String {
+        let file = self.folder.path().join(format!("{name}.html"));
+        fs::write(&file, html).expect("the page is written");
+        let mut profile = OsString::from("--user-data-dir=");
+        profile.push(self.folder.path().join("profile"));
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            // Time passes as fast as the page can follow, so that it has drawn before it is looked at.
+            .args(["--window-size=1200,2400", "--virtual-time-budget=10000"])
+            .arg(profile)
+            .args(options)
+            .arg(address(&file));
+        output(command)
+    }
+}
+
+/// What the program writes to its standard output. It and all that it has started are killed at the
+/// deadline.
+fn output(mut command: Command) -> String {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("the browser starts");
+    let group = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+    let (done, ended) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut text = Vec::new();
+        let mut pipe = child.stdout.take().expect("a pipe");
+        pipe.read_to_end(&mut text).expect("the output is read");
+        child.wait().expect("the browser ends");
+        done.send(()).ok();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let in_time = ended.recv_timeout(DEADLINE).is_ok();
+    // Where the browser has ended by itself nobody of its group is left, and that is no error.
+    killpg(group, Signal::SIGKILL).ok();
+    let text = reader.join().expect("the output was read");
+    assert!(in_time, "the browser did not end within {DEADLINE:?}");
+    text
+}
+
+fn address(file: &Path) -> OsString {
+    let mut address = OsString::from("file://");
+    address.push(file);
+    address
+}
+
+/// The value of an attribute of the page's first element.
+fn attribute(dom: &str, name: &str) -> Option<String> {
+    let root = dom.split_once("<html")?.1.split_once('>')?.0;
+    let value = root.split_once(&format!("{name}=\""))?.1.split_once('"')?.0;
+    Some(value.to_owned())
+}
+
+/// A page that counts the colours of a picture: all of them, how much of it the most frequent one
+/// covers, and how many pixels have the colours of holds and faults.
+fn looking_at(picture: &[u8]) -> String {
+    let bytes: String = picture.iter().fold(String::new(), |bytes, byte| bytes + &format!("%{byte:02x}"));
+    format!(
+        "<!doctype html><html><body><img src='data:image/png,{bytes}'><script>
+        addEventListener('load', () => {{
+            const picture = document.querySelector('img'), canvas = document.createElement('canvas');
+            [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
+            const context = canvas.getContext('2d'), colours = new Map();
+            context.drawImage(picture, 0, 0);
+            const {{ data }} = context.getImageData(0, 0, canvas.width, canvas.height);
+            for (const pixel of new Uint32Array(data.buffer)) colours.set(pixel, (colours.get(pixel) ?? 0) + 1);
+            const root = document.documentElement;
+            root.dataset.colours = colours.size;
+            root.dataset.ground = Math.max(...colours.values()) / (data.length / 4);
+            root.dataset.holds = colours.get(0xffb27200) ?? 0; // --lock-0
+            root.dataset.faults = colours.get(0xffd2eefb) ?? 0; // --fault-pale
+        }});
+        </script></body></html>",
+    )
+}
