@@ -202,6 +202,7 @@ impl Run<'_> {
             replay: self.replay.clone(),
             servers: stage.masters.what(),
             layout: self.layout.map(|layout| layout.summary.clone()),
+            round_trips: self.round_trips(),
             nodes: (0..self.scenario.nodes).map(|number| self.node_label(number)).collect(),
             workers: (0..stage.crew.len()).map(|number| self.worker_label(number)).collect(),
             began: of(began),
@@ -212,6 +213,14 @@ impl Run<'_> {
             complaints,
             left_out,
         })
+    }
+
+    fn round_trips(&self) -> Vec<Vec<u64>> {
+        let Some(layout) = self.layout else { return Vec::new() };
+        let micros =
+            |worker, node| u64::try_from(layout.round_trip(worker, node).as_micros()).unwrap_or(u64::MAX);
+        let of_worker = |worker| (0..self.scenario.nodes).map(|node| micros(worker, node)).collect();
+        (0..self.scenario.load.workers).map(of_worker).collect()
     }
 
     fn node_label(&self, number: usize) -> String {

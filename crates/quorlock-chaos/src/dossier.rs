@@ -17,6 +17,8 @@ pub(crate) struct Dossier {
     pub(crate) replay: String,
     pub(crate) servers: String,
     pub(crate) layout: Option<String>,
+    /// Round trips from each worker to each node, in microseconds; none without a layout.
+    pub(crate) round_trips: Vec<Vec<u64>>,
     pub(crate) nodes: Vec<String>,
     pub(crate) workers: Vec<String>,
     pub(crate) began: Stamp,

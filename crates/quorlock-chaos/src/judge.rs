@@ -62,6 +62,7 @@ pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -
         faults: faults(dossier),
         phases: probes.phases(),
         around: probes.around(),
+        places: probes.places(),
         timeline: Timeline {
             bin_micros: probes.bin_micros(),
             bins: probes.bins(),

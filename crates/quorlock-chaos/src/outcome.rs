@@ -39,6 +39,8 @@ pub(crate) struct Outcome {
     /// The same before, during and after faults of each kind.
     pub(crate) around: Vec<Around>,
     pub(crate) timeline: Timeline,
+    /// The same by place, if the scenario asks for a layout.
+    pub(crate) places: Vec<Place>,
 }
 
 /// An expectation, and whether it held.
@@ -103,6 +105,17 @@ pub(crate) struct Around {
     pub(crate) before: Latency,
     pub(crate) during: Latency,
     pub(crate) after: Latency,
+}
+
+/// What a lock costs one worker, at the place where it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) worker: String,
+    /// The round trip to the node that completes a quorum: no lock can be had faster.
+    pub(crate) quorum_round_trip_micros: u64,
+    /// The round trip to the farthest node.
+    pub(crate) longest_round_trip_micros: u64,
+    pub(crate) latency: Latency,
 }
 
 /// What happened when, thinned out where it is too much to draw.

@@ -39,6 +39,10 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         lines.push(String::new());
         lines.extend(indented(&around(outcome)));
     }
+    if !outcome.places.is_empty() {
+        lines.push(String::new());
+        lines.extend(indented(&places(outcome)));
+    }
     lines.extend(outcome.violations.iter().take(CITED).map(|broken| {
         let expected = if broken.expected { "as expected" } else { "NOT EXPECTED" };
         format!("\n  {} ({expected}): {}", broken.check, broken.text)
@@ -134,6 +138,24 @@ fn around(outcome: &Outcome) -> Table {
             shown(around.during.p99_micros),
             shown(around.after.p99_micros),
             share(&around.during),
+        ]);
+    }
+    numbers_right(&mut table);
+    table
+}
+
+fn places(outcome: &Outcome) -> Table {
+    let mut table =
+        table(["worker", "round trip to a quorum", "to the farthest", "tried", "success", "p50", "p99"]);
+    for place in &outcome.places {
+        table.add_row([
+            place.worker.clone(),
+            shown(place.quorum_round_trip_micros),
+            shown(place.longest_round_trip_micros),
+            place.latency.tried.to_string(),
+            share(&place.latency),
+            shown(place.latency.p50_micros),
+            shown(place.latency.p99_micros),
         ]);
     }
     numbers_right(&mut table);

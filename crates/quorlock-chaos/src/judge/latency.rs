@@ -8,7 +8,7 @@ use quorlock_history::{History, Stamp, Token, What};
 use super::number;
 use crate::director::own_lock;
 use crate::dossier::{Done, Dossier};
-use crate::outcome::{Around, Latency, Phase};
+use crate::outcome::{Around, Latency, Phase, Place};
 
 /// How many spans of time the run is cut into.
 const BINS: u64 = 240;
@@ -116,6 +116,22 @@ impl Probes<'_> {
             }
         };
         kinds.into_iter().map(around).collect()
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        let place = |(worker, round_trips): (usize, &Vec<u64>)| {
+            let mut sorted = round_trips.clone();
+            sorted.sort_unstable();
+            Place {
+                worker: self.dossier.workers.get(worker).cloned().unwrap_or_default(),
+                quorum_round_trip_micros: sorted.get(sorted.len() / 2).copied().unwrap_or_default(),
+                longest_round_trip_micros: sorted.last().copied().unwrap_or_default(),
+                latency: latency(
+                    self.all.iter().filter(|probe| probe.worker == worker && probe.began < self.quiet),
+                ),
+            }
+        };
+        self.dossier.round_trips.iter().enumerate().map(place).collect()
     }
 
     pub(super) fn bin_micros(&self) -> u64 {

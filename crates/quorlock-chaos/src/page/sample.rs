@@ -3,7 +3,7 @@
 use quorlock_history::{Check, Ending, Seen};
 
 use crate::outcome::{
-    Around, Broken, FaultSpan, HoldSpan, Latency, Outcome, Phase, Timeline, Verdict, WriteMark,
+    Around, Broken, FaultSpan, HoldSpan, Latency, Outcome, Phase, Place, Timeline, Verdict, WriteMark,
 };
 
 const SECOND: u64 = 1_000_000;
@@ -52,6 +52,18 @@ pub(super) fn held(scenario: &str, seed: u64) -> Outcome {
             writes_in_all: 3,
         },
         faults,
+        places: vec![Place {
+            worker: "worker-0 (virginia)".to_owned(),
+            quorum_round_trip_micros: 115_000,
+            longest_round_trip_micros: 220_000,
+            latency: Latency {
+                tried: 812,
+                acquired: 811,
+                p50_micros: 116_400,
+                p99_micros: 131_000,
+                max_micros: 402_000,
+            },
+        }],
     }
 }
 

@@ -3,7 +3,7 @@
 use super::fill;
 use super::overview::{badge, minority_of, violations};
 use super::text::{Text, at, count, counted, embedded, number, share, span};
-use crate::outcome::{Around, Broken, FaultSpan, Latency, Outcome, Phase, Verdict};
+use crate::outcome::{Around, Broken, FaultSpan, Latency, Outcome, Phase, Place, Verdict};
 
 /// As many violations are shown at once; the others fold out.
 const AT_ONCE: usize = 5;
@@ -25,6 +25,7 @@ pub(super) fn section(outcome: &Outcome, number: usize) -> String {
             ("violations", &broken_promises(outcome, number)),
             ("phases", &phases(outcome)),
             ("around", &around(&outcome.around)),
+            ("places", &places(&outcome.places)),
             ("faults", &faults(outcome)),
             ("outcome", &embedded(&json)),
         ],
@@ -158,6 +159,32 @@ fn phase_row(phase: &Phase, minority: usize) -> String {
         tried = number(latency.tried),
         cells = cells(latency),
         max = figure(latency, latency.max_micros),
+    )
+}
+
+/// What a lock costs at each place; nothing where all are in one.
+fn places(places: &[Place]) -> String {
+    if places.is_empty() {
+        return String::new();
+    }
+    let headings =
+        ["round trip to a quorum", "to the farthest", "tried", "success", "p50", "p99"].map(heading).concat();
+    let rows: String = places.iter().map(place_row).collect();
+    let table =
+        table("Latency by place", &format!("<tr><th scope=\"col\">Worker</th>{headings}</tr>"), &rows);
+    format!("<h3>Latency by place</h3>\n{table}")
+}
+
+fn place_row(place: &Place) -> String {
+    let Place { worker, quorum_round_trip_micros, longest_round_trip_micros, latency } = place;
+    format!(
+        "<tr><th scope=\"row\">{worker}</th><td class=\"figure\">{quorum}</td><td class=\"figure\">{longest}</td>\
+         <td class=\"figure\">{tried}</td>{cells}</tr>\n",
+        worker = Text(worker),
+        quorum = span(*quorum_round_trip_micros),
+        longest = span(*longest_round_trip_micros),
+        tried = number(latency.tried),
+        cells = cells(latency),
     )
 }
 

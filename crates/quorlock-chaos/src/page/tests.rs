@@ -69,6 +69,7 @@ fn verdicts_and_tables_are_there_without_javascript() {
         "<span>--scenario</span> <span>freeze</span>",
         "15 faults, one by one",
         "node-1&#39;s clock set forward by 3 s",
+        "worker-0 (virginia)",
     ] {
         assert!(visible.contains(text), "`{text}` is not on the page");
     }

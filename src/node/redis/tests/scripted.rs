@@ -1,6 +1,8 @@
 //! Against servers that misbehave, in memory and in virtual time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -71,6 +73,24 @@ async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_for_long_is_found_within_a_second() {
+    let away = Arc::new(AtomicBool::new(true));
+    let dial = Arc::new(Away {
+        away: Arc::clone(&away),
+        behind: Scripted { manner: Manner::Hangs, votes: Votes::default() },
+    });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
+    assert!(node.ready().await.is_err(), "nobody is there");
+    Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
+    away.store(false, Ordering::Relaxed);
+    let back = Virtual.now();
+    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    // And a little for the introduction.
+    assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
+}
+
 #[test]
 fn without_a_runtime_a_node_says_so() {
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
@@ -125,6 +145,22 @@ impl Dial for Scripted {
         let (near, far) = tokio::io::duplex(64 * 1024);
         tokio::spawn(serve(far, self.manner, Arc::clone(&self.votes)));
         Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
+/// A server that cannot be reached for now.
+#[derive(Debug)]
+struct Away {
+    away: Arc<AtomicBool>,
+    behind: Scripted,
+}
+
+impl Dial for Away {
+    fn dial(&self, address: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        if self.away.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(std::io::ErrorKind::ConnectionRefused.into()) });
+        }
+        self.behind.dial(address)
     }
 }
 

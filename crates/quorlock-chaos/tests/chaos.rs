@@ -1,0 +1,224 @@
+//! The program, as its users meet it: on real servers, with real faults.
+//!
+//! What takes how long is not asserted, and the scenarios here expect no share of success: a busy
+//! machine may be slow, and may not break a promise.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail where it stands")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn chaos(arguments: &[&str], at: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A scenario of this name in `folder`.
+fn scenario(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const KILLS: &str = "
+summary = 'masters are killed, and come back with or without their data'
+durable = true
+[load]
+workers = 2
+[[fault]]
+kind = 'kill'
+every = '100ms..300ms'
+lasts = '10ms..100ms'
+[[fault]]
+kind = 'stop-worker'
+every = '500ms..900ms'
+lasts = '1200ms'
+";
+
+const FLUSHES: &str = "
+summary = 'three of five nodes are flushed at once'
+at-most = 5
+[locks]
+count = 2
+[load]
+workers = 3
+long = 80
+short = 20
+[[fault]]
+kind = 'flush'
+hits = 3
+every = '100ms..300ms'
+";
+
+#[test]
+fn masters_are_killed_and_every_promise_is_kept() {
+    let folder = folder();
+    let kills = scenario(&folder, "kills", KILLS);
+    let run = chaos(
+        &["--scenario", &kills, "--duration", "3s", "--seed", "7", "--keep", "kept", "--json", "out.json"],
+        folder.path(),
+    );
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let said = text(&run);
+    assert!(said.contains("every expectation held"), "{said}");
+    assert!(said.contains("every fault came: kill"), "{said}");
+
+    let kept = folder.path().join("kept/kills");
+    for file in
+        ["scenario.toml", "schedule.txt", "run.json", "history/director.jsonl", "history/worker-1.jsonl"]
+    {
+        assert!(kept.join(file).metadata().unwrap().len() > 0, "{file} is there to look at");
+    }
+    let log = fs::read_to_string(kept.join("logs/node-1.log")).unwrap();
+    assert!(!log.is_empty(), "what the server said");
+    let outcomes: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(outcomes[0]["passed"], true);
+    assert!(outcomes[0]["seen"]["holds"].as_u64().unwrap() > 0);
+
+    let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again));
+    assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+}
+
+#[test]
+fn a_quorum_that_forgets_is_found_out() {
+    let folder = folder();
+    let unexpected = scenario(&folder, "flushes", FLUSHES);
+    let run = chaos(&["--scenario", &unexpected, "--duration", "6s", "--seed", "3"], folder.path());
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("NOT EXPECTED") && said.contains("was held twice"), "{said}");
+    assert!(said.contains("--seed 3"), "how to see it again: {said}");
+    let kept = folder.path().join("quorlock-chaos-failed/flushes-3");
+    assert!(kept.join("schedule.txt").exists(), "the record is kept without being asked for");
+
+    let expected =
+        format!("{FLUSHES}\n[expect]\nviolations = ['exclusion']\ntolerated = ['mutex', 'register', 'loss']");
+    fs::write(kept.join("scenario.toml"), expected).unwrap();
+    let again = chaos(&["check", &kept.display().to_string()], folder.path());
+    assert_eq!(again.status.code(), Some(0), "the same record, judged by who expects it: {}", text(&again));
+}
+
+#[test]
+fn a_record_that_was_tampered_with_is_found_out() {
+    let folder = folder();
+    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+
+    // Somebody who never asked holds a lock from the beginning to the end of the run.
+    let dossier: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("kept/calm/run.json")).unwrap()).unwrap();
+    let (began, ended) = (dossier["began"].as_u64().unwrap(), dossier["ended"].as_u64().unwrap());
+    let intruder = format!(
+        "{{\"at\":{began},\"event\":\"invoked\",\"client\":\"worker-9\",\"resource\":\"lock-1\",\"attempt\":\"x\"}}\n\
+         {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"
+    );
+    fs::write(folder.path().join("kept/calm/history/intruder.jsonl"), intruder).unwrap();
+    let again = chaos(&["check", "kept/calm"], folder.path());
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
+    assert!(text(&again).contains("was held twice"), "{}", text(&again));
+}
+
+#[test]
+fn what_makes_no_sense_is_said_with_the_cure() {
+    let folder = folder();
+    let said = |arguments: &[&str]| {
+        let run = chaos(arguments, folder.path());
+        (run.status.code(), text(&run))
+    };
+    let (code, words) = said(&["--scenario", "kill-master"]);
+    assert_eq!(code, Some(64));
+    assert!(words.contains("kill-masters"), "{words}");
+    let (code, words) = said(&["--duration", "3s"]);
+    assert_eq!(code, Some(64));
+    assert!(words.contains("--list"), "{words}");
+    let odd = scenario(&folder, "odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
+    let (code, words) = said(&["--scenario", &odd]);
+    assert_eq!(code, Some(78));
+    assert!(words.contains("there is no fault `kil`"), "{words}");
+    let (code, words) = said(&["check", "nowhere"]);
+    assert_eq!(code, Some(78));
+    assert!(words.contains("run.json"), "{words}");
+    let (code, words) = said(&["--list"]);
+    assert_eq!(code, Some(0));
+    assert!(words.contains("kill-masters") && words.contains("violation-guard-off"), "{words}");
+}
+
+#[test]
+fn without_a_real_server_the_built_in_one_does_and_what_it_cannot_do_is_skipped() {
+    let folder = folder();
+    let run = |scenario: &str| {
+        let arguments = ["--scenario", scenario, "--duration", "1s", "--seed", "1"];
+        let program = env!("CARGO_BIN_EXE_quorlock-chaos");
+        Command::new(program)
+            .args(arguments)
+            .env("QUORLOCK_SERVER", "builtin")
+            .current_dir(&folder)
+            .output()
+            .unwrap()
+    };
+    let kills = scenario(&folder, "kills", &KILLS.replace("stop-worker", "kill-worker"));
+    let killed = run(&kills);
+    assert!(text(&killed).contains("built-in server (child processes"), "{}", text(&killed));
+    assert!(!text(&killed).contains("with its data"), "it has none: {}", text(&killed));
+    let skipped = run("out-of-memory");
+    assert_eq!(skipped.status.code(), Some(0), "{}", text(&skipped));
+    assert!(text(&skipped).contains("skipped: out-of-memory"), "{}", text(&skipped));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_left_running_when_it_is_interrupted() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let folder = folder();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"))
+        .args(["--scenario", "kill-masters", "--duration", "60s"])
+        .current_dir(&folder)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(run.id().try_into().unwrap());
+    let children = || children_of(pid);
+    // Five servers and four workers.
+    wait_for("all to run", || children().len() >= 9);
+    let started = children();
+    kill(pid, Signal::SIGINT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    wait_for("all to end", || started.iter().all(|child| !child.exists()));
+}
+
+/// The folders under `/proc` of the children of a process.
+fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_child = |path: &PathBuf| {
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        // After the name, which may hold anything: state and parent.
+        let after = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_whitespace().nth(1).unwrap_or_default().to_owned());
+        after.is_some_and(|found| found == parent.to_string())
+    };
+    processes.filter(is_child).collect()
+}
+
+fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let minute = std::time::Duration::from_secs(60);
+    runtime.block_on(quorlock_testkit::eventually(what, minute, async || met())).unwrap();
+}
