@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use humantime::parse_duration;
 
+use crate::network::{NetworkArgs, ProxyArgs};
+
 /// Kills lock servers under load, and checks that no two holders ever overlap.
 ///
 /// It starts masters and worker processes that contend for locks, breaks masters, network and
@@ -68,6 +70,10 @@ pub(crate) struct RunArgs {
 pub(crate) enum Verb {
     /// Judge a recorded run once more
     Check(CheckArgs),
+    /// Stand in front of one server as a network that can be broken, until ended
+    Proxy(ProxyArgs),
+    /// Break or heal the network that `quorlock-chaos proxy` is
+    Network(NetworkArgs),
     /// One worker; started by the program itself
     #[command(hide = true)]
     Worker,

@@ -29,6 +29,7 @@ mod judge;
 mod layout;
 mod lookout;
 mod masters;
+mod network;
 mod outcome;
 mod page;
 mod progress;
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
         None if args.run.list => list(),
         None => run(&args.run),
         Some(Verb::Check(check)) => judge_again(&check),
+        Some(Verb::Proxy(args)) => network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("be a network")),
+        Some(Verb::Network(args)) => {
+            network::network(&args).map(|()| exit::HELD).map_err(Failure::to("reach the network"))
+        }
         Some(Verb::Worker) => work(),
     };
     let code = outcome.unwrap_or_else(|failure| {
