@@ -1,0 +1,150 @@
+//! The five masters in containers of `compose/`, as far as there is a Docker engine to run them.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use self::engine::Engine;
+use self::project::Project;
+use futures::FutureExt as _;
+
+#[path = "compose/engine.rs"]
+mod engine;
+#[path = "compose/project.rs"]
+mod project;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// For whatever should happen soon, on a machine that has much else to do.
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn the_file_is_understood_by_every_compose_that_is_here() -> Outcome {
+    let composes = project::composes().await;
+    if composes.is_empty() {
+        skip("no docker compose and no docker-compose is installed");
+    }
+    for compose in composes {
+        let services = command(&compose, SOON, |command| {
+            command.current_dir(folder()).args(["config", "--services"]);
+        });
+        let services = text(services.await?)?;
+        let mut services: Vec<&str> = services.lines().collect();
+        services.sort_unstable();
+        let each = |name: &str| (1..=5).map(|number| format!("{name}-{number}")).collect::<Vec<_>>();
+        let expected = [vec!["client".to_owned()], each("proxy"), each("redis")].concat();
+        assert_eq!(services, expected, "{compose:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_masters_of_five_may_die_and_a_third_is_told_of() -> Outcome {
+    let engine = match Engine::find().await {
+        Ok(engine) => engine,
+        Err(reason) => {
+            skip(&reason);
+            return Ok(());
+        }
+    };
+    let outcome = in_a_project(&engine).await;
+    engine.end().await?;
+    outcome
+}
+
+async fn in_a_project(engine: &Engine) -> Outcome {
+    let project = match Project::new(engine).await? {
+        Ok(project) => project,
+        Err(reason) => {
+            skip(&reason);
+            return Ok(());
+        }
+    };
+    // Everything is brought down also if it panics, which says itself why.
+    let outcome = AssertUnwindSafe(story(&project)).catch_unwind().await;
+    let ended = project.end().await;
+    outcome.unwrap_or_else(|_| Err("a panic".into())).and(ended)
+}
+
+async fn story(project: &Project) -> Outcome {
+    project.build().await?;
+    project.compose(&["up", "--detach"]).await?;
+    project.eventually_locks().await?;
+    let status = text(project.inside(&["quorlock", "status", "job"]).await?)?;
+    assert!(status.ends_with("`job` is free\n"), "{status}");
+
+    // Outside the containers, at the ports of the proxies and at those of the masters themselves.
+    for tens in [0, 1] {
+        let run = project.outside(&["run", "--no-wait", "job", "--", "true"], tens).await?;
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+    }
+
+    let network = ["quorlock-chaos", "network", "--at", "proxy-1:7000"];
+    text(project.inside(&[&network[..], &["delay", "10s"]].concat()).await?)?;
+    let status = text(project.inside(&["quorlock", "status", "job"]).await?)?;
+    let is_silent = |line: &&str| line.contains("redis://") && !line.contains(" free ");
+    let silent: Vec<&str> = status.lines().filter(is_silent).collect();
+    assert!(matches!(silent[..], [line] if line.contains("proxy-1")), "{status}");
+    text(project.inside(&[&network[..], &["heal"]].concat()).await?)?;
+
+    project.redis_1(&["set", "witness", "there"]).await?;
+    project.compose(&["kill", "-s", "KILL", "redis-1", "redis-2"]).await?;
+    assert_eq!(project.run().await?, Some(0), "two of five are dead");
+    project.compose(&["kill", "-s", "KILL", "redis-3"]).await?;
+    assert_eq!(project.run().await?, Some(69), "three of five are dead");
+
+    project.compose(&["start", "redis-1"]).await?;
+    project.eventually_locks().await?;
+    assert_eq!(project.redis_1(&["get", "witness"]).await?, "there", "it was started with its data");
+    project.compose(&["rm", "--stop", "--force", "-v", "redis-1"]).await?;
+    project.compose(&["up", "--detach", "redis-1"]).await?;
+    project.eventually_locks().await?;
+    assert_eq!(project.redis_1(&["get", "witness"]).await?, "", "it was started empty");
+    Ok(())
+}
+
+/// The folder with the compose file.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compose")
+}
+
+/// Says why there was nothing to test, to `scripts/check` too. Not by `eprintln`, which the harness
+/// keeps to itself while a test passes.
+fn skip(reason: &str) {
+    drop(writeln!(io::stderr(), "skipped: compose: {reason}"));
+}
+
+/// Runs a program to its end, or to the end of `limit`, and then kills it.
+async fn command(
+    words: &[impl AsRef<std::ffi::OsStr>],
+    limit: Duration,
+    set: impl FnOnce(&mut tokio::process::Command),
+) -> io::Result<Output> {
+    use quorlock::{Clock as _, SystemClock};
+
+    let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = tokio::process::Command::new(program);
+    command.args(words).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    set(&mut command);
+    let clock = SystemClock::default();
+    let end = clock.now() + limit;
+    tokio::select! {
+        output = command.output() => output,
+        () = clock.sleep_until(end) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no end of it after {}: {command:?}", humantime::format_duration(limit)),
+        )),
+    }
+}
+
+/// What it printed, if it went well.
+fn text(output: Output) -> Outcome<String> {
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout)?);
+    }
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    Err(format!("{}\n{stdout}{stderr}", output.status).into())
+}

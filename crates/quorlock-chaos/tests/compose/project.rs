@@ -1,0 +1,188 @@
+//! One start of `compose/`, beside whatever else runs on this machine.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use quorlock_testkit::{Kind, eventually};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::engine::Engine;
+use crate::{Outcome, SOON, command, folder, text};
+
+/// The containers of one test, and their images.
+pub(crate) struct Project {
+    name: String,
+    /// `docker compose` or `docker-compose`.
+    compose: Vec<String>,
+    /// The folder with the programs that were built.
+    programs: PathBuf,
+    environment: Vec<(&'static str, String)>,
+    /// What stands before a command that runs where ports are published.
+    outside: Vec<String>,
+    port_base: u16,
+    scratch: TempDir,
+}
+
+/// Every compose of this machine.
+pub(crate) async fn composes() -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for words in [&["docker", "compose"][..], &["docker-compose"]] {
+        let version = command(&[words, &["version"]].concat(), SOON, |_| {}).await;
+        if version.is_ok_and(|version| version.status.success()) {
+            found.push(words.iter().copied().map(str::to_owned).collect());
+        }
+    }
+    found
+}
+
+impl Project {
+    /// Names everything so that it meets nothing else, and starts nothing yet. Gives a reason instead
+    /// if this machine has not what it takes.
+    pub(crate) async fn new(engine: &Engine) -> Outcome<Result<Project, String>> {
+        let Some(compose) = composes().await.into_iter().next() else {
+            return Ok(Err("no docker compose and no docker-compose is installed".to_owned()));
+        };
+        let Kind::Program { path: server, .. } = Kind::choose()? else {
+            return Ok(Err("no valkey-server or redis-server is here to build an image of".to_owned()));
+        };
+        if fs::read(&server)?.starts_with(b"#!") {
+            return Ok(Err(format!("{} is a script, and no image can be built of it", server.display())));
+        }
+        let mut cli = false;
+        for name in ["redis-cli", "valkey-cli"] {
+            cli |= command(&[name, "--version"], SOON, |_| {}).await.is_ok();
+        }
+        if !cli {
+            return Ok(Err("no redis-cli and no valkey-cli is here to build an image of".to_owned()));
+        }
+
+        let name = format!("quorlock-test-{}", std::process::id());
+        let port_base = free_port_base().ok_or("no ports are free")?;
+        let mut environment = vec![
+            ("QUORLOCK_SERVER", server.to_str().ok_or("a path in plain text")?.to_owned()),
+            ("QUORLOCK_SERVER_IMAGE", format!("{name}-server")),
+            ("QUORLOCK_CLIENT_IMAGE", format!("{name}-client")),
+            ("QUORLOCK_PORT_BASE", port_base.to_string()),
+            // Whatever these masters forget, nobody else has relied on it.
+            ("QUORLOCK_RESTART_GUARD", "off".to_owned()),
+        ];
+        environment.extend(engine.host().map(|host| ("DOCKER_HOST", host)));
+        Ok(Ok(Project {
+            name,
+            compose,
+            programs: programs().await?,
+            environment,
+            outside: engine.outside(),
+            port_base,
+            scratch: tempfile::tempdir()?,
+        }))
+    }
+
+    /// Builds both images.
+    pub(crate) async fn build(&self) -> Outcome {
+        let script = folder().join("build-images");
+        let output = command(&[script], SOON, |command| {
+            self.choose(command);
+            command.arg("--programs").arg(&self.programs);
+            command.arg("--env").arg(self.scratch.path().join("env"));
+        })
+        .await?;
+        text(output).map(drop)
+    }
+
+    /// Runs a verb of compose that must go well.
+    pub(crate) async fn compose(&self, words: &[&str]) -> Outcome<String> {
+        text(self.try_compose(words).await?).map_err(|error| format!("compose {words:?}: {error}").into())
+    }
+
+    async fn try_compose(&self, words: &[&str]) -> std::io::Result<Output> {
+        command(&self.compose, SOON, |command| {
+            self.choose(command);
+            command.args(["-p", &self.name]).args(words);
+        })
+        .await
+    }
+
+    /// Runs a command in the client's container.
+    pub(crate) async fn inside(&self, words: &[&str]) -> std::io::Result<Output> {
+        self.try_compose(&[&["exec", "-T", "client"], words].concat()).await
+    }
+
+    /// What the first master answers to a command.
+    pub(crate) async fn redis_1(&self, words: &[&str]) -> Outcome<String> {
+        let answer = self.compose(&[&["exec", "-T", "redis-1", "redis-cli"], words].concat()).await?;
+        Ok(answer.trim_end().to_owned())
+    }
+
+    /// The exit code of an attempt at a lock from the client's container.
+    pub(crate) async fn run(&self) -> std::io::Result<Option<i32>> {
+        let run = self.inside(&["quorlock", "run", "--no-wait", "job", "--", "true"]).await?;
+        Ok(run.status.code())
+    }
+
+    pub(crate) async fn eventually_locks(&self) -> std::io::Result<()> {
+        eventually("a lock to be had", SOON, async || self.run().await.is_ok_and(|code| code == Some(0)))
+            .await
+    }
+
+    /// Runs `quorlock` on the machine itself, where the nodes are ports: in the first ten the proxies,
+    /// in the second the masters.
+    pub(crate) async fn outside(&self, words: &[&str], tens: u16) -> Outcome<Output> {
+        let nodes = (1..=5).map(|node| format!("redis://127.0.0.1:{}{tens}{node}", self.port_base));
+        let nodes = nodes.collect::<Vec<_>>().join(",");
+        let program = self.programs.join("quorlock").to_str().ok_or("a path in plain text")?.to_owned();
+        let words = words.iter().copied().map(str::to_owned);
+        let words: Vec<String> = self.outside.iter().cloned().chain([program]).chain(words).collect();
+        let run = command(&words, SOON, |command| {
+            self.choose(command);
+            command.env("QUORLOCK_NODES", nodes).current_dir(self.scratch.path());
+        });
+        Ok(run.await?)
+    }
+
+    /// Removes everything, whatever there is.
+    pub(crate) async fn end(&self) -> Outcome {
+        let down = self.compose(&["down", "--volumes", "--timeout", "1"]).await;
+        let images = ["server", "client"].map(|image| format!("{}-{image}", self.name));
+        let removed = command(&["docker", "image", "rm", &images[0], &images[1]], SOON, |command| {
+            self.choose(command);
+        })
+        .await;
+        // One that was not built cannot be removed, and the test has failed for that already.
+        drop(removed?);
+        down.map(drop)
+    }
+
+    fn choose(&self, command: &mut Command) {
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value))).current_dir(folder());
+    }
+}
+
+/// The folder with `quorlock` and `quorlock-chaos`. Cargo has built the second one for this test, and
+/// the first one if it tests the whole workspace.
+async fn programs() -> Outcome<PathBuf> {
+    let programs =
+        Path::new(env!("CARGO_BIN_EXE_quorlock-chaos")).parent().ok_or("programs have a folder")?;
+    if !programs.join("quorlock").exists() {
+        let target = programs.parent().ok_or("the target folder")?;
+        let build =
+            command(&[env!("CARGO"), "build", "--bin", "quorlock", "--target-dir"], SOON * 9, |command| {
+                command.arg(target);
+            });
+        text(build.await?)?;
+    }
+    Ok(programs.to_owned())
+}
+
+/// Three digits with which no port begins that is taken, outside of what the system hands out to
+/// whoever asks for any.
+fn free_port_base() -> Option<u16> {
+    let first = u16::try_from(std::process::id() % 200).ok()?;
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (0..200).map(|step| 110 + (first + step) % 200).find(|base| {
+        [0, 10, 20].iter().flat_map(|tens| (1..=5).map(move |node| base * 100 + tens + node)).all(is_free)
+    })
+}
