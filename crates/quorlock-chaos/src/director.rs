@@ -92,7 +92,11 @@ impl Run<'_> {
             .await
             .map_err(Failure::to("set the stage"))?;
         let dossier = self.play(&stage, &plan, progress).await?;
-        stage.masters.keep_logs(&folder.join("logs")).map_err(Failure::to("keep the logs of the servers"))?;
+        stage
+            .masters
+            .keep_logs(&folder.join("logs"))
+            .await
+            .map_err(Failure::to("keep the logs of the servers"))?;
         dossier.write(folder)?;
         Ok(Ran::Done(Box::new(dossier)))
     }
@@ -105,6 +109,9 @@ impl Run<'_> {
 
     /// What the masters do not offer.
     fn missing(&self, masters: &dyn Masters) -> Option<String> {
+        if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
+            return Some(format!("it wants {} masters, and there are {count}", self.scenario.nodes));
+        }
         let mut needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
         needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }

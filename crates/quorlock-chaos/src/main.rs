@@ -13,6 +13,7 @@ use crate::args::{Args, CheckArgs, RunArgs, Verb};
 use crate::director::Ran;
 use crate::error::Failure;
 use crate::layout::Layout;
+use crate::masters::{Compose, Masters};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::scenario::Scenario;
@@ -57,7 +58,9 @@ fn main() -> ExitCode {
         None if args.run.list => list(),
         None => run(&args.run),
         Some(Verb::Check(check)) => judge_again(&check),
-        Some(Verb::Proxy(args)) => network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("be a network")),
+        Some(Verb::Proxy(args)) => {
+            network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("be a network"))
+        }
         Some(Verb::Network(args)) => {
             network::network(&args).map(|()| exit::HELD).map_err(Failure::to("reach the network"))
         }
@@ -138,7 +141,13 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
     let folder =
         tempfile::Builder::new().prefix("quorlock-chaos-").tempdir().map_err(Failure::to("make a folder"))?;
     let progress = Progress::new(args.quiet);
-    let ran = run.run(None, folder.path(), &progress).await;
+    let masters: Option<Box<dyn Masters>> = match &args.compose {
+        Some(folder) => {
+            Some(Box::new(Compose::find(folder).await.map_err(Failure::to("use the compose project"))?))
+        }
+        None => None,
+    };
+    let ran = run.run(masters, folder.path(), &progress).await;
     progress.end();
     let outcome = match ran? {
         Ran::Skipped(reason) => {

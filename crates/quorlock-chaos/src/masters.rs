@@ -8,9 +8,11 @@ use futures::future::BoxFuture;
 
 use crate::fault::Need;
 
-pub(crate) mod clocks;
+mod clocks;
+mod compose;
 mod processes;
 
+pub(crate) use compose::Compose;
 pub(crate) use processes::Processes;
 
 /// What a master still knows after a restart.
@@ -29,6 +31,11 @@ pub(crate) trait Masters: Send + Sync {
 
     /// What a master knows after it was killed and restarted with its data.
     fn memory(&self) -> Memory;
+
+    /// How many there are, where a scenario has no say in it.
+    fn count(&self) -> Option<usize> {
+        None
+    }
 
     /// Whether faults that need this can be done; the reason if not.
     fn offers(&self, need: Need) -> Result<(), String>;
@@ -52,5 +59,5 @@ pub(crate) trait Masters: Send + Sync {
     fn clock_rate(&self, number: usize, rate: f64) -> io::Result<()>;
 
     /// Copies what the servers wrote to their logs into this folder.
-    fn keep_logs(&self, folder: &Path) -> io::Result<()>;
+    fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>>;
 }

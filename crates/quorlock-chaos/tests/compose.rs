@@ -82,6 +82,13 @@ async fn story(project: &Project) -> Outcome {
         assert_eq!(run.status.code(), Some(0), "{run:?}");
     }
 
+    let chaos = project.chaos(CONTAINERS).await?;
+    let said = String::from_utf8_lossy(&chaos.stdout).into_owned();
+    assert_eq!(chaos.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&chaos.stderr));
+    assert!(said.contains("in containers"), "{said}");
+    // It does not leave a master as if it had restarted just now.
+    project.eventually_locks().await?;
+
     let network = ["quorlock-chaos", "network", "--at", "proxy-1:7000"];
     text(project.inside(&[&network[..], &["delay", "10s"]].concat()).await?)?;
     let status = text(project.inside(&["quorlock", "status", "job"]).await?)?;
@@ -105,6 +112,22 @@ async fn story(project: &Project) -> Outcome {
     assert_eq!(project.redis_1(&["get", "witness"]).await?, "", "it was started empty");
     Ok(())
 }
+
+/// Containers take their time to die and to start.
+const CONTAINERS: &str = "
+summary = 'containers are killed and paused, and come back with or without their data'
+durable = true
+[load]
+workers = 2
+[[fault]]
+kind = 'kill'
+every = '500ms..1s'
+lasts = '100ms'
+[[fault]]
+kind = 'freeze'
+every = '500ms..1s'
+lasts = '300ms'
+";
 
 /// The folder with the compose file.
 fn folder() -> PathBuf {

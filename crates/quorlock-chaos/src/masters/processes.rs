@@ -138,10 +138,12 @@ impl Masters for Processes {
         self.clock(number)?.rate(rate)
     }
 
-    fn keep_logs(&self, folder: &Path) -> io::Result<()> {
-        for number in 0..self.servers.len() {
-            fs::copy(self.server(number)?.log(), folder.join(format!("node-{}.log", number + 1)))?;
-        }
-        Ok(())
+    fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            for number in 0..self.servers.len() {
+                fs::copy(self.server(number)?.log(), folder.join(format!("node-{}.log", number + 1)))?;
+            }
+            Ok(())
+        })
     }
 }

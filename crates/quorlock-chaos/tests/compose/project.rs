@@ -143,6 +143,20 @@ impl Project {
         Ok(run.await?)
     }
 
+    /// Runs the chaos tester on the masters, with faults of its own between it and them.
+    pub(crate) async fn chaos(&self, scenario: &str) -> Outcome<Output> {
+        let file = self.scratch.path().join("containers.toml");
+        fs::write(&file, scenario)?;
+        let program = env!("CARGO_BIN_EXE_quorlock-chaos").to_owned();
+        let words: Vec<String> = self.outside.iter().cloned().chain([program]).collect();
+        let run = command(&words, SOON * 2, |command| {
+            self.choose(command);
+            command.env("COMPOSE_PROJECT_NAME", &self.name).current_dir(self.scratch.path());
+            command.args(["--duration", "8s", "--scenario"]).arg(file).arg("--compose").arg(folder());
+        });
+        Ok(run.await?)
+    }
+
     /// Removes everything, whatever there is.
     pub(crate) async fn end(&self) -> Outcome {
         let down = self.compose(&["down", "--volumes", "--timeout", "1"]).await;
