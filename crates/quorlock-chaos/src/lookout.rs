@@ -70,3 +70,37 @@ async fn counter(address: SocketAddr, node: &str, key: &str) -> io::Result<Optio
     let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
     Ok(value.parse().ok().map(counter))
 }
+
+#[cfg(test)]
+mod tests {
+    use quorlock_testkit::Servers;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_are_seen_with_their_attempts_and_counters_with_their_locks() {
+        let servers = Servers::start(1).await.unwrap();
+        let server = &servers[0];
+        let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";
+        server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "lock-2", "somebody"]).await.unwrap();
+        server.command(&["SET", "quorlock:fence:{lock-1}:counter", "41"]).await.unwrap();
+        server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
+        let mut seen = look_at(server.address(), "node-1").await.unwrap();
+        seen.sort_by_key(|what| format!("{what:?}"));
+        let key = |of: &str| {
+            seen.iter().find_map(|what| {
+                let What::Key { resource, attempt, remaining, .. } = what else { return None };
+                (resource.as_str() == of).then(|| (attempt.as_str().to_owned(), *remaining))
+            })
+        };
+        let (attempt, remaining) = key("lock-1").unwrap();
+        assert_eq!(attempt, "worker-2.1-5");
+        assert!(remaining <= Duration::from_secs(60) && remaining > Duration::ZERO, "{remaining:?}");
+        assert_eq!(key("lock-2"), Some(("somebody".to_owned(), Duration::MAX)));
+        let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
+        let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
+        assert_eq!(counters, [&counter]);
+        assert_eq!(seen.len(), 3, "marks and tombs are no locks");
+    }
+}

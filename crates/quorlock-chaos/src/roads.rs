@@ -124,3 +124,25 @@ impl Road {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_two_faults_hold_up_is_held_until_both_have_healed() {
+        let node = ([127, 0, 0, 1], 1).into();
+        let roads = Roads::build(1, &[node], |_, _| Duration::from_millis(3)).await.unwrap();
+        let road = &roads.roads[0][0];
+        let there = || road.proxy.to_server();
+        assert_eq!((there().held, there().delay), (false, Duration::from_millis(3)));
+        roads.silence_node(0, Way::ToServer, true);
+        roads.silence_worker(0, Way::Both, true);
+        roads.silence_node(0, Way::ToServer, false);
+        assert!(there().held && road.proxy.to_client().held, "the worker is still cut off");
+        roads.silence_worker(0, Way::Both, false);
+        assert!(!there().held && !road.proxy.to_client().held);
+        roads.slow(0, Duration::from_millis(20), Duration::ZERO);
+        assert_eq!(there().delay, Duration::from_millis(23), "on top of the distance");
+    }
+}
