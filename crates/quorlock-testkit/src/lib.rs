@@ -11,6 +11,7 @@ mod proxy;
 mod resp;
 mod servers;
 mod store;
+mod timer;
 mod wait;
 
 pub use {

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::timer::Timer;
 use crate::wait::pause;
 
 /// A TCP proxy with the faults of a network: delay, jitter, silence, resets.
@@ -260,6 +261,7 @@ async fn pump(
     let clock = SystemClock::default();
     let (kept, mut due) = mpsc::channel(WAITING);
     let now = traffic.clone();
+    let mut timer = Timer::default();
     let read = async move {
         loop {
             let mut chunk = Vec::with_capacity(CHUNK);
@@ -274,7 +276,7 @@ async fn pump(
     };
     let write = async {
         while let Some((moment, chunk)) = due.recv().await {
-            clock.sleep_until(moment).await;
+            timer.until(moment).await;
             let_through(&mut traffic).await?;
             to.write_all(&chunk).await?;
         }
