@@ -240,6 +240,53 @@ impl Node for Mumbling {
     }
 }
 
+/// A node that tells a process of what it has itself taken back, as Redis 6.0 does.
+#[derive(Debug)]
+struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn Listener>>>);
+
+impl Node for Echoing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        let changes = matches!(question, Question::Release { .. });
+        self.0.ask(question, reply);
+        if changes {
+            for listener in &*self.1.lock().unwrap() {
+                listener.hear(Hint::Changed(b"r"));
+            }
+        }
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.1.lock().unwrap().push(listener.clone());
+        self.0.listen(listener);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_waiter_has_itself_taken_back_is_no_reason_to_ask_again() {
+    // Whichever node is asked first: the other holder has three of five.
+    for first in 0..5 {
+        let bench = bench(5);
+        for node in &bench.nodes {
+            node.delay(MS, MS);
+        }
+        for held in 0..3 {
+            bench.nodes[(first + held) % 5].set_data("r", "another library's token", Expiry::In(TTL));
+        }
+        let nodes = bench.nodes.iter().cloned().map(|node| Echoing(node, Mutex::default()));
+        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        bench.pass(Duration::from_secs(8)).await;
+        let asked = asked(&bench.nodes);
+        // Each round asks five and takes back two.
+        assert!(asked <= 7 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
+        waiting.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
     for (ttl, latest) in [(600 * MS, 620 * MS), (TTL, Duration::from_secs(1) + 3_100 * MS)] {

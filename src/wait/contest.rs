@@ -189,6 +189,7 @@ impl Contest {
         let entropy = &self.shared.entropy;
         let needed = ballot.quorum().needed();
         let mut refusing = 0u32;
+        let mut granted = 0u32;
         let mut behind = 0;
         let mut ends: Vec<Duration> = Vec::new();
         for (index, paper) in ballot.papers().iter().enumerate() {
@@ -201,9 +202,9 @@ impl Contest {
                     refusing |= bit(index);
                     behind += 1;
                 }
+                Said::Granted => granted |= bit(index),
                 Said::Held(_)
                 | Said::Ahead
-                | Said::Granted
                 | Said::Restored
                 | Said::Free
                 | Said::Quarantined { .. }
@@ -220,7 +221,8 @@ impl Contest {
         let (wanted, among) = if asked_one {
             (1, refusing)
         } else {
-            (needed.saturating_sub(ballot.granted()).max(1), u32::MAX)
+            // A change where the lock was granted is our own, of taking it back: Redis 6.0 tells that too.
+            (needed.saturating_sub(ballot.granted()).max(1), !granted)
         };
         let told = self.shared.lines.hints(&self.key).hearing(among) >= wanted;
         if verdict != Verdict::Contended || !(held || asked_one) || !told {
