@@ -100,6 +100,10 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "+pexpireat",
         "+ping",
     ];
+    // Redis 6.0 has no rights for channels that could be taken away.
+    let channels = !servers.kind().to_string().starts_with("redis-server 6.0");
+    let documented: Vec<_> =
+        documented.into_iter().filter(|word| channels || *word != "resetchannels").collect();
     set_user(&servers[0], "documented", &documented).await;
     let url = |name| url_of(&servers[0], name);
     for (name, word) in [("no_eval", "eval"), ("no_info", "info"), ("no_key", "key")] {
@@ -129,7 +133,8 @@ async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     let servers = Servers::start(1).await.unwrap();
-    set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client|tracking"]).await;
+    // Before Redis 7 a part of a command can be granted, and not taken away.
+    set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client", "+client|setname"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_tracking")).unwrap());
     let ear = Arc::new(Ear::default());
     node.listen(Arc::clone(&ear) as Arc<dyn Listener>);

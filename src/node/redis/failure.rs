@@ -114,7 +114,7 @@ fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         "MASTERDOWN" => ("it is a replica that has lost its master".into(), Lasting::Passing),
         _ if words.to_ascii_lowercase().contains("unknown command") => (
             format!(
-                "it does not know {command}; Redis 5 or newer or Valkey is needed, with {command} not renamed"
+                "it does not know {command}; Redis 6 or newer or Valkey is needed, with {command} not renamed"
             ),
             Lasting::UntilMended,
         ),

@@ -255,11 +255,15 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
     let node = server.node();
     let ear = Arc::new(Ear::default());
     node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
     for heard in ["Hearing", "Deaf Hearing"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
         assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
-        assert_eq!(ear.heard().join(" "), heard);
+        // Redis 6.0 also tells a client of what its own scripts have changed.
+        let own = |word: &String| word == "held" || word.starts_with("r/");
+        let words: Vec<_> = ear.heard().into_iter().filter(|word| !tells_own || !own(word)).collect();
+        assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
         let mut told = Vec::new();
         within("it is told", async || {
