@@ -263,6 +263,13 @@ proptest! {
 }
 
 #[test]
+fn a_fencing_token_is_one_number_in_all_its_forms() {
+    let token = fence(42);
+    assert_eq!((token.get(), u64::from(token), "42".parse()), (42, 42, Ok(token)));
+    assert_eq!(format!("{token} {token:?}"), "42 FencingToken(42)");
+}
+
+#[test]
 fn a_counter_at_its_end_draws_nothing() {
     let draw = Draw::at(Duration::MAX, None, Duration::MAX);
     let last = draw.from(FencingToken::ZERO, Duration::MAX);

@@ -333,6 +333,50 @@ async fn what_a_hand_over_did_not_replace_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
+    let bench = bench(5);
+    bench.nodes[0].disconnect();
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    bench.nodes[0].connect();
+    bench.nodes[0].lose_requests(true);
+    first.release().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    let asked = bench.nodes[0].questions();
+    assert_eq!((asked.transfer, asked.release + asked.cancel), (1, 0), "the first one never had that node");
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
+    let passed_on = async |hand_over, tasks, held| {
+        let bench = bench(5);
+        let lock = forever(&bench.coordinator).hand_over(hand_over);
+        let waiting: Vec<_> = (0..tasks)
+            .map(|_| {
+                let (lock, clock) = (lock.clone(), bench.clock.clone());
+                tokio::spawn(async move {
+                    let lease = lock.acquire().await.unwrap();
+                    clock.sleep_until(clock.now() + held).await;
+                    lease.release().await.unwrap();
+                })
+            })
+            .collect();
+        for task in waiting {
+            task.await.unwrap();
+        }
+        bench.nodes[0].questions().transfer
+    };
+    assert_eq!(passed_on(HandOver::times(0), 3, MS).await, 0);
+    assert_eq!(passed_on(HandOver::times(2), 4, MS).await, 2, "the fourth asks anew");
+    let within = HandOver::times(9).within(20 * MS);
+    assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would come when the time is over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator).hand_over(HandOver::times(5));
