@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Quarantine, Quorum, Resource, Tally, Term,
-    Token, Verdict, age, fraction, node_limit, renewal_every,
+    Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Quarantine, Quorum, Resource, ResourceError,
+    Tally, Term, Ticket, Token, Verdict, age, fraction, line_keys, node_limit, renewal_every, smoothed,
 };
 
 fn at(millis: u64) -> Moment {
@@ -158,6 +158,90 @@ fn far_moments_saturate() {
 fn two_renewals_may_fail_before_a_lease_ends() {
     let ttl = Duration::from_secs(30);
     assert!(renewal_every(ttl) * 2 < Drift::default().validity(ttl));
+}
+
+#[test]
+fn the_allowance_is_taken_off_at_the_holder_and_added_at_the_nodes() {
+    let (drift, ttl) = (Drift::of(0.1).unwrap(), Duration::from_secs(10));
+    assert_eq!(drift.factor().to_string(), "0.1");
+    assert_eq!(drift.validity(ttl), Duration::from_secs(9) - Drift::MARGIN);
+    assert_eq!(drift.stretch(ttl), Duration::from_secs(11) + Drift::MARGIN);
+    let quarantine = Quarantine::new(ttl, drift);
+    assert_eq!(quarantine.left(Duration::from_secs(1)), Duration::from_secs(10) + Drift::MARGIN);
+    assert_eq!(quarantine.left(quarantine.length()), Duration::ZERO);
+    assert_eq!(Quarantine::none().left(Duration::ZERO), Duration::ZERO);
+    assert!(Drift::of(0.5).is_some() && Drift::of(0.51).is_none() && Drift::of(-0.01).is_none());
+}
+
+#[test]
+fn a_round_trip_is_smoothed_by_an_eighth_and_waited_for_four_times() {
+    let ms = Duration::from_millis;
+    assert_eq!(smoothed(Duration::ZERO, ms(80)), ms(80), "the first sample counts in full");
+    assert_eq!(smoothed(ms(80), ms(160)), ms(90));
+    assert_eq!(node_limit(ms(50), ms(20), ms(10_000)), ms(80));
+}
+
+#[test]
+fn the_ceiling_of_pauses_doubles_up_to_the_highest() {
+    let ms = Duration::from_millis;
+    let mut backoff = Backoff::new(ms(5), ms(30));
+    assert_eq!([(); 5].map(|()| backoff.next(u64::MAX)), [ms(5), ms(10), ms(20), ms(30), ms(30)]);
+    assert_eq!(fraction(ms(30), u64::MAX / 2 + 1), ms(15));
+}
+
+#[test]
+#[should_panic(expected = "a node was counted twice")]
+fn to_count_more_votes_than_nodes_is_a_mistake_of_the_program() {
+    tally(Quorum::majority(3), 2, 1, 1);
+}
+
+#[test]
+fn what_is_shown_to_people_reads_as_they_would_say_it() {
+    let resource = Resource::parse("orders/42").unwrap();
+    assert_eq!(format!("{resource} {resource:?}"), "orders/42 \"orders/42\"");
+    assert_eq!(format!("{:?}", at(1_500)), "1.5s");
+    assert_eq!(Quorum::majority(5).to_string(), "3 of 5");
+    let verdicts = [Verdict::Carried, Verdict::Contended, Verdict::Unavailable];
+    assert_eq!(verdicts.map(|verdict| verdict.to_string()), ["carried", "contended", "unavailable"]);
+    let ours = Token::new(0xfeed_beef << 96, "db-7:4121 nightly");
+    assert_eq!(format!("{ours} {ours:?}"), "db-7:4121 nightly Token(feedbeef… db-7:4121 nightly)");
+    assert_eq!(Token::found(b"a\tb").to_string(), "another program (ab…)");
+    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "nobody fills the screen");
+}
+
+#[test]
+fn the_keys_of_a_lock_are_the_same_in_all_versions() {
+    let key = "orders/42";
+    let claim = Claim::new(key.into(), Token::new(7, "db-7"));
+    assert_eq!((claim.key(), claim.token()), (key, &Token::new(7, "db-7")));
+    assert_eq!(claim.token().as_bytes(), b"00000000000000000000000000000007 db-7");
+    assert_eq!(claim.tombstone(), "quorlock:tomb:{orders/42}:00000000000000000000000000000007");
+    assert_eq!(claim.want_mark(), "quorlock:want:{orders/42}:mark");
+    assert_eq!(claim.fence_counter(), "quorlock:fence:{orders/42}:counter");
+    let line = ["quorlock:line:{orders/42}:order", "quorlock:line:{orders/42}:until"];
+    assert_eq!(line_keys(key), line);
+    assert_eq!(line_keys("{a}.b")[0], "quorlock:line::{a}.b:order");
+    let preferred = |key: &str| Claim::new(key.into(), Token::new(7, "")).preferred_node(5);
+    // The published hashes of FNV-1a, modulo the number of nodes.
+    assert_eq!(["", "a", "foobar", "orders/42"].map(preferred), [2, 1, 3, 4]);
+    assert_eq!(claim.preferred_node(0), 0);
+}
+
+#[test]
+fn the_longest_name_is_taken_and_one_byte_more_is_not() {
+    let name = "x".repeat(Resource::MAX_LEN);
+    assert_eq!(Resource::parse(&name).unwrap().as_str(), name);
+    let length = name.len() + 1;
+    assert_eq!(Resource::parse(&(name + "x")), Err(ResourceError::TooLong { length }));
+    assert_eq!(Resource::parse(""), Err(ResourceError::Empty));
+}
+
+#[test]
+fn a_ticket_keeps_its_time_and_its_name() {
+    let ticket = Ticket::new(7, 0xab);
+    assert_eq!((ticket.wall_micros(), &*ticket.name()), (7, "00000000000000ab"));
+    assert_eq!(Ticket::new(u64::MAX, 1).wall_micros(), 1 << 53, "as much as a score can hold");
+    assert!(ticket < Ticket::new(8, 0) && ticket < Ticket::new(7, 0xac));
 }
 
 proptest! {
