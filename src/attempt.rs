@@ -163,3 +163,16 @@ fn question(plan: &Plan, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
         Turn::Fair(ticket) => Question::AcquireInTurn { claim, ttl, ticket, patience: LINE_PATIENCE, draw },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strays_and_those_passed_over_are_not_asked_first() {
+        let first = |strays, passed| Preference { strays, passed }.first(3, 5);
+        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(0, passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
+        assert_eq!([0, 1, 2, 3].map(|passed| first(0b01001, passed)), [4, 1, 2, 4], "without the strays");
+        assert_eq!(first(0b11111, 1), 3, "there is no better one");
+    }
+}

@@ -155,8 +155,15 @@ fn far_moments_saturate() {
 }
 
 #[test]
+fn moments_are_counted_in_both_directions() {
+    let ms = Duration::from_millis;
+    assert_eq!((at(5) + ms(2), at(5).back(ms(2)), at(5).since(at(3))), (at(7), at(3), ms(2)));
+}
+
+#[test]
 fn two_renewals_may_fail_before_a_lease_ends() {
     let ttl = Duration::from_secs(30);
+    assert_eq!(renewal_every(ttl), Duration::from_secs(10));
     assert!(renewal_every(ttl) * 2 < Drift::default().validity(ttl));
 }
 

@@ -18,7 +18,7 @@ use quorlock::{
     AcquireError, Coordinator, Expiry, HandOver, Hint, Listener, Lock, LossReason, Node, Question, Renewal,
     Reply, Wait,
 };
-use quorlock_testkit::{InSocket, MemoryNode, SeededEntropy, memory_nodes_on};
+use quorlock_testkit::{InSocket, MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -612,6 +612,24 @@ async fn whoever_stops_waiting_leaves_the_line_at_once() {
     let _last = tokio::spawn(async move { last.acquire().await.map(drop) });
     bench.pass(Duration::from_secs(4)).await;
     assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
+}
+
+#[test]
+fn a_line_whose_keeper_has_died_is_served_by_whoever_comes_next() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let nodes = memory_nodes(3);
+    let client = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
+    let lock = client.lock("r").wait(Wait::Never);
+    let first = runtime();
+    let lease = first.block_on(lock.acquire()).unwrap();
+    // With every task that was spawned on it.
+    drop(first);
+    for node in &nodes {
+        node.remove("r");
+    }
+    let next = runtime().block_on(lock.acquire());
+    assert!(next.is_ok(), "nobody is in the way any more: {next:?}");
+    drop((lease, next));
 }
 
 #[tokio::test(start_paused = true)]
