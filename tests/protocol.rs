@@ -197,6 +197,12 @@ fn the_ceiling_of_pauses_doubles_up_to_the_highest() {
 }
 
 #[test]
+fn a_tally_tells_what_it_has_counted() {
+    let tally = tally(Quorum::majority(7), 3, 2, 1);
+    assert_eq!((tally.granted(), tally.denied(), tally.pending()), (3, 2, 1));
+}
+
+#[test]
 #[should_panic(expected = "a node was counted twice")]
 fn to_count_more_votes_than_nodes_is_a_mistake_of_the_program() {
     tally(Quorum::majority(3), 2, 1, 1);
