@@ -69,6 +69,16 @@ async fn i1_validity_counts_from_before_the_first_node_was_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn i3_a_quorum_that_is_seen_after_the_end_of_validity_is_given_back() {
+    given_back_after_a_suspend_of(TTL).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i3_a_quorum_that_is_seen_at_the_very_end_of_validity_is_given_back() {
+    given_back_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
+}
+
+/// The answers come ten milliseconds after the question, and the suspend.
+async fn given_back_after_a_suspend_of(suspend: Duration) {
     let bench = bench(3);
     for node in &bench.nodes {
         node.delay(Duration::from_millis(5), Duration::from_millis(5));
@@ -79,7 +89,7 @@ async fn i3_a_quorum_that_is_seen_after_the_end_of_validity_is_given_back() {
     let lock = client.lock("r").wait(Wait::Never);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
     bench.pass(Duration::from_millis(7)).await;
-    suspended.jump_forward(TTL);
+    suspended.jump_forward(suspend);
     let error = acquiring.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
     bench.pass(LATE).await;
