@@ -61,6 +61,22 @@ async fn i8_i11_a_renewal_that_reaches_a_minority_keeps_the_old_deadline_and_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_asks_for_a_renewal_that_is_on_its_way_waits_for_that_one() {
+    let bench = bench(5);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(5), Duration::from_millis(5));
+    }
+    let later = async {
+        bench.settle().await;
+        lease.renew().await
+    };
+    let renewed = tokio::join!(lease.renew(), later);
+    assert!(matches!(renewed, (Ok(()), Ok(()))), "{renewed:?}");
+    assert!(bench.nodes.iter().all(|node| node.questions().renew == 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_renewal_is_tried_again_until_it_is_confirmed() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
