@@ -98,6 +98,8 @@ async fn it_stays_the_same_when_the_lease_is_renewed_or_entered_again() {
     outer.check().expect("it renews itself");
     let inner = bench.lock().owner(&owner).acquire().await.unwrap();
     assert_eq!([outer.fencing_token(), outer.watch().fencing_token(), inner.fencing_token()], [fence; 3]);
+    assert_eq!([inner.try_fencing_token(), inner.watch().try_fencing_token()], [Some(fence); 2]);
+    assert!(format!("{inner:?}").contains(&format!("{fence:?}")), "people see it too");
 }
 
 #[tokio::test(start_paused = true)]
