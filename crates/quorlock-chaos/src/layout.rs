@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -30,13 +32,22 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout that comes with the program by this name.
+    /// The layout that comes with the program by this name, or the one in this file.
     pub(crate) fn find(name: &str) -> Result<Layout, Failure> {
+        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Layout::parse(name, text);
+        }
+        if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
+            let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+            let why = format!("there is no such layout; there are {}, and files that end in .toml", names.join(", "));
+            return Err(Failure::BadScenario { name: name.to_owned(), why });
+        }
+        let text = fs::read_to_string(name).map_err(Failure::to(format!("read {name}")))?;
+        Layout::parse(name, &text)
+    }
+
+    fn parse(name: &str, text: &str) -> Result<Layout, Failure> {
         let wrong = |why: String| Failure::BadScenario { name: name.to_owned(), why };
-        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-        let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-        let (_, text) =
-            found.ok_or_else(|| wrong(format!("there is no such layout; there are {}", names.join(", "))))?;
         let layout: Layout = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         for from in layout.nodes.iter().chain(&layout.workers) {
             for to in &layout.nodes {
@@ -92,5 +103,12 @@ mod tests {
             assert!(layout.round_trip(0, 4) > Duration::ZERO, "{name}");
         }
         assert!(Layout::find("the-moon").unwrap_err().to_string().contains("three-zones"));
+    }
+
+    #[test]
+    fn a_round_trip_that_is_missing_is_named() {
+        let text = "summary = 'x'\nnodes = ['here', 'there']\nworkers = ['here']\n[round-trips.here]\nhere = 1.0";
+        let missing = Layout::parse("mine.toml", text).unwrap_err().to_string();
+        assert!(missing.contains("from here to there"), "{missing}");
     }
 }
