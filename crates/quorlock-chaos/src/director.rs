@@ -320,7 +320,7 @@ impl Acts<'_> {
                 clients: unable.iter().map(|&worker| worker_name(worker).as_str().into()).collect(),
             },
         );
-        self.progress.fault(&name);
+        self.progress.fault();
         self.complain(&name, plague.fault.begin(stage, event.hit).await).await;
         clock.sleep_until(self.began + event.until).await;
         self.complain(&name, plague.fault.heal(stage, event.hit).await).await;

@@ -39,7 +39,10 @@ impl Layout {
         }
         if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
             let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            let why = format!("there is no such layout; there are {}, and files that end in .toml", names.join(", "));
+            let why = format!(
+                "there is no such layout; there are {}, and files that end in .toml",
+                names.join(", ")
+            );
             return Err(Failure::BadScenario { name: name.to_owned(), why });
         }
         let text = fs::read_to_string(name).map_err(Failure::to(format!("read {name}")))?;
@@ -107,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_is_missing_is_named() {
-        let text = "summary = 'x'\nnodes = ['here', 'there']\nworkers = ['here']\n[round-trips.here]\nhere = 1.0";
+        let text =
+            "summary = 'x'\nnodes = ['here', 'there']\nworkers = ['here']\n[round-trips.here]\nhere = 1.0";
         let missing = Layout::parse("mine.toml", text).unwrap_err().to_string();
         assert!(missing.contains("from here to there"), "{missing}");
     }

@@ -40,7 +40,7 @@ impl Progress {
     }
 
     /// Something was done to somebody.
-    pub(crate) fn fault(&self, _name: &str) {
+    pub(crate) fn fault(&self) {
         self.faults.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -100,7 +100,7 @@ pub(crate) struct Locks {
 impl Default for Locks {
     fn default() -> Locks {
         Locks {
-            count: 4,
+            count: 6,
             ttl: Duration::from_secs(1),
             drift: 0.01,
             restart_guard: true,
@@ -139,13 +139,13 @@ impl Default for Load {
         Load {
             workers: 4,
             tasks: 4,
-            short: 70,
-            long: 3,
-            only_if_free: 10,
-            cancelled: 10,
-            nested: 4,
-            dropped: 5,
-            trusting: 3,
+            short: 120,
+            long: 2,
+            only_if_free: 20,
+            cancelled: 20,
+            nested: 6,
+            dropped: 6,
+            trusting: 2,
         }
     }
 }
