@@ -80,20 +80,19 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             shown(minority.p99_micros),
         ]);
     }
+    let skipped = skipped.iter().map(|(scenario, reason)| format!("skipped: {scenario}: {reason}\n"));
+    if outcomes.is_empty() {
+        return skipped.collect();
+    }
     let sum = |count: fn(&Outcome) -> usize| outcomes.iter().map(count).sum::<usize>();
-    let mut lines = vec![
-        table.to_string(),
-        String::new(),
-        format!(
-            "{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at most a \
-             minority of the nodes is out of order",
-            outcomes.len(),
-            sum(|outcome| outcome.seen.holds),
-            sum(|outcome| outcome.faults.len()),
-        ),
-    ];
-    lines.extend(skipped.iter().map(|(scenario, reason)| format!("skipped: {scenario}: {reason}")));
-    lines.join("\n") + "\n"
+    format!(
+        "{table}\n\n{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at \
+         most a minority of the nodes is out of order\n{}",
+        outcomes.len(),
+        sum(|outcome| outcome.seen.holds),
+        sum(|outcome| outcome.faults.len()),
+        skipped.collect::<String>(),
+    )
 }
 
 /// The best known of the phases in which a lock can be had: their sum, and the worst of their p99.
