@@ -16,7 +16,6 @@ mod crowd;
 mod cut;
 mod flush;
 mod freeze;
-mod isolate;
 mod kill;
 mod kill_worker;
 mod memory;
@@ -32,13 +31,13 @@ const KINDS: &[(&str, Make)] = &[
     ("cut", |_| Ok(Box::new(cut::Cut))),
     ("refuse", |_| Ok(Box::new(refuse::Refuse))),
     ("slow", slow::Slow::make),
-    ("silence", |options| Ok(Box::new(silence::Silence::new(options)))),
+    ("silence", |options| Ok(Box::new(silence::Silence::new(Target::Node, options)))),
     ("flush", |_| Ok(Box::new(flush::Flush))),
     ("crowd", |_| Ok(Box::new(crowd::Crowd))),
     ("memory", |_| Ok(Box::new(memory::Memory))),
     ("clock-step", clock::Step::make),
     ("clock-rate", clock::Rate::make),
-    ("isolate-worker", |options| Ok(Box::new(isolate::Isolate::new(options)))),
+    ("isolate-worker", |options| Ok(Box::new(silence::Silence::new(Target::Worker, options)))),
     ("stop-worker", |_| Ok(Box::new(stop_worker::StopWorker))),
     ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),
 ];
@@ -75,8 +74,11 @@ pub(crate) trait Fault: fmt::Debug + Send + Sync {
     /// Does it.
     fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Undoes it.
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+    /// Undoes it, where that takes something.
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let _ = (stage, hit);
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// One time that a fault is done.

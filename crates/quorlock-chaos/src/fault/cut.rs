@@ -25,11 +25,4 @@ impl Fault for Cut {
             Ok(())
         })
     }
-
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move {
-            let _ = (stage, hit);
-            Ok(())
-        })
-    }
 }

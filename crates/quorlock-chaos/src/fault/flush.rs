@@ -26,9 +26,4 @@ impl Fault for Flush {
     fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move { stage.flush(hit.target).await })
     }
-
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        let _ = (stage, hit);
-        Box::pin(async { Ok(()) })
-    }
 }

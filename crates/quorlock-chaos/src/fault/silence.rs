@@ -1,39 +1,57 @@
-//! Nothing comes through to a node, or nothing back from it, or neither: for all workers at once.
+//! Nothing comes through to a node or a worker, or nothing back from it, or neither: the connections
+//! stand, and what was sent arrives when the fault has healed.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Direction, Fault, Hit, Options, Target, lost};
+use super::{Direction, Fault, Hinders, Hit, Options, Target, lost};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Silence {
+    /// Who is cut off: a node from all workers, or a worker from all nodes.
+    target: Target,
     way: Direction,
 }
 
 impl Silence {
-    pub(super) fn new(options: &Options) -> Silence {
-        Silence { way: options.way.unwrap_or(Direction::Both) }
+    pub(super) fn new(target: Target, options: &Options) -> Silence {
+        Silence { target, way: options.way.unwrap_or(Direction::Both) }
+    }
+
+    fn set(&self, stage: &Stage, hit: Hit, silent: bool) {
+        let way = self.way.way(hit.luck);
+        match self.target {
+            Target::Node => stage.roads.silence_node(hit.target, way, silent),
+            Target::Worker => stage.roads.silence_worker(hit.target, way, silent),
+        }
     }
 }
 
 impl Fault for Silence {
     fn target(&self) -> Target {
-        Target::Node
+        self.target
     }
 
     fn says(&self, luck: u64, _servers: Memory) -> String {
         lost(self.way.way(luck)).to_owned()
     }
 
+    fn hinders(&self) -> Hinders {
+        match self.target {
+            Target::Node => Hinders::Target,
+            Target::Worker => Hinders::WayToNodes,
+        }
+    }
+
     fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.silence_node(hit.target, self.way.way(hit.luck), true);
+        self.set(stage, hit, true);
         Box::pin(async { Ok(()) })
     }
 
     fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.silence_node(hit.target, self.way.way(hit.luck), false);
+        self.set(stage, hit, false);
         Box::pin(async { Ok(()) })
     }
 }
