@@ -17,7 +17,7 @@ use crate::coordinator::Shared;
 use crate::draw;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail};
-use crate::lock::{Plan, Turn};
+use crate::lock::{Fencing, Plan, Renewal, Turn};
 use crate::node::Question;
 use crate::protocol::{Backoff, Claim, FencingToken, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
@@ -62,6 +62,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             let Some(next) = next else {
                 Box::pin(keeper.release(reply)).await;
                 break;
+            };
+            let reply = match keeper.hand_over(&next, reply) {
+                Ok(()) => {
+                    keeper.deliver(next);
+                    continue;
+                }
+                Err(reply) => reply,
             };
             let Some(passed) = Box::pin(keeper.pass_on(&next, reply)).await else {
                 // It came first, and stays first.
@@ -338,6 +345,40 @@ impl Keeper {
             drop(reply.send(Ok(())));
         }
         self.shared.spawn(sweep.finish());
+    }
+
+    /// Hands the lock to the next who waits for it in this process without asking anybody: the key
+    /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
+    /// Refused, with the reply that is still to be sent, where that would not do.
+    ///
+    /// Only without fencing, since the two leases share all that the nodes know of them; only with
+    /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
+    /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
+    /// lease.
+    fn hand_over(&mut self, next: &Waiter, reply: Option<ReleaseReply>) -> Result<(), Option<ReleaseReply>> {
+        let now = self.shared.now();
+        let plain = |plan: &Plan| plan.fencing == Fencing::Off && plan.renewal != Renewal::Manual;
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.plan.ttl / 2;
+        if !(plain(&self.plan) && plain(&next.plan) && next.plan.ttl == self.plan.ttl)
+            || !lasts
+            || self.renewing.is_some()
+        {
+            return Err(reply);
+        }
+        // First the old lease is over, then there is a new one.
+        self.end();
+        self.state.close_mail();
+        let hold_until = next.plan.max_hold.map(|longest| now + longest);
+        self.plan = next.plan.clone();
+        // A renewal that failed is tried again as soon as it would have been.
+        self.due = self.due.into_iter().chain(self.plan.renewal.due(self.latest.sent, self.plan.ttl)).min();
+        self.state = LeaseState::new(&self.plan.resource, &self.claim, None, end, hold_until, &self.shared);
+        info!(resource = %self.plan.resource, token = %self.state.token.short(), "handed over");
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        Ok(())
     }
 
     /// Passes the lock on to the next who waits for it in this process, by one round that replaces

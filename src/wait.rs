@@ -53,7 +53,8 @@ pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
 /// processes, get their chance.
 ///
 /// Passing on costs one round and no contest, so it is fast; it is also a monopoly for as long as
-/// it goes on.
+/// it goes on. Without [fencing](crate::Fencing::Off) it costs nothing: the key stays at the nodes as
+/// it is, and others go on reading the label of whoever acquired it first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOver {
     /// In a row.

@@ -1,0 +1,141 @@
+//! Without fencing a lock goes from one task of a process to the next without asking anybody.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bench, TTL, VALIDITY, another, bench};
+use quorlock::{Fencing, HandOver, Lease, Lock, LossReason, Renewal, Wait};
+use tokio::task::JoinHandle;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn plain(bench: &Bench) -> Lock {
+    bench.coordinator.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off)
+}
+
+fn asked(bench: &Bench) -> usize {
+    bench.nodes.iter().map(|node| node.questions().total()).sum()
+}
+
+/// Somebody who waits for `lock` from now on.
+async fn next(bench: &Bench, lock: &Lock) -> JoinHandle<Lease> {
+    let lock = lock.clone();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    bench.settle().await;
+    waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_fencing_the_lock_goes_to_the_next_task_without_asking_anybody() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let (token, watch) = (first.token().clone(), first.watch());
+    let waiting = next(&bench, &plain(&bench)).await;
+    let before = asked(&bench);
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(asked(&bench), before, "no node was asked");
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease is over");
+    assert!(second.check().is_ok());
+    assert_eq!(*second.token(), token, "the key stands as it did");
+    second.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0, "the last one gives it back at the nodes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i21_a_lease_that_is_handed_over_ends_when_the_first_would_have() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.pass(Duration::from_secs(3)).await;
+    let left = first.remaining();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(second.remaining(), left);
+    // From here on nobody answers its renewals.
+    bench.nodes.iter().for_each(|node| node.hang());
+    bench.pass(left).await;
+    assert_eq!(second.check().unwrap_err().reason, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_renewed_as_if_it_had_been_held_by_one() {
+    let bench = bench(5);
+    let mut lease = plain(&bench).acquire().await.unwrap();
+    for _ in 0..10 {
+        let waiting = next(&bench, &plain(&bench)).await;
+        bench.pass(Duration::from_secs(2)).await;
+        lease.release().await.unwrap();
+        lease = waiting.await.unwrap();
+        assert!(lease.remaining() > VALIDITY / 2, "{:?}", lease.remaining());
+        assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(lease.token())));
+    }
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_are_asked_where_the_next_one_wants_something_else() {
+    let bench = bench(5);
+    for (why, lock) in [
+        ("it has a fencing token of its own", plain(&bench).fencing(Fencing::On)),
+        ("it asks for another TTL", plain(&bench).ttl(TTL / 2)),
+        ("nobody renews what is left for it", plain(&bench).renewal(Renewal::Manual)),
+    ] {
+        let first = plain(&bench).acquire().await.unwrap();
+        let token = first.token().clone();
+        let waiting = next(&bench, &lock).await;
+        let before = asked(&bench);
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap();
+        assert!(asked(&bench) > before, "{why}");
+        assert_ne!(*second.token(), token, "{why}");
+        second.release().await.unwrap();
+        bench.settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    bench.pass(TTL / 3 + MS).await;
+    let before = asked(&bench);
+    let token = first.token().clone();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert!(asked(&bench) > before, "it asks for a lease of its own");
+    assert_ne!(*second.token(), token);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_get_their_chance_all_the_same() {
+    let bench = bench(5);
+    let lock = plain(&bench).hand_over(HandOver::times(3));
+    let first = lock.acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..6 {
+        waiting.push(next(&bench, &lock).await);
+    }
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = other.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off);
+    let other = next(&bench, &other).await;
+    first.release().await.unwrap();
+    let mut had = 0;
+    for task in waiting {
+        let lease = task.await.unwrap();
+        had += 1;
+        if other.is_finished() {
+            break;
+        }
+        lease.release().await.unwrap();
+        bench.pass(MS).await;
+    }
+    assert!(other.is_finished(), "after {had} of this process");
+    other.await.unwrap().release().await.unwrap();
+}
