@@ -360,10 +360,8 @@ impl Keeper {
         let plain = |plan: &Plan| plan.fencing == Fencing::Off && plan.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
         let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.plan.ttl / 2;
-        if !(plain(&self.plan) && plain(&next.plan) && next.plan.ttl == self.plan.ttl)
-            || !lasts
-            || self.renewing.is_some()
-        {
+        let alike = plain(&self.plan) && plain(&next.plan) && next.plan.ttl == self.plan.ttl;
+        if !(alike && lasts && self.renewing.is_none()) {
             return Err(reply);
         }
         // First the old lease is over, then there is a new one.

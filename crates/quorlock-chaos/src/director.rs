@@ -140,6 +140,7 @@ impl Run<'_> {
             ttl: locks.ttl,
             drift: locks.drift,
             restart_guard: locks.restart_guard,
+            fencing: locks.fencing,
             load: load.clone(),
             register: register.address(),
             record: record.join(format!("{}.jsonl", worker_name(number))),

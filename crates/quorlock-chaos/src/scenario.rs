@@ -31,6 +31,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("stop-workers", include_str!("../scenarios/stop-workers.toml")),
     ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
     ("cancellations", include_str!("../scenarios/cancellations.toml")),
+    ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
     ("five-continents", include_str!("../scenarios/five-continents.toml")),
@@ -93,6 +94,8 @@ pub(crate) struct Locks {
     pub(crate) ttl: Duration,
     pub(crate) drift: f64,
     pub(crate) restart_guard: bool,
+    /// Whether leases have a fencing token. Without, nobody writes to the guarded resource.
+    pub(crate) fencing: bool,
     /// Whether the guarded resource refuses a fencing token smaller than one that it has seen.
     pub(crate) register_checks: bool,
 }
@@ -104,6 +107,7 @@ impl Default for Locks {
             ttl: Duration::from_secs(1),
             drift: 0.01,
             restart_guard: true,
+            fencing: true,
             register_checks: true,
         }
     }

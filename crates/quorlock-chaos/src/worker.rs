@@ -47,6 +47,7 @@ pub(crate) struct Orders {
     pub(crate) ttl: Duration,
     pub(crate) drift: f64,
     pub(crate) restart_guard: bool,
+    pub(crate) fencing: bool,
     pub(crate) load: Load,
     pub(crate) register: SocketAddr,
     pub(crate) record: PathBuf,

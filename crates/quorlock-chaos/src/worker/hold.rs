@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{io, mem};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, Lease, LeaseWatch, Lock, Lost, SystemClock, Wait};
+use quorlock::{Clock as _, Fencing, Lease, LeaseWatch, Lock, Lost, SystemClock, Wait};
 use quorlock_history::{Stamp, Token, What};
 use tokio::task::AbortHandle;
 
@@ -45,7 +45,8 @@ impl Attempt {
         let count = worker.counts.attempts.add();
         // No blanks: the value of a key at a node ends with it, and the register splits at blanks.
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
-        let lock = worker.coordinator.lock(&resource).label(&name);
+        let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
+        let lock = worker.coordinator.lock(&resource).label(&name).fencing(fencing);
         Attempt { worker: worker.clone(), number, resource, name, lock }
     }
 
