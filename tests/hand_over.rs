@@ -56,7 +56,7 @@ async fn i21_a_lease_that_is_handed_over_ends_when_the_first_would_have() {
     let second = waiting.await.unwrap();
     assert_eq!(second.remaining(), left);
     // From here on nobody answers its renewals.
-    bench.nodes.iter().for_each(|node| node.hang());
+    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     bench.pass(left).await;
     assert_eq!(second.check().unwrap_err().reason, LossReason::Expired);
 }
