@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::masters::Need;
 use crate::span::{Span, duration};
 use crate::stage::{Memory, Stage};
 
@@ -112,18 +113,6 @@ pub(crate) enum Aftermath {
     None,
     /// The node does not vote, or has forgotten keys that a renewal has to bring back.
     Quarantine,
-}
-
-/// What a fault needs of the masters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Need {
-    Nothing,
-    /// Processes that can be stopped and continued.
-    Processes,
-    /// A real server: the built-in one has no such setting.
-    RealServer,
-    /// A server whose clock can be bent.
-    BentClock,
 }
 
 /// A kind that a scenario asks for, with its settings, and when.

@@ -168,8 +168,10 @@ fn faults(dossier: &Dossier) -> Vec<FaultSpan> {
 fn holds(history: &History, scenario: &Scenario, dossier: &Dossier) -> Timeline {
     let contended =
         |hold: &Hold| Some((number(hold.client.as_str())?, lock(hold.resource.as_str(), scenario)?));
-    let all: Vec<(Hold, (usize, usize))> =
-        history.holds().into_iter().filter_map(|hold| contended(&hold).map(|who| (hold, who))).collect();
+    let all: Vec<(Hold, (usize, usize))> = quorlock_history::holds(history)
+        .into_iter()
+        .filter_map(|hold| contended(&hold).map(|who| (hold, who)))
+        .collect();
     let holds_in_all = all.len();
     let stride = holds_in_all.div_ceil(MOST_HOLDS).max(1);
     let drawn = all.into_iter().enumerate().filter(|(index, (hold, _))| {

@@ -28,6 +28,7 @@ mod exit;
 mod fault;
 mod judge;
 mod layout;
+mod load;
 mod lookout;
 mod masters;
 mod network;

@@ -6,8 +6,6 @@ use std::path::Path;
 
 use futures::future::BoxFuture;
 
-use crate::fault::Need;
-
 mod clocks;
 mod compose;
 mod processes;
@@ -20,6 +18,18 @@ pub(crate) use processes::Processes;
 pub(crate) enum Memory {
     Kept,
     Gone,
+}
+
+/// What a fault needs of the masters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Need {
+    Nothing,
+    /// Processes that can be stopped and continued.
+    Processes,
+    /// A real server: the built-in one has no such setting.
+    RealServer,
+    /// A server whose clock can be bent.
+    BentClock,
 }
 
 /// The masters, each by its number from 0 on.

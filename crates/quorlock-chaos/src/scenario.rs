@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::error::Failure;
 use crate::fault::{Plague, Target};
+use crate::load::Load;
 use crate::span::duration;
 
 /// The scenarios that come with the program, each a file in `scenarios/`.
@@ -109,47 +110,6 @@ impl Default for Locks {
             restart_guard: true,
             fencing: true,
             register_checks: true,
-        }
-    }
-}
-
-/// Who takes them, and what for. The numbers are weights: how often one thing is done against the
-/// others.
-#[derive(Clone, Debug, Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Load {
-    /// Processes.
-    pub(crate) workers: usize,
-    /// Tasks of each process that contend; one more takes a lock that nobody else wants.
-    pub(crate) tasks: usize,
-    /// Hold a lock for a moment.
-    pub(crate) short: u32,
-    /// Hold it for longer than its TTL, renewed.
-    pub(crate) long: u32,
-    /// Take it only if it is free.
-    pub(crate) only_if_free: u32,
-    /// Stop waiting for it halfway.
-    pub(crate) cancelled: u32,
-    /// Take one lock, then a second one.
-    pub(crate) nested: u32,
-    /// Forget to give it back: the lease is dropped.
-    pub(crate) dropped: u32,
-    /// Rely on nothing but the fencing token: write without asking whether the lease still holds.
-    pub(crate) trusting: u32,
-}
-
-impl Default for Load {
-    fn default() -> Load {
-        Load {
-            workers: 4,
-            tasks: 4,
-            short: 120,
-            long: 2,
-            only_if_free: 20,
-            cancelled: 20,
-            nested: 6,
-            dropped: 6,
-            trusting: 2,
         }
     }
 }

@@ -18,9 +18,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::dice::Dice;
+use crate::load::Load;
 use crate::record::Recorder;
 use crate::register::Writer;
-use crate::scenario::Load;
 
 mod counts;
 mod hold;

@@ -1,11 +1,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::history::{Event, What};
+use crate::history::{Event, History, What};
 use crate::hold::{Ending, Hold};
 use crate::names::{Client, Resource, Token};
 use crate::stamp::Stamp;
 use crate::violation::{Flaw, Violation};
+
+/// Every lock held once, those of each resource together, in the order in which the attempts began.
+/// Events that make no sense are left out; [`check`](crate::check) reports them.
+#[must_use]
+pub fn holds(history: &History) -> Vec<Hold> {
+    let (attempts, _) = Attempts::of(&history.in_order());
+    attempts.holds().into_values().flatten().collect()
+}
 
 /// Everything that was recorded of one attempt and of the lease that came of it.
 pub(crate) struct Attempt {

@@ -2,8 +2,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempts::Attempts;
-use crate::hold::Hold;
 use crate::names::{Client, Fault, Node, Resource, Token};
 use crate::stamp::{Stamp, nanos};
 
@@ -187,14 +185,6 @@ impl History {
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
-    }
-
-    /// Every lock held once, those of each resource together, in the order in which the attempts
-    /// began. Events that make no sense are left out; [`check`](crate::check) reports them.
-    #[must_use]
-    pub fn holds(&self) -> Vec<Hold> {
-        let (attempts, _) = Attempts::of(&self.in_order());
-        attempts.holds().into_values().flatten().collect()
     }
 
     /// Reads a history of JSON lines. Empty lines are skipped.

@@ -68,6 +68,7 @@ mod stamp;
 mod violation;
 
 pub use {
+    attempts::holds,
     expectations::Expectations,
     history::{Answer, BadLine, Event, History, What},
     hold::{Ending, Hold},

@@ -12,8 +12,7 @@ use quorlock::{Clock as _, SystemClock};
 use quorlock_testkit::{Resp, ask};
 use tokio::process::Command;
 
-use super::{Masters, Memory};
-use crate::fault::Need;
+use super::{Masters, Memory, Need};
 
 /// The project, and how it is told what to do.
 pub(crate) struct Compose {

@@ -9,8 +9,7 @@ use futures::future::{BoxFuture, try_join_all};
 use quorlock_testkit::{Kind, Server, Servers};
 
 use super::clocks::{BentClock, Shim};
-use super::{Masters, Memory};
-use crate::fault::Need;
+use super::{Masters, Memory, Need};
 
 pub(crate) struct Processes {
     kind: Kind,
