@@ -1,0 +1,115 @@
+//! What it costs to have locks and to wait for one: ten thousand leases of 30 s, held and renewed,
+//! and ten thousand tasks that wait for one lock, in this process, on five real servers.
+//!
+//! Prints the resident memory and the share of a core, beside those of a bare table of names and
+//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    unreachable_pub,
+    missing_docs,
+    reason = "a benchmark fails by panicking, and its counts are small numbers"
+)]
+
+use std::time::Duration;
+
+use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+
+use tools::{commands, five_servers, processor_time, resident, setting};
+
+mod tools;
+
+/// Long enough for two renewals of each lease.
+const WATCHED: Duration = Duration::from_secs(20);
+/// Between two hand-overs.
+const WAITED: Duration = Duration::from_secs(10);
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let servers = five_servers().await;
+    let count = setting("COUNT", 10_000);
+    let clock = SystemClock::default();
+    let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
+    for fencing in [Fencing::Off, Fencing::On] {
+        // Connections, buffers and the allocator's pools are there in any case.
+        acquire(&coordinator, "warm", 512, fencing).await;
+    }
+    println!("{:<36}{:>14}{:>18}{:>20}", "", "bytes each", "share of a core", "commands/s");
+
+    let before = resident();
+    let table: Vec<(String, String)> =
+        (0..count).map(|name| (format!("held/{name}"), format!("{:032x} db-7:4121", name * 7))).collect();
+    println!("{:<36}{:>14}", "a bare table of names and tokens", each(resident() - before, count));
+    drop(table);
+
+    for (name, fencing) in [("leases, plain", Fencing::Off), ("leases, fenced", Fencing::On)] {
+        let before = resident();
+        let leases = acquire(&coordinator, name, count, fencing).await;
+        // A first renewal of each, so that what renewing needs is counted as well.
+        clock.sleep_until(clock.now() + Duration::from_secs(11)).await;
+        let memory = resident().saturating_sub(before);
+        let (processor, asked) = (processor_time(), commands(&servers, false).await);
+        clock.sleep_until(clock.now() + WATCHED).await;
+        let (processor, asked) = (processor_time() - processor, commands(&servers, false).await - asked);
+        report(name, each(memory, count), processor, WATCHED, asked);
+        for lease in leases {
+            lease.check().expect("no lease is lost on a machine with two cores");
+            drop(lease);
+        }
+        clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+    }
+
+    let lock = coordinator.lock("wanted").wait(Wait::Forever);
+    let lease = lock.acquire().await.unwrap();
+    let before = resident();
+    let waiters: Vec<_> = (0..count)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+    let memory = resident().saturating_sub(before);
+    let (processor, asked) = (processor_time(), commands(&servers, false).await);
+    clock.sleep_until(clock.now() + WAITED).await;
+    let (processor, asked) = (processor_time() - processor, commands(&servers, false).await - asked);
+    report("tasks that wait for one lock", each(memory, count), processor, WAITED, asked);
+    for waiter in &waiters {
+        waiter.abort();
+    }
+    drop(lease);
+    coordinator.close(Duration::from_secs(1)).await;
+}
+
+async fn acquire(
+    coordinator: &Coordinator,
+    name: &str,
+    count: usize,
+    fencing: Fencing,
+) -> Vec<quorlock::Lease> {
+    let mut leases = Vec::with_capacity(count);
+    let mut next = 0;
+    while next < count {
+        let some = (next..count.min(next + 64)).map(|number| {
+            let lock = coordinator.lock(format!("{name}/{number}")).fencing(fencing);
+            async move { lock.acquire().await.unwrap() }
+        });
+        leases.extend(futures::future::join_all(some).await);
+        next = leases.len();
+    }
+    leases
+}
+
+fn each(bytes: u64, count: usize) -> u64 {
+    bytes / count as u64
+}
+
+fn report(name: &str, bytes: u64, processor: Duration, watched: Duration, asked: u64) {
+    let share = 100.0 * processor.as_secs_f64() / watched.as_secs_f64();
+    let rate = asked as f64 / watched.as_secs_f64();
+    println!("{name:<36}{bytes:>14}{:>18}{rate:>20.0}", format!("{share:.2} %"));
+}
