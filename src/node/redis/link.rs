@@ -56,6 +56,7 @@ pub(crate) async fn carry(
         clock,
         sent: 0,
         fresh: None,
+        gathering: false,
         flight: VecDeque::new(),
         batch: Vec::new(),
         library: Library::default(),
@@ -160,6 +161,8 @@ struct Link<'a> {
     sent: u64,
     /// A request that has not entered the connection yet.
     fresh: Option<Sent>,
+    /// The others have been let go first, to add to the next write what they have to ask.
+    gathering: bool,
     /// Requests that wait for their answers, oldest first. A connection answers in order, so only
     /// the first can be ready.
     flight: VecDeque<Sent>,
@@ -210,7 +213,13 @@ impl Link<'_> {
             if self.flight.is_empty() || farewell.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Event::Finished);
             }
+        } else if !self.flight.is_empty() && !self.gathering && !queue.is_empty() {
+            // While the server has something to do, whoever is ready to run may ask first: one write
+            // for all of them costs both sides less than one for each. An idle server is asked at once.
+            self.gathering = true;
+            context.waker().wake_by_ref();
         } else if let Poll::Ready(count) = queue.poll_recv_many(context, &mut self.batch, BATCH) {
+            self.gathering = false;
             return Poll::Ready(if count == 0 { Event::Forsaken } else { Event::Asked });
         }
         match &mut self.timer {
