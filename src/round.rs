@@ -80,9 +80,38 @@ pub(crate) struct Round {
     pub(crate) aim: Aim,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
-    slots: Mutex<Vec<Slot>>,
+    slots: Mutex<Slots>,
     abandoned: AtomicBool,
     news: Notify,
+}
+
+/// What each node was asked and has said.
+#[derive(Debug)]
+struct Slots {
+    nodes: Vec<Slot>,
+    /// Whether two answers came from one server process.
+    twins: bool,
+    /// Whether an answer has decided the round.
+    decided: bool,
+}
+
+impl Slots {
+    /// The other nodes whose answer came from the same server process as this `answer` of the node
+    /// at `index`.
+    fn same_process(&self, index: usize, answer: &Answer) -> impl Iterator<Item = usize> {
+        let same = move |(other, slot): (usize, &Slot)| match &slot.state {
+            State::Answered { result: Ok(theirs), .. } => {
+                (other != index && theirs.instance.id == answer.instance.id).then_some(other)
+            }
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+        };
+        self.nodes.iter().enumerate().filter_map(same)
+    }
+
+    /// Whether some nodes are to be asked only when others have answered.
+    fn is_staged(&self) -> bool {
+        self.nodes.iter().any(|slot| matches!(slot.state, State::Unasked))
+    }
 }
 
 /// What a question wants from a node.
@@ -126,15 +155,15 @@ impl Round {
         ttl: Duration,
         question: impl Fn(usize) -> Option<Question>,
     ) -> Arc<Round> {
-        let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
+        let mut questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
         let state = |index: usize| match questions.get(index) {
-            Some(Some(_)) => State::Unasked,
+            Some(Some(_)) => State::Pending,
             Some(None) | None => State::Skipped,
         };
         let round = Round::prepare(nodes, aim, ttl, state);
-        for (index, question) in questions.into_iter().enumerate() {
+        for (index, question) in questions.drain(..).enumerate() {
             if let Some(question) = question {
-                round.ask(index, question);
+                round.send(index, question);
             }
         }
         round
@@ -156,7 +185,7 @@ impl Round {
     /// Asks all those that have not been asked yet.
     pub(crate) fn ask_rest(self: &Arc<Round>, question: impl Fn() -> Question) {
         for index in 0..self.nodes.members.len() {
-            let unasked = matches!(self.slots().get(index), Some(Slot { state: State::Unasked, .. }));
+            let unasked = matches!(self.slots().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
             if unasked {
                 self.ask(index, question());
             }
@@ -165,25 +194,35 @@ impl Round {
 
     fn prepare(nodes: &Arc<Nodes>, aim: Aim, ttl: Duration, state: impl Fn(usize) -> State) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let slot = |index| Slot { limit: sent, state: state(index) };
+        let slot = |(index, member): (usize, &Member)| Slot {
+            limit: sent + member.limit(nodes.base_limit, ttl),
+            state: state(index),
+        };
+        let slots = nodes.members.iter().enumerate().map(slot).collect();
         Arc::new(Round {
             sent,
             aim,
             ttl,
-            slots: Mutex::new((0..nodes.members.len()).map(slot).collect()),
+            slots: Mutex::new(Slots { nodes: slots, twins: false, decided: false }),
             nodes: nodes.clone(),
             abandoned: AtomicBool::new(false),
             news: Notify::new(),
         })
     }
 
-    /// The node answers into the round, perhaps before this returns.
+    /// Asks a node that has not been asked.
     fn ask(self: &Arc<Round>, index: usize, question: Question) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        if let Some(slot) = self.slots().get_mut(index) {
+        if let Some(slot) = self.slots().nodes.get_mut(index) {
             slot.limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
             slot.state = State::Pending;
         }
+        self.send(index, question);
+    }
+
+    /// The node answers into the round, perhaps before this returns.
+    fn send(self: &Arc<Round>, index: usize, question: Question) {
+        let Some(member) = self.nodes.members.get(index) else { return };
         member.node.ask(question, Reply::new(self.clone(), index));
     }
 
@@ -209,7 +248,7 @@ impl Round {
             let news = self.news.notified();
             tokio::pin!(news);
             news.as_mut().enable();
-            match self.slots().get(index).map(|slot| &slot.state) {
+            match self.slots().nodes.get(index).map(|slot| &slot.state) {
                 None | Some(State::Skipped) => return None,
                 Some(State::Answered { result, .. }) => {
                     return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
@@ -266,7 +305,7 @@ impl Round {
             }
             State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
-        slots.iter().enumerate().filter_map(number).collect()
+        slots.nodes.iter().enumerate().filter_map(number).collect()
     }
 
     /// The largest number that a node has spoken of.
@@ -275,7 +314,7 @@ impl Round {
             State::Answered { result: Ok(answer), .. } => answer.fence,
             State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
-        self.slots().iter().filter_map(number).max()
+        self.slots().nodes.iter().filter_map(number).max()
     }
 
     /// Whether a node has said that somebody else wants the key.
@@ -286,7 +325,7 @@ impl Round {
                 false
             }
         };
-        self.slots().iter().any(wanted)
+        self.slots().nodes.iter().any(wanted)
     }
 
     /// Gives the round up: questions that are not on their way yet need not be sent.
@@ -296,10 +335,13 @@ impl Round {
 
     /// The count as it stands at `now`, with nodes past their limit as unknown.
     pub(crate) fn tally(&self, now: Moment) -> Tally {
-        let slots = self.slots();
+        self.count(&self.slots(), now)
+    }
+
+    fn count(&self, slots: &Slots, now: Moment) -> Tally {
         let mut tally = Tally::new(self.nodes.quorum);
-        for index in 0..slots.len() {
-            if let Some(said) = self.said(&slots, index, now) {
+        for index in 0..slots.nodes.len() {
+            if let Some(said) = self.said(slots, index, now) {
                 said.count(&mut tally);
             }
         }
@@ -326,7 +368,7 @@ impl Round {
             };
             Paper { node: self.nodes.name(index), said, took, fence }
         };
-        Ballot::new(self.nodes.quorum, slots.iter().enumerate().map(paper).collect())
+        Ballot::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(paper).collect())
     }
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
@@ -350,12 +392,12 @@ impl Round {
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
-        self.slots().iter().map(standing).collect()
+        self.slots().nodes.iter().map(standing).collect()
     }
 
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
-    fn said(&self, slots: &[Slot], index: usize, now: Moment) -> Option<Said> {
-        let slot = slots.get(index)?;
+    fn said(&self, slots: &Slots, index: usize, now: Moment) -> Option<Said> {
+        let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
             State::Unasked => return None,
@@ -364,12 +406,7 @@ impl Round {
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
-        let twin = slots.iter().take(index).position(|earlier| match &earlier.state {
-            State::Answered { result: Ok(other), .. } => other.instance.id == answer.instance.id,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
-                false
-            }
-        });
+        let twin = if slots.twins { slots.same_process(index, answer).find(|twin| *twin < index) } else { None };
         if let Some(twin) = twin {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
@@ -390,19 +427,14 @@ impl Round {
         })
     }
 
-    /// Whether some nodes are to be asked only when others have answered.
-    fn is_staged(&self) -> bool {
-        self.slots().iter().any(|slot| matches!(slot.state, State::Unasked))
-    }
-
     /// When the next node runs out of time.
     fn next_limit(&self, now: Moment) -> Option<Moment> {
         let slots = self.slots();
-        let pending = slots.iter().filter(|slot| matches!(slot.state, State::Pending));
+        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Pending));
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
-    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -413,13 +445,23 @@ impl Collect for Round {
         if let (Ok(_), Some(member)) = (&result, self.nodes.members.get(index)) {
             member.answered_after(took);
         }
-        if let Some(slot) = self.slots().get_mut(index) {
+        let mut slots = self.slots();
+        if let Ok(answer) = &result {
+            let twins = slots.same_process(index, answer).next().is_some();
+            slots.twins |= twins;
+        }
+        if let Some(slot) = slots.nodes.get_mut(index) {
             debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
             slot.state = State::Answered { result, took };
         }
-        // Answers that decide nothing wake nobody, unless somebody waits for the first of them.
-        let now = self.sent + took;
-        if self.tally(now).verdict().is_some() || self.is_staged() {
+        let tally = self.count(&slots, self.sent + took);
+        let decides = !slots.decided && tally.verdict().is_some();
+        slots.decided |= decides;
+        // An answer that decides nothing wakes nobody, unless it is the last, or somebody waits for
+        // the first.
+        let wakes = decides || tally.pending() == 0 || slots.is_staged();
+        drop(slots);
+        if wakes {
             self.news.notify_waiters();
         }
     }
