@@ -31,7 +31,11 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
     let mut service = Service { shared: &shared, key: &key, over: false };
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &key);
+    let mut unfinished: Option<Sweep> = None;
     while let Some(mut waiter) = shared.lines.next_or_end(&key) {
+        if let Some(sweep) = unfinished.take() {
+            shared.spawn(sweep.finish());
+        }
         if shared.lines.owes_courtesy(&key, shared.now()) {
             Box::pin(contest.give_way()).await;
         }
@@ -60,7 +64,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             let next =
                 if series.goes_on(&keeper.plan, shared.now()) { shared.lines.next(&key) } else { None };
             let Some(next) = next else {
-                Box::pin(keeper.release(reply)).await;
+                unfinished = Box::pin(keeper.release(reply)).await;
                 break;
             };
             let reply = match keeper.hand_over(&next, reply) {
@@ -81,6 +85,10 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
     }
     // The line is gone; a new one for the same key may be there already.
     service.over = true;
+    // Nobody waits, so what is left to do needs no task of its own.
+    if let Some(sweep) = unfinished {
+        Box::pin(sweep.finish()).await;
+    }
 }
 
 /// The service of a line. Should it end before the line does, because its task panicked or its
@@ -329,14 +337,13 @@ impl Keeper {
         outcome.map(|_| ())
     }
 
-    /// Gives the lock back, and tells the holder when a quorum has confirmed.
-    async fn release(self, reply: Option<ReleaseReply>) {
+    /// Gives the lock back, and tells the holder when a quorum has confirmed. What is left to do then
+    /// is returned.
+    async fn release(self, reply: Option<ReleaseReply>) -> Option<Sweep> {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.shared.lines.set_held(&self.plan.key, false);
-        let Some(sweep) = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle()) else {
-            return;
-        };
+        let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
         sweep.confirmed().await;
         if sweep.is_wanted() {
             self.shared.lines.owe_courtesy(&self.plan.key, self.shared.now() + COURTESY);
@@ -344,7 +351,7 @@ impl Keeper {
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }
-        self.shared.spawn(sweep.finish());
+        (!sweep.is_done()).then_some(sweep)
     }
 
     /// Hands the lock to the next who waits for it in this process without asking anybody: the key

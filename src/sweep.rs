@@ -63,10 +63,15 @@ impl Sweep {
         self.round.is_wanted()
     }
 
+    /// Whether all have let go.
+    pub(crate) fn is_done(&self) -> bool {
+        self.round.tally(self.shared.now()).granted() == self.shared.nodes.quorum.nodes()
+    }
+
     /// Waits until all have let go, telling those again that could not be reached.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
-        if self.round.tally(self.shared.now()).granted() == self.shared.nodes.quorum.nodes() {
+        if self.is_done() {
             return;
         }
         join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;

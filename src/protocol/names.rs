@@ -175,6 +175,11 @@ impl Claim {
     /// The key whose presence says that somebody was refused and still wants the lock.
     #[must_use]
     pub fn want_mark(&self) -> String {
+        self.want_mark_key().to_string()
+    }
+
+    /// The same, to be written somewhere without a string of its own.
+    pub(crate) fn want_mark_key(&self) -> impl fmt::Display {
         sibling("want", &self.key, "mark")
     }
 
@@ -184,12 +189,20 @@ impl Claim {
         fence_counter(&self.key)
     }
 
+    pub(crate) fn fence_counter_key(&self) -> impl fmt::Display {
+        sibling("fence", &self.key, "counter")
+    }
+
     /// The key whose presence says that this attempt was cancelled, and that a request of it that
     /// arrives late must do nothing (theory 4.5).
     #[must_use]
     pub fn tombstone(&self) -> String {
+        self.tombstone_key().to_string()
+    }
+
+    pub(crate) fn tombstone_key(&self) -> impl fmt::Display {
         let random = self.token.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.token.bytes);
-        sibling("tomb", &self.key, &String::from_utf8_lossy(random))
+        sibling("tomb", &self.key, String::from_utf8_lossy(random))
     }
 }
 
@@ -231,24 +244,37 @@ impl Ticket {
 /// when each is waited for.
 #[must_use]
 pub fn line_keys(key: &str) -> [String; 2] {
-    [sibling("line", key, "order"), sibling("line", key, "until")]
+    ["order", "until"].map(|part| sibling("line", key, part).to_string())
 }
 
 /// The key in which a node keeps the counter of the fencing tokens for the lock at `key`.
 #[must_use]
 pub fn fence_counter(key: &str) -> String {
-    sibling("fence", key, "counter")
+    sibling("fence", key, "counter").to_string()
 }
 
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
 /// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
 /// tag has no sibling of that form, and gets one without the guarantee.
-fn sibling(kind: &str, key: &str, suffix: &str) -> String {
-    if hash_tag(key).is_some() || key.contains('}') {
-        // The second colon keeps the siblings of `{a}` apart from those of `a`.
-        format!("quorlock:{kind}::{key}:{suffix}")
-    } else {
-        format!("quorlock:{kind}:{{{key}}}:{suffix}")
+fn sibling<'a, S: fmt::Display + 'a>(kind: &'a str, key: &'a str, suffix: S) -> Sibling<'a, S> {
+    Sibling { kind, key, suffix }
+}
+
+struct Sibling<'a, S> {
+    kind: &'a str,
+    key: &'a str,
+    suffix: S,
+}
+
+impl<S: fmt::Display> fmt::Display for Sibling<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sibling { kind, key, suffix } = self;
+        if hash_tag(key).is_some() || key.contains('}') {
+            // The second colon keeps the siblings of `{a}` apart from those of `a`.
+            write!(f, "quorlock:{kind}::{key}:{suffix}")
+        } else {
+            write!(f, "quorlock:{kind}:{{{key}}}:{suffix}")
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Questions as commands, and replies as votes.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg, Value};
 
 use super::failure::{Asked, refused, unexpected};
 use super::scripts::{self, Library, Script};
@@ -13,8 +14,9 @@ use crate::protocol::{Claim, Draw, FencingToken, Token, fence_counter, line_keys
 /// the only declared key; see `acquire.lua`.
 pub(crate) fn encode(question: &Question, library: &mut Library) -> Encoded {
     if let Question::Acquire { claim, ttl, draw: None } = question {
-        let mut command = redis::cmd("SET");
-        command.arg(claim.key()).arg(claim.token().as_bytes()).arg("NX").arg("PX").arg(millis(*ttl));
+        // Room for all of it: growing step by step would allocate four times.
+        let mut command = Cmd::with_capacity(6, 64 + claim.key().len() + claim.token().as_bytes().len());
+        command.arg("SET").arg(claim.key()).arg(claim.token().as_bytes()).arg("NX").arg("PX").arg(millis(*ttl));
         return Encoded { command, by_hash: false };
     }
     let script = script_of(question);
@@ -55,39 +57,39 @@ fn script_of(question: &Question) -> &'static Script {
 fn arguments(command: &mut Cmd, question: &Question) {
     match question {
         Question::Acquire { claim, ttl, draw } => {
-            guarded(command, claim, *ttl).arg(claim.tombstone()).arg(claim.want_mark());
+            guarded(command, claim, *ttl).arg(Written(claim.tombstone_key())).arg(Written(claim.want_mark_key()));
             drawing(command, claim, *draw);
         }
         Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
             guarded(command, claim, *ttl);
             command.arg(ticket.wall_micros()).arg(ticket.name()).arg(millis(*patience));
-            command.arg(claim.tombstone()).arg(&line_keys(claim.key()));
+            command.arg(Written(claim.tombstone_key())).arg(&line_keys(claim.key()));
             drawing(command, claim, *draw);
         }
         Question::WriteBack { claim, fence } => {
             command.arg(1).arg(claim.key()).arg(claim.token().as_bytes());
-            command.arg(claim.fence_counter()).arg(fence.get());
+            command.arg(Written(claim.fence_counter_key())).arg(fence.get());
         }
         Question::LeaveLine { key, ticket } => {
             command.arg(2).arg(&line_keys(key)).arg(ticket.name());
         }
         Question::Transfer { from, to, ttl, draw } => {
             command.arg(1).arg(to.key()).arg(from.token().as_bytes()).arg(to.token().as_bytes());
-            command.arg(millis(*ttl)).arg(to.tombstone());
+            command.arg(millis(*ttl)).arg(Written(to.tombstone_key()));
             drawing(command, to, *draw);
         }
         Question::Renew { claim, ttl, fence } => {
-            guarded(command, claim, *ttl).arg(claim.tombstone());
+            guarded(command, claim, *ttl).arg(Written(claim.tombstone_key()));
             match fence {
-                Some(fence) => command.arg(claim.fence_counter()).arg(fence.get()),
+                Some(fence) => command.arg(Written(claim.fence_counter_key())).arg(fence.get()),
                 None => command.arg("").arg(""),
             };
         }
         Question::Cancel { claim, linger } => {
-            guarded(command, claim, *linger).arg(claim.tombstone());
+            guarded(command, claim, *linger).arg(Written(claim.tombstone_key()));
         }
         Question::Release { claim } => {
-            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(claim.want_mark());
+            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(Written(claim.want_mark_key()));
         }
         Question::Inspect { key } => {
             command.arg(1).arg(&**key).arg(fence_counter(key));
@@ -183,7 +185,7 @@ fn guarded<'a>(command: &'a mut Cmd, claim: &Claim, time: Duration) -> &'a mut C
 /// Counter, hint and lead, or nothing instead.
 fn drawing(command: &mut Cmd, claim: &Claim, draw: Option<Draw>) {
     match draw {
-        Some(Draw { hint, lead, .. }) => command.arg(claim.fence_counter()).arg(hint.get()).arg(micros(lead)),
+        Some(Draw { hint, lead, .. }) => command.arg(Written(claim.fence_counter_key())).arg(hint.get()).arg(micros(lead)),
         None => command.arg("").arg("").arg(""),
     };
 }
@@ -191,6 +193,17 @@ fn drawing(command: &mut Cmd, claim: &Claim, draw: Option<Draw>) {
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
+
+/// An argument that is written where it belongs, without a string of its own.
+struct Written<T>(T);
+
+impl<T: Display> ToRedisArgs for Written<T> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, command: &mut W) {
+        command.write_arg_fmt(&self.0);
+    }
+}
+
+impl<T: Display> ToSingleRedisArg for Written<T> {}
 
 /// Rounded down, so that a key never outlives what was asked, and at least 1, since Redis refuses 0.
 fn millis(time: Duration) -> i64 {
