@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
     host: String,
+    /// What others read of a holder, with the usual label: made once, since nearly all have it.
+    context: Arc<str>,
     /// Keepers and sweeps.
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
@@ -152,14 +154,9 @@ impl Shared {
         }
     }
 
-    /// What others read of the holder.
-    pub(crate) fn context(&self, label: &str) -> String {
-        let mut context = format!("{}:{}", self.host, std::process::id());
-        if !label.is_empty() {
-            context.push(' ');
-            context.push_str(label);
-        }
-        context
+    /// What others read of a holder with this label.
+    pub(crate) fn context(&self, label: &Arc<str>) -> Arc<str> {
+        if Arc::ptr_eq(label, &self.label) { self.context.clone() } else { context(&self.host, label).into() }
     }
 
     /// Before the first round: waits for the connections, so that a cold start is not taken for
@@ -191,4 +188,14 @@ impl Shared {
         }
         self.introduced.store(true, Ordering::Release);
     }
+}
+
+/// `host:pid`, and a label.
+fn context(host: &str, label: &str) -> String {
+    let mut context = format!("{host}:{}", std::process::id());
+    if !label.is_empty() {
+        context.push(' ');
+        context.push_str(label);
+    }
+    context
 }

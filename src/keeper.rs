@@ -29,7 +29,7 @@ use crate::wait::line::Waiter;
 /// Ends when nobody waits any more.
 pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
     let mut service = Service { shared: &shared, key: &key, over: false };
-    shared.introduced().await;
+    Box::pin(shared.introduced()).await;
     let mut contest = Contest::new(&shared, &key);
     let mut unfinished: Option<Sweep> = None;
     while let Some(mut waiter) = shared.lines.next_or_end(&key) {
@@ -192,6 +192,7 @@ impl Keeper {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
         info!(resource = %plan.resource, token = %state.token.short(), "acquired");
+        round.retire();
         Keeper {
             state,
             claim,
@@ -263,7 +264,8 @@ impl Keeper {
         };
         let verdict = async {
             match self.renewing {
-                Some(_) => self.latest.verdict().await,
+                // Boxed: nearly always there is nothing to wait for.
+                Some(_) => Box::pin(self.latest.verdict()).await,
                 None => pending().await,
             }
         };
@@ -314,6 +316,7 @@ impl Keeper {
         let reply = match outcome {
             Ok(true) => {
                 debug!(resource = %self.plan.resource, "renewed");
+                self.latest.retire();
                 self.due = self.plan.renewal.due(self.latest.sent, self.plan.ttl);
                 self.retry = self.plan.retry_backoff();
                 Ok(())

@@ -114,7 +114,7 @@ impl Renewal {
 pub(crate) struct Plan {
     pub(crate) resource: Resource,
     pub(crate) key: Arc<str>,
-    pub(crate) context: String,
+    pub(crate) context: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) renewal: Renewal,

@@ -1,6 +1,7 @@
 //! Asks all nodes one question, and knows the verdict as soon as it cannot change.
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -93,6 +94,11 @@ struct Slots {
     twins: bool,
     /// Whether an answer has decided the round.
     decided: bool,
+    /// Nobody asks any more who has said what.
+    retired: bool,
+    /// What is left of the answers once the round is both retired and complete: a lease that is held
+    /// for hours needs to know no more than how each node stands.
+    digest: Option<(Tally, Box<[Standing]>)>,
 }
 
 impl Slots {
@@ -106,6 +112,42 @@ impl Slots {
             State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
         self.nodes.iter().enumerate().filter_map(same)
+    }
+
+    /// How each node stands.
+    fn standings(&self, aim: Aim) -> Vec<Standing> {
+        if let Some((_, standings)) = &self.digest {
+            return standings.to_vec();
+        }
+        let standing = |slot: &Slot| match &slot.state {
+            State::Pending => Standing::OnItsWay,
+            State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
+            State::Answered { result: Ok(answer), .. } => match answer.vote {
+                Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
+                    Standing::Holds
+                }
+                Vote::Granted
+                | Vote::Wanted
+                | Vote::Restored
+                | Vote::Held(_)
+                | Vote::Behind
+                | Vote::Ahead
+                | Vote::Free => Standing::Without,
+            },
+            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
+        };
+        self.nodes.iter().map(standing).collect()
+    }
+
+    /// Keeps what is left of a round that is retired, if each node has answered that was asked, and
+    /// returns the answers, to be dropped by somebody who does not hold the lock.
+    fn digest(&mut self, tally: Tally, aim: Aim) -> Vec<Slot> {
+        let complete = |slot: &Slot| matches!(slot.state, State::Answered { .. } | State::Skipped);
+        if !self.retired || self.digest.is_some() || !self.nodes.iter().all(complete) {
+            return Vec::new();
+        }
+        self.digest = Some((tally, self.standings(aim).into()));
+        mem::take(&mut self.nodes)
     }
 
     /// Whether some nodes are to be asked only when others have answered.
@@ -203,7 +245,13 @@ impl Round {
             sent,
             aim,
             ttl,
-            slots: Mutex::new(Slots { nodes: slots, twins: false, decided: false }),
+            slots: Mutex::new(Slots {
+                nodes: slots,
+                twins: false,
+                decided: false,
+                retired: false,
+                digest: None,
+            }),
             nodes: nodes.clone(),
             abandoned: AtomicBool::new(false),
             news: Notify::new(),
@@ -339,6 +387,9 @@ impl Round {
     }
 
     fn count(&self, slots: &Slots, now: Moment) -> Tally {
+        if let Some((tally, _)) = &slots.digest {
+            return *tally;
+        }
         let mut tally = Tally::new(self.nodes.quorum);
         for index in 0..slots.nodes.len() {
             if let Some(said) = self.said(slots, index, now) {
@@ -373,26 +424,18 @@ impl Round {
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
     pub(crate) fn standings(&self) -> Vec<Standing> {
-        let standing = |slot: &Slot| match &slot.state {
-            State::Pending => Standing::OnItsWay,
-            State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
-            State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Restored
-                    if matches!(self.aim, Aim::Hold | Aim::Draw) =>
-                {
-                    Standing::Holds
-                }
-                Vote::Granted
-                | Vote::Wanted
-                | Vote::Restored
-                | Vote::Held(_)
-                | Vote::Behind
-                | Vote::Ahead
-                | Vote::Free => Standing::Without,
-            },
-            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
-        };
-        self.slots().nodes.iter().map(standing).collect()
+        self.slots().standings(self.aim)
+    }
+
+    /// From now on nobody asks who has said what, but only how each node stands. When all have
+    /// answered, the answers are dropped.
+    pub(crate) fn retire(&self) {
+        let mut slots = self.slots();
+        slots.retired = true;
+        let tally = self.count(&slots, self.nodes.clock.now());
+        let answers = slots.digest(tally, self.aim);
+        drop(slots);
+        drop(answers);
     }
 
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
@@ -406,7 +449,8 @@ impl Round {
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
-        let twin = if slots.twins { slots.same_process(index, answer).find(|twin| *twin < index) } else { None };
+        let twin =
+            if slots.twins { slots.same_process(index, answer).find(|twin| *twin < index) } else { None };
         if let Some(twin) = twin {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
@@ -460,7 +504,9 @@ impl Collect for Round {
         // An answer that decides nothing wakes nobody, unless it is the last, or somebody waits for
         // the first.
         let wakes = decides || tally.pending() == 0 || slots.is_staged();
+        let answers = slots.digest(tally, self.aim);
         drop(slots);
+        drop(answers);
         if wakes {
             self.news.notify_waiters();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Coordinator, Shared};
+use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
@@ -238,6 +238,7 @@ impl Builder {
         for (node, listened) in nodes.iter().enumerate() {
             listened.listen(Arc::new(Ear { lines: Arc::downgrade(&lines), node }));
         }
+        let (host, label) = (host(), Arc::<str>::from(self.label));
         let shared = Shared {
             nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
             entropy: self.entropy,
@@ -248,8 +249,9 @@ impl Builder {
             introduction: self.connect_limit,
             introduced: AtomicBool::new(false),
             key_prefix: self.key_prefix,
-            label: self.label.into(),
-            host: host(),
+            context: context(&host, &label).into(),
+            label,
+            host,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             lines,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tracing::debug;
 
 use super::line::{News, Waiter, bit};
@@ -20,7 +19,6 @@ use crate::protocol::{Backoff, FencingToken, Moment, Token, Verdict, fraction};
 pub(crate) struct Contest {
     shared: Arc<Shared>,
     key: Arc<str>,
-    bell: Arc<Notify>,
     order: Order,
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
@@ -71,7 +69,6 @@ impl Contest {
         Contest {
             shared: shared.clone(),
             key: key.clone(),
-            bell: shared.lines.bell(key).unwrap_or_default(),
             order: Order::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
@@ -239,9 +236,11 @@ impl Contest {
 
     /// Waits for the end of the pause, or for enough hints.
     async fn rest(&self, pause: Pause) {
+        // Asked for before the first look, so that no hint comes between.
+        let bell = self.shared.lines.bell(&self.key).unwrap_or_default();
         let enough = async {
             while self.shared.lines.hints(&self.key).changed(pause.among) < pause.wanted {
-                self.bell.notified().await;
+                bell.notified().await;
             }
         };
         tokio::select! {

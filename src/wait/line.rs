@@ -42,13 +42,21 @@ struct Line {
     served: Option<u64>,
     /// A bit for each node that has hinted at a change since the contest last asked.
     changed: u32,
-    /// Rings when one does.
-    bell: Arc<Notify>,
+    /// Rings when one does, for whoever has asked for it.
+    bell: Option<Arc<Notify>>,
     /// How the last contest was lost.
     news: Option<News>,
 }
 
 impl Line {
+    /// A node has hinted at a change.
+    fn hint(&mut self, node: u32) {
+        self.changed |= node;
+        if let Some(bell) = &self.bell {
+            bell.notify_one();
+        }
+    }
+
     /// The first who still waits. Those who have gone leave by themselves, by dropping their
     /// [`Place`]: they own somebody else's data, which is not to be dropped under the lock.
     fn take_first(&mut self) -> Option<Waiter> {
@@ -191,7 +199,7 @@ impl Lines {
 
     /// Rings when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.lock().by_key.get(key).map(|line| line.bell.clone())
+        self.lock().by_key.get_mut(key).map(|line| line.bell.get_or_insert_default().clone())
     }
 
     /// How the last contest for `key` was lost.
@@ -286,8 +294,7 @@ impl Listener for Ear {
             Hint::Changed(key) => {
                 let line = std::str::from_utf8(key).ok().and_then(|key| inside.by_key.get_mut(key));
                 if let Some(line) = line {
-                    line.changed |= bit;
-                    line.bell.notify_one();
+                    line.hint(bit);
                 }
             }
             Hint::AllChanged | Hint::Deaf => {
@@ -295,8 +302,7 @@ impl Listener for Ear {
                     inside.hearing &= !bit;
                 }
                 for line in inside.by_key.values_mut() {
-                    line.changed |= bit;
-                    line.bell.notify_one();
+                    line.hint(bit);
                 }
             }
         }

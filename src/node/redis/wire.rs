@@ -16,7 +16,13 @@ pub(crate) fn encode(question: &Question, library: &mut Library) -> Encoded {
     if let Question::Acquire { claim, ttl, draw: None } = question {
         // Room for all of it: growing step by step would allocate four times.
         let mut command = Cmd::with_capacity(6, 64 + claim.key().len() + claim.token().as_bytes().len());
-        command.arg("SET").arg(claim.key()).arg(claim.token().as_bytes()).arg("NX").arg("PX").arg(millis(*ttl));
+        command
+            .arg("SET")
+            .arg(claim.key())
+            .arg(claim.token().as_bytes())
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(*ttl));
         return Encoded { command, by_hash: false };
     }
     let script = script_of(question);
@@ -57,7 +63,9 @@ fn script_of(question: &Question) -> &'static Script {
 fn arguments(command: &mut Cmd, question: &Question) {
     match question {
         Question::Acquire { claim, ttl, draw } => {
-            guarded(command, claim, *ttl).arg(Written(claim.tombstone_key())).arg(Written(claim.want_mark_key()));
+            guarded(command, claim, *ttl)
+                .arg(Written(claim.tombstone_key()))
+                .arg(Written(claim.want_mark_key()));
             drawing(command, claim, *draw);
         }
         Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
@@ -185,7 +193,9 @@ fn guarded<'a>(command: &'a mut Cmd, claim: &Claim, time: Duration) -> &'a mut C
 /// Counter, hint and lead, or nothing instead.
 fn drawing(command: &mut Cmd, claim: &Claim, draw: Option<Draw>) {
     match draw {
-        Some(Draw { hint, lead, .. }) => command.arg(Written(claim.fence_counter_key())).arg(hint.get()).arg(micros(lead)),
+        Some(Draw { hint, lead, .. }) => {
+            command.arg(Written(claim.fence_counter_key())).arg(hint.get()).arg(micros(lead))
+        }
         None => command.arg("").arg("").arg(""),
     };
 }
