@@ -2,7 +2,8 @@
 //! and ten thousand tasks that wait for one lock, in this process, on five real servers.
 //!
 //! Prints the resident memory and the share of a core, beside those of a bare table of names and
-//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many.
+//! tokens. `cargo bench --bench holding`; `COUNT` and `WATCHED` in the environment change
+//! how many, and for how many seconds they are watched.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,8 +23,8 @@ use tools::{commands, five_servers, processor_time, resident, setting};
 
 mod tools;
 
-/// Long enough for two renewals of each lease.
-const WATCHED: Duration = Duration::from_secs(20);
+/// Seconds, long enough for two renewals of each lease.
+const WATCHED: usize = 20;
 /// Between two hand-overs.
 const WAITED: Duration = Duration::from_secs(10);
 
@@ -31,6 +32,7 @@ const WAITED: Duration = Duration::from_secs(10);
 async fn main() {
     let servers = five_servers().await;
     let count = setting("COUNT", 10_000);
+    let watched = Duration::from_secs(setting("WATCHED", WATCHED) as u64);
     let clock = SystemClock::default();
     let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
@@ -53,9 +55,9 @@ async fn main() {
         clock.sleep_until(clock.now() + Duration::from_secs(11)).await;
         let memory = resident().saturating_sub(before);
         let (processor, asked) = (processor_time(), commands(&servers, false).await);
-        clock.sleep_until(clock.now() + WATCHED).await;
+        clock.sleep_until(clock.now() + watched).await;
         let (processor, asked) = (processor_time() - processor, commands(&servers, false).await - asked);
-        report(name, each(memory, count), processor, WATCHED, asked);
+        report(name, each(memory, count), processor, watched, asked);
         for lease in leases {
             lease.check().expect("no lease is lost on a machine with two cores");
             drop(lease);

@@ -41,6 +41,7 @@ use crate::wait::{HandOver, OnWait, Wait, Waiting};
 pub struct Lock {
     shared: Arc<Shared>,
     name: Arc<str>,
+    key: Arc<str>,
     ttl: Duration,
     wait: Wait,
     renewal: Renewal,
@@ -160,6 +161,7 @@ impl Lock {
             ttl: shared.ttl,
             label: shared.label.clone(),
             name: name.into(),
+            key: format!("{}{name}", shared.key_prefix).into(),
             wait: Wait::UpTo(DEFAULT_WAIT),
             renewal: Renewal::Automatic,
             max_hold: None,
@@ -280,7 +282,7 @@ impl Lock {
     pub async fn acquire(&self) -> Result<Lease, AcquireError> {
         match self.acquire_within(self.wait).await? {
             Got::Lease(lease) => Ok(lease),
-            Got::TakenHere => Err(self.contended(Duration::ZERO).await),
+            Got::TakenHere => Err(Box::pin(self.contended(Duration::ZERO)).await),
         }
     }
 
@@ -382,6 +384,11 @@ impl Lock {
             Reentry::Of(owner) => owner.clone(),
             Reentry::OfScope => Owner::current().ok_or(ConfigError::NoOwner)?,
         };
+        Box::pin(self.acquire_as(owner, plan)).await
+    }
+
+    async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+        let wait = plan.wait;
         let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
         // Somebody of the same owner may be acquiring it right now.
         let mut held = match wait {
@@ -435,7 +442,7 @@ impl Lock {
                 Err(match shared.lines.news(&key) {
                     Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
                     // The last contest may have asked one node only, or none.
-                    _ => self.contended(waited).await,
+                    _ => Box::pin(self.contended(waited)).await,
                 })
             }
         }
@@ -449,7 +456,8 @@ impl Lock {
         }
     }
 
-    /// The error for a lock that this process itself holds, with what the nodes say of it.
+    /// The error for a lock that this process itself holds, with what the nodes say of it. To be
+    /// boxed: whoever waits does not need the room before it has waited in vain.
     async fn contended(&self, waited: Duration) -> AcquireError {
         let ballot = match self.inspect().await {
             Ok(ballot) => Box::new(ballot),
@@ -462,7 +470,7 @@ impl Lock {
     }
 
     fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
-        let resource = Resource::parse(&self.name)?;
+        let resource = Resource::share(&self.name)?;
         self.shared.check_ttl(self.ttl)?;
         if let Renewal::Every(every) = self.renewal {
             if every.is_zero() {
@@ -479,7 +487,7 @@ impl Lock {
             return Err(ConfigError::LabelTooLong { length: self.label.len(), most: MAX_LABEL });
         }
         Ok(Plan {
-            key: format!("{}{resource}", self.shared.key_prefix).into(),
+            key: self.key.clone(),
             resource,
             context: self.shared.context(&self.label),
             ttl: self.ttl,

@@ -18,12 +18,23 @@ impl Resource {
     ///
     /// Says what is wrong with the name.
     pub fn parse(name: &str) -> Result<Resource, ResourceError> {
+        Resource::check(name)?;
+        Ok(Resource { name: name.into() })
+    }
+
+    /// The same for a name that others keep, too.
+    pub(crate) fn share(name: &Arc<str>) -> Result<Resource, ResourceError> {
+        Resource::check(name)?;
+        Ok(Resource { name: name.clone() })
+    }
+
+    fn check(name: &str) -> Result<(), ResourceError> {
         if name.is_empty() {
             Err(ResourceError::Empty)
         } else if name.len() > Resource::MAX_LEN {
             Err(ResourceError::TooLong { length: name.len() })
         } else {
-            Ok(Resource { name: name.into() })
+            Ok(())
         }
     }
 
