@@ -1,7 +1,9 @@
 -- Deletes the key if it is ours, and tells whether somebody else wants it.
 -- KEYS: lock. ARGV: token, mark.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'free'} end
-redis.call('DEL', KEYS[1])
+-- Both in one call, which is a microsecond less.
+local gone = redis.pcall('DEL', KEYS[1], ARGV[2])
+if gone == 2 then return {'wanted'} end
 -- The lock is given back, whether or not the mark may be looked at.
-if redis.pcall('DEL', ARGV[2]) == 1 then return {'wanted'} end
+if gone ~= 1 then redis.call('DEL', KEYS[1]) end
 return {'granted'}
