@@ -1,6 +1,6 @@
 //! What an asker sees of a node without asking its task.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::node::{Answer, NodeError, Question, Reply};
@@ -10,7 +10,7 @@ use crate::node::{Answer, NodeError, Question, Reply};
 /// A hung server carries out its backlog when it goes on: without a bound, a thousand requests
 /// that timed out became a thousand stored keys (measured). Far above what a healthy node has
 /// waiting: at 200 000 votes a second, 512 are 3 ms.
-const VOTES: usize = 512;
+const VOTES: u64 = 512;
 
 /// The most unanswered questions of any kind. So many more than votes that the clean-up of every
 /// vote has room: a release, a cancel and a leaving of the line for each.
@@ -38,9 +38,13 @@ pub(crate) struct State {
     standing: AtomicU8,
     /// What is wrong while the node does not stand [`OPEN`].
     trouble: Mutex<NodeError>,
-    votes: AtomicUsize,
-    questions: AtomicUsize,
+    /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
+    /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
+    unanswered: AtomicU64,
 }
+
+/// A vote, in the count of what is unanswered. The lower half counts questions.
+const VOTE: u64 = 1 << 32;
 
 /// Questions are taken in: the node is connected, or is being connected for the first time.
 const OPEN: u8 = 0;
@@ -55,8 +59,7 @@ impl State {
         State {
             standing: AtomicU8::new(OPEN),
             trouble: Mutex::new(NodeError::NotAsked),
-            votes: AtomicUsize::new(0),
-            questions: AtomicUsize::new(0),
+            unanswered: AtomicU64::new(0),
         }
     }
 
@@ -70,8 +73,9 @@ impl State {
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
         let place = Place { state: Arc::clone(self), creates };
-        let waiting = self.questions.fetch_add(1, Ordering::Relaxed);
-        let votes = if creates { self.votes.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let unanswered = self.unanswered.fetch_add(place.weight(), Ordering::Relaxed);
+        let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
+        let votes = if creates { unanswered / VOTE } else { 0 };
         if waiting >= QUESTIONS || votes >= VOTES {
             return Err(NodeError::Overloaded { waiting });
         }
@@ -117,12 +121,15 @@ pub(crate) struct Place {
     creates: bool,
 }
 
+impl Place {
+    fn weight(&self) -> u64 {
+        if self.creates { VOTE + 1 } else { 1 }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        self.state.questions.fetch_sub(1, Ordering::Relaxed);
-        if self.creates {
-            self.state.votes.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.state.unanswered.fetch_sub(self.weight(), Ordering::Relaxed);
     }
 }
 
@@ -149,8 +156,8 @@ mod tests {
     fn a_backlog_of_votes_leaves_room_for_their_clean_up() {
         let state = Arc::new(State::new());
         let votes: Vec<_> = (0..VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
-        assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: VOTES })));
-        let clean_up: Vec<_> = (VOTES..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
+        assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 512 })));
+        let clean_up: Vec<_> = (512..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
         assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
         drop((votes, clean_up));
         assert!(state.admit(&acquire()).is_ok(), "answered questions give their places back");
