@@ -36,6 +36,7 @@ async fn main() {
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
     println!("a round trip to a quorum: {} µs", round_trip(&client(&servers)).await);
+    together(&servers).await;
     println!(
         "{:>8}{:>7}{:>10}{:>28}{:>16}{:>26}",
         "clients", "tasks", "grants/s", "hand-over p50 / p99 (µs)", "requests/grant", "slowest / median wait"
@@ -59,6 +60,43 @@ async fn round_trip(client: &Coordinator) -> u64 {
         times.saturating_record(micros(clock.now().since(start)));
     }
     times.value_at_quantile(0.5)
+}
+
+/// How long it takes until 32 tasks that come at the same moment have held the lock once each.
+async fn together(servers: &Servers) {
+    const TASKS: u32 = 32;
+    let (clock, client) = (SystemClock::default(), client(servers));
+    let round_trip = Duration::from_micros(round_trip(&client).await);
+    let mut ratios = Vec::new();
+    for burst in 0..15 {
+        let lock = client.lock(format!("burst {burst}")).wait(Wait::Forever);
+        let start = clock.now();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let lock = lock.clone();
+                tokio::spawn(async move {
+                    let lease = lock.acquire().await.unwrap();
+                    let held = clock.now();
+                    clock.sleep_until(held + HOLD).await;
+                    let held = clock.now().since(held);
+                    lease.release().await.unwrap();
+                    held
+                })
+            })
+            .collect();
+        // A sleep of a millisecond takes somewhat longer.
+        let mut ideal = round_trip * TASKS;
+        for task in tasks {
+            ideal += task.await.unwrap();
+        }
+        ratios.push(clock.now().since(start).as_secs_f64() / ideal.as_secs_f64());
+    }
+    ratios.sort_by(f64::total_cmp);
+    let (median, worst) = (ratios.get(ratios.len() / 2).unwrap(), ratios.last().unwrap());
+    println!(
+        "32 tasks that come together, to the ideal of holds and one round each: {median:.2}, worst {worst:.2}"
+    );
+    client.close(Duration::from_secs(1)).await;
 }
 
 async fn measure(servers: &Servers, Case { clients, tasks }: Case) {

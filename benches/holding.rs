@@ -2,8 +2,7 @@
 //! and ten thousand tasks that wait for one lock, in this process, on five real servers.
 //!
 //! Prints the resident memory and the share of a core, beside those of a bare table of names and
-//! tokens. `cargo bench --bench holding`; `COUNT` and `WATCHED` in the environment change
-//! how many, and for how many seconds they are watched.
+//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,52 +18,76 @@ use std::time::Duration;
 
 use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
 
-use tools::{commands, five_servers, processor_time, resident, setting};
+use quorlock_testkit::Servers;
+use tools::{commands, processor_time, resident, setting};
 
 mod tools;
 
-/// Seconds, long enough for two renewals of each lease.
-const WATCHED: usize = 20;
+const COUNT: usize = 10_000;
+/// Long enough for two renewals of each lease.
+const WATCHED: Duration = Duration::from_secs(20);
 /// Between two hand-overs.
 const WAITED: Duration = Duration::from_secs(10);
 
-#[tokio::main(worker_threads = 2)]
-async fn main() {
-    let servers = five_servers().await;
-    let count = setting("COUNT", 10_000);
-    let watched = Duration::from_secs(setting("WATCHED", WATCHED) as u64);
-    let clock = SystemClock::default();
-    let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
-    let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
-    for fencing in [Fencing::Off, Fencing::On] {
-        // Connections, buffers and the allocator's pools are there in any case.
-        acquire(&coordinator, "warm", 512, fencing).await;
+/// Each is measured in a process of its own: memory that the one before has given back to the
+/// allocator would not be seen to be used again.
+const SUBJECTS: [&str; 3] = ["leases, plain", "leases, fenced", "tasks that wait for one lock"];
+
+fn main() {
+    if let Ok(subject) = std::env::var("SUBJECT") {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        return runtime.unwrap().block_on(measure(&subject));
     }
     println!("{:<36}{:>14}{:>18}{:>20}", "", "bytes each", "share of a core", "commands/s");
-
     let before = resident();
+    let count = setting("COUNT", COUNT);
     let table: Vec<(String, String)> =
         (0..count).map(|name| (format!("held/{name}"), format!("{:032x} db-7:4121", name * 7))).collect();
     println!("{:<36}{:>14}", "a bare table of names and tokens", each(resident() - before, count));
     drop(table);
-
-    for (name, fencing) in [("leases, plain", Fencing::Off), ("leases, fenced", Fencing::On)] {
-        let before = resident();
-        let leases = acquire(&coordinator, name, count, fencing).await;
-        // A first renewal of each, so that what renewing needs is counted as well.
-        clock.sleep_until(clock.now() + Duration::from_secs(11)).await;
-        let memory = resident().saturating_sub(before);
-        let (processor, asked) = (processor_time(), commands(&servers, false).await);
-        clock.sleep_until(clock.now() + watched).await;
-        let (processor, asked) = (processor_time() - processor, commands(&servers, false).await - asked);
-        report(name, each(memory, count), processor, watched, asked);
-        for lease in leases {
-            lease.check().expect("no lease is lost on a machine with two cores");
-            drop(lease);
-        }
-        clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+    for subject in SUBJECTS {
+        let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+        assert!(process.env("SUBJECT", subject).status().unwrap().success(), "{subject}");
     }
+}
 
+async fn measure(subject: &str) {
+    let servers = Servers::start(5).await.unwrap();
+    assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
+    let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
+    let fencing = if subject.ends_with("plain") { Fencing::Off } else { Fencing::On };
+    // Connections, buffers and the allocator's pools are there in any case.
+    for lease in acquire(&coordinator, "warm", 512, fencing).await {
+        lease.release().await.unwrap();
+    }
+    if subject.starts_with("leases") {
+        hold(&servers, &coordinator, subject, fencing).await;
+    } else {
+        wait(&servers, &coordinator, subject).await;
+    }
+    coordinator.close(Duration::from_secs(1)).await;
+}
+
+async fn hold(servers: &Servers, coordinator: &Coordinator, subject: &str, fencing: Fencing) {
+    let (clock, count) = (SystemClock::default(), setting("COUNT", COUNT));
+    let before = resident();
+    let leases = acquire(coordinator, subject, count, fencing).await;
+    // A first renewal of each, so that what renewing needs is counted as well.
+    clock.sleep_until(clock.now() + Duration::from_secs(12)).await;
+    let memory = resident().saturating_sub(before);
+    let (processor, asked) = (processor_time(), commands(servers, false).await);
+    clock.sleep_until(clock.now() + WATCHED).await;
+    let (processor, asked) =
+        (processor_time().saturating_sub(processor), commands(servers, false).await - asked);
+    report(subject, each(memory, count), processor, WATCHED, asked);
+    for lease in leases {
+        lease.check().expect("no lease is lost on a machine with two cores");
+    }
+}
+
+async fn wait(servers: &Servers, coordinator: &Coordinator, subject: &str) {
+    let (clock, count) = (SystemClock::default(), setting("COUNT", COUNT));
     let lock = coordinator.lock("wanted").wait(Wait::Forever);
     let lease = lock.acquire().await.unwrap();
     let before = resident();
@@ -76,15 +99,15 @@ async fn main() {
         .collect();
     clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
     let memory = resident().saturating_sub(before);
-    let (processor, asked) = (processor_time(), commands(&servers, false).await);
+    let (processor, asked) = (processor_time(), commands(servers, false).await);
     clock.sleep_until(clock.now() + WAITED).await;
-    let (processor, asked) = (processor_time() - processor, commands(&servers, false).await - asked);
-    report("tasks that wait for one lock", each(memory, count), processor, WAITED, asked);
+    let (processor, asked) =
+        (processor_time().saturating_sub(processor), commands(servers, false).await - asked);
+    report(subject, each(memory, count), processor, WAITED, asked);
     for waiter in &waiters {
         waiter.abort();
     }
     drop(lease);
-    coordinator.close(Duration::from_secs(1)).await;
 }
 
 async fn acquire(

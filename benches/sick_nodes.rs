@@ -1,5 +1,5 @@
 //! What a sick minority costs: acquire and release on five real servers, healthy, with one and
-//! two of them hung (SIGSTOP), and with one and two dead.
+//! two of them hung (SIGSTOP), dead, and slower by 20 ms.
 //!
 //! The conditions take turns, many times, so that a machine whose speed drifts does not favour one
 //! of them. Prints medians, tails and the ratio to healthy. `cargo bench --bench sick_nodes`
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use quorlock::{Clock, Coordinator, RestartGuard, SystemClock};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Proxy, Servers, Way, eventually};
 
 const TURNS: usize = 12;
 const CYCLES: usize = 250;
@@ -25,14 +25,18 @@ struct Condition {
     name: &'static str,
     hung: usize,
     dead: usize,
+    /// Answers come 20 ms late.
+    slow: usize,
 }
 
-const CONDITIONS: [Condition; 5] = [
-    Condition { name: "healthy", hung: 0, dead: 0 },
-    Condition { name: "1 of 5 hung", hung: 1, dead: 0 },
-    Condition { name: "2 of 5 hung", hung: 2, dead: 0 },
-    Condition { name: "1 of 5 dead", hung: 0, dead: 1 },
-    Condition { name: "2 of 5 dead", hung: 0, dead: 2 },
+const CONDITIONS: [Condition; 7] = [
+    Condition { name: "healthy", hung: 0, dead: 0, slow: 0 },
+    Condition { name: "1 of 5 hung", hung: 1, dead: 0, slow: 0 },
+    Condition { name: "2 of 5 hung", hung: 2, dead: 0, slow: 0 },
+    Condition { name: "1 of 5 dead", hung: 0, dead: 1, slow: 0 },
+    Condition { name: "2 of 5 dead", hung: 0, dead: 2, slow: 0 },
+    Condition { name: "1 of 5 slow", hung: 0, dead: 0, slow: 1 },
+    Condition { name: "2 of 5 slow", hung: 0, dead: 0, slow: 2 },
 ];
 
 struct Figures {
@@ -45,22 +49,35 @@ async fn main() {
     let servers = Servers::start(5).await.unwrap();
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
-    let coordinator =
-        Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();
+    // One client for each number of servers that it reaches through slow proxies.
+    let mut proxies = Vec::new();
+    let mut coordinators = Vec::new();
+    for slow in 0..3 {
+        let mut urls = servers.urls();
+        for (url, server) in urls.iter_mut().zip(servers.iter()).take(slow) {
+            let proxy = Proxy::start(server.address()).await.unwrap();
+            proxy.delay(Way::ToClient, Duration::from_millis(20));
+            *url = proxy.url();
+            proxies.push(proxy);
+        }
+        let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off);
+        coordinators.push(builder.build().unwrap());
+    }
     let mut figures = CONDITIONS.map(|_| Figures {
         acquire: Histogram::new_with_bounds(1, 60_000_000, 3).unwrap(),
         release: Histogram::new_with_bounds(1, 60_000_000, 3).unwrap(),
     });
     for _ in 0..TURNS {
         for (condition, figures) in CONDITIONS.iter().zip(&mut figures) {
-            all_well(&coordinator).await;
+            let coordinator = coordinators.get(condition.slow).unwrap();
+            all_well(coordinator).await;
             for server in servers.iter().take(condition.hung) {
                 server.freeze().unwrap();
             }
             for server in servers.iter().take(condition.dead) {
                 server.kill();
             }
-            measure(&coordinator, figures).await;
+            measure(coordinator, figures).await;
             for server in servers.iter() {
                 if server.pid().is_some() {
                     server.thaw().unwrap();

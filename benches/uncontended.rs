@@ -96,7 +96,7 @@ async fn measure() {
                 if turn > 0 {
                     let cycles = times.len() as f64;
                     figures.rates.push(cycles / WINDOW.as_secs_f64());
-                    figures.processor.push((after.0 - before.1).as_secs_f64() * 1e6 / cycles);
+                    figures.processor.push(after.0.saturating_sub(before.1).as_secs_f64() * 1e6 / cycles);
                     figures.commands.push((after.1 - before.0) as f64 / cycles);
                     figures.times.get_or_insert_with(histogram).add(times).unwrap();
                 }
