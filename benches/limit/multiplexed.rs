@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use quorlock::{Entropy, SystemEntropy};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
@@ -28,7 +29,7 @@ impl Multiplexed {
 
     /// Acquires and releases once.
     pub async fn cycle(&self, key: &str) {
-        let token = format!("{:032x}", rand::random::<u128>());
+        let token = format!("{:032x}", SystemEntropy::default().bits());
         let mut set = redis::cmd("SET");
         set.arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         self.round(&set).await;
@@ -45,11 +46,9 @@ impl Multiplexed {
         let mut answers: FuturesUnordered<_> = self.connections.iter().map(request).collect();
         let mut granted = 0;
         while granted < NEEDED {
-            match answers.next().await.expect("nobody else has the key").unwrap() {
-                Value::Okay | Value::Int(1) => granted += 1,
-                // The release of the cycle before was decided without this server.
-                _ => {}
-            }
+            let answer = answers.next().await.expect("nobody else has the key").unwrap();
+            // Else the release of the cycle before was decided without this server.
+            granted += usize::from(matches!(answer, Value::Okay | Value::Int(1)));
         }
     }
 }
