@@ -1,0 +1,112 @@
+//! Who takes part, and how each is started.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One lock service, by one client.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    /// In tables and on the command line.
+    pub(crate) name: &'static str,
+    driver: Driver,
+    pub(crate) on: On,
+}
+
+/// Which program holds the client, and what that program calls the subject.
+#[derive(Clone, Copy, Debug)]
+enum Driver {
+    /// This one, started again.
+    Rust(&'static str),
+    Go(&'static str),
+    Node(&'static str),
+    Python(&'static str),
+    Java(&'static str),
+}
+
+/// What the subject locks on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum On {
+    FiveServers,
+    /// The first of those five.
+    OneServer,
+    /// Five that write each change to disk before they answer.
+    FiveDurable,
+    Postgres,
+    ZooKeeper,
+    Etcd,
+}
+
+impl Subject {
+    const fn new(name: &'static str, driver: Driver, on: On) -> Subject {
+        Subject { name, driver, on }
+    }
+}
+
+/// The first one is what the others are compared to.
+pub(crate) const LOCKS: [Subject; 11] = [
+    Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
+    Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
+    Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
+    Subject::new("redlock", Driver::Rust("redlock"), On::FiveServers),
+    Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
+    Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
+    Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
+    Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
+    Subject::new("pottery", Driver::Python("pottery"), On::FiveServers),
+    Subject::new("redlock-py", Driver::Python("redlock-py"), On::FiveServers),
+];
+
+/// Other systems, beside what they are compared to.
+pub(crate) const SYSTEMS: [Subject; 7] = [
+    Subject::new("five Redis, in memory, quorlock", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("five Redis, fsync always, quorlock", Driver::Rust("quorlock"), On::FiveDurable),
+    Subject::new("one Redis, in memory, by hand", Driver::Rust("by-hand"), On::OneServer),
+    Subject::new("one PostgreSQL, advisory lock", Driver::Rust("postgres-advisory"), On::Postgres),
+    Subject::new("one PostgreSQL, lock table, fsync", Driver::Rust("postgres-table"), On::Postgres),
+    Subject::new("three ZooKeeper, on disk", Driver::Rust("zookeeper"), On::ZooKeeper),
+    Subject::new("three etcd, on disk", Driver::Go("etcd"), On::Etcd),
+];
+
+/// How to start a driver, before the addresses.
+pub(crate) struct Start {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Subject {
+    /// Where the drivers have been built, or why this one has not been.
+    pub(crate) fn start(&self, built: &Path) -> Result<Start, String> {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (language, program, subject, arguments) = match self.driver {
+            Driver::Rust(subject) => {
+                let own = std::env::current_exe().map_err(|error| error.to_string())?;
+                return Ok(Start { program: own, arguments: vec!["drive".into(), subject.into()] });
+            }
+            Driver::Go(subject) => ("go", built.join("go/driver"), subject, vec![]),
+            Driver::Node(subject) => {
+                ("node", built.join("node/node"), subject, vec![sources.join("node/driver.mjs").into()])
+            }
+            Driver::Python(subject) => (
+                "python",
+                built.join("python/bin/python"),
+                subject,
+                vec![sources.join("python/driver.py").into()],
+            ),
+            Driver::Java(subject) => (
+                "java",
+                built.join("java/java"),
+                subject,
+                vec!["-cp".into(), built.join("java/jars/*").into(), "Driver".into()],
+            ),
+        };
+        if !program.exists() {
+            let why = fs::read_to_string(built.join(language).with_extension("skipped"));
+            let why = why.unwrap_or_else(|_| format!("its driver in {language} has not been built"));
+            return Err(why.trim().to_owned());
+        }
+        let arguments = arguments.into_iter().chain([subject.into()]).collect();
+        Ok(Start { program, arguments })
+    }
+}

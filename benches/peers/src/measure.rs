@@ -1,0 +1,275 @@
+//! Runs the subjects of one part, in turns.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Result, bail, ensure};
+use quorlock_testkit::Servers;
+
+use crate::driver::{Driver, cpu_seconds};
+use crate::lineup::{LOCKS, On, SYSTEMS, Subject};
+use crate::order::{Order, Work};
+use crate::record::{Record, Row, Window};
+use crate::subjects::{MOST_TASKS, TTL};
+use crate::systems::{self, System};
+
+/// A part takes less than two minutes, so that whoever shares the machine can be asked to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Locks that nobody else wants.
+    Cycles,
+    /// One lock that all want.
+    Contention,
+    /// Other lock systems.
+    Systems,
+}
+
+pub(crate) struct Plan {
+    pub(crate) part: Part,
+    /// Where the drivers have been built.
+    pub(crate) built: PathBuf,
+    /// Of one window.
+    pub(crate) millis: u64,
+    /// How many windows.
+    pub(crate) repeat: usize,
+    /// Only subjects whose name contains one of these; all if it is empty.
+    pub(crate) only: Vec<String>,
+}
+
+/// Of the holder of a lock that others want.
+const HOLD_MILLIS: u64 = 1;
+pub(crate) const CONTENDERS: usize = 32;
+pub(crate) const TASKS: [usize; 3] = [1, 16, MOST_TASKS];
+/// Before the first window: connections are made, scripts loaded, and Java and Node compile.
+const WARM_MILLIS: u64 = 1000;
+
+impl Part {
+    pub(crate) const ALL: [Part; 3] = [Part::Cycles, Part::Contention, Part::Systems];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Cycles => "cycles",
+            Part::Contention => "contention",
+            Part::Systems => "systems",
+        }
+    }
+
+    fn subjects(self) -> &'static [Subject] {
+        match self {
+            Part::Cycles | Part::Contention => &LOCKS,
+            Part::Systems => &SYSTEMS,
+        }
+    }
+
+    /// Long enough for those who wait to show how evenly they are served.
+    pub(crate) fn usual_millis(self) -> u64 {
+        match self {
+            Part::Cycles | Part::Systems => 800,
+            Part::Contention => 1500,
+        }
+    }
+
+    fn works(self) -> Vec<(Work, usize)> {
+        let cycles = TASKS.map(|tasks| (Work::Cycles, tasks));
+        match self {
+            Part::Cycles => cycles.to_vec(),
+            Part::Contention => vec![(Work::Contend, CONTENDERS), (Work::Together, CONTENDERS)],
+            Part::Systems => [cycles.as_slice(), &[(Work::Contend, CONTENDERS)]].concat(),
+        }
+    }
+}
+
+/// What the subjects lock on, started when the first of them asks.
+#[derive(Default)]
+struct Stage {
+    redis: BTreeMap<On, Servers>,
+    systems: BTreeMap<On, System>,
+}
+
+pub(crate) async fn run(plan: &Plan) -> Result<Record> {
+    let mut stage = Stage::default();
+    let mut record = Record {
+        date: String::new(),
+        servers: Vec::new(),
+        versions: Vec::new(),
+        skipped: Vec::new(),
+        rows: Vec::new(),
+        millis: plan.millis,
+    };
+    let mut troupe = Vec::new();
+    for subject in plan.part.subjects() {
+        if !plan.only.is_empty() && !plan.only.iter().any(|name| subject.name.contains(name.as_str())) {
+            continue;
+        }
+        match ready(plan, &mut stage, subject).await {
+            Ok(driver) => {
+                record.versions.push((subject.name.to_owned(), driver.version.clone()));
+                troupe.push((subject, Some(driver)));
+            }
+            Err(why) => skip(&mut record, subject, &format!("{why:#}")),
+        }
+    }
+    ensure!(!troupe.is_empty(), "there is nobody to measure");
+    for (work, tasks) in plan.part.works() {
+        record.rows.extend(troupe.iter().map(|(subject, _)| Row {
+            subject: subject.name.to_owned(),
+            work,
+            tasks,
+            windows: Vec::new(),
+        }));
+        // In turns, so that a machine whose speed drifts favours nobody.
+        for turn in 0..plan.repeat {
+            for (subject, driver) in &mut troupe {
+                let Some(runs) = driver else { continue };
+                let name = format!("{}-{turn}", work_name(work));
+                let order = Order {
+                    work,
+                    tasks,
+                    millis: plan.millis,
+                    hold_millis: HOLD_MILLIS,
+                    ttl_millis: u64::try_from(TTL.as_millis())?,
+                    name,
+                };
+                match window(&stage, subject.on, runs, &order).await {
+                    Ok(window) => {
+                        eprintln!("{}, {} by {tasks}: {:.0}/s", subject.name, work_name(work), window.rate());
+                        let row = record.rows.iter_mut().rfind(|row| {
+                            row.subject == subject.name && row.work == work && row.tasks == tasks
+                        });
+                        if let Some(row) = row {
+                            row.windows.push(window);
+                        }
+                    }
+                    Err(why) => {
+                        let why = format!("failed at {} by {tasks}: {why:#}", work_name(work));
+                        skip(&mut record, subject, &why);
+                        *driver = None;
+                    }
+                }
+            }
+        }
+    }
+    record.servers = stage.describe();
+    record.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    Ok(record)
+}
+
+fn skip(record: &mut Record, subject: &Subject, why: &str) {
+    println!("skipped: {}: {why}", subject.name);
+    record.skipped.push((subject.name.to_owned(), why.to_owned()));
+}
+
+fn work_name(work: Work) -> &'static str {
+    match work {
+        Work::Cycles => "cycles",
+        Work::Contend => "contention",
+        Work::Together => "together",
+    }
+}
+
+/// Its servers and its driver, started and warm.
+async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driver> {
+    let start = subject.start(&plan.built).map_err(anyhow::Error::msg)?;
+    let addresses = stage.addresses(subject.on).await?;
+    let mut driver = Driver::start(&start, &addresses).await?;
+    let warm = Order {
+        work: Work::Cycles,
+        tasks: 16,
+        millis: WARM_MILLIS,
+        hold_millis: 0,
+        ttl_millis: u64::try_from(TTL.as_millis())?,
+        name: "warm".to_owned(),
+    };
+    let findings = driver.obey(&warm).await?;
+    ensure!(
+        findings.count > 0,
+        "it has acquired nothing in {WARM_MILLIS} ms, {} failures",
+        findings.failures
+    );
+    Ok(driver)
+}
+
+async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Result<Window> {
+    let (commands, servers, client) =
+        (stage.commands(on).await?, stage.cpu_seconds(on), driver.cpu_seconds());
+    let findings = driver.obey(order).await?;
+    if findings.all == 0 {
+        bail!("it has acquired nothing, {} failures", findings.failures);
+    }
+    Ok(Window {
+        client_cpu: driver.cpu_seconds() - client,
+        server_cpu: stage.cpu_seconds(on) - servers,
+        commands: stage.commands(on).await? - commands,
+        findings,
+    })
+}
+
+impl Stage {
+    async fn addresses(&mut self, on: On) -> Result<Vec<String>> {
+        let system = match on {
+            On::FiveServers | On::OneServer | On::FiveDurable => return self.redis(on).await,
+            On::Postgres | On::ZooKeeper | On::Etcd if self.systems.contains_key(&on) => None,
+            On::Postgres => Some(systems::postgres().await?),
+            On::ZooKeeper => Some(systems::zookeeper().await?),
+            On::Etcd => Some(systems::etcd().await?),
+        };
+        self.systems.extend(system.map(|system| (on, system)));
+        Ok(self.systems.get(&on).map(|system| system.addresses.clone()).unwrap_or_default())
+    }
+
+    async fn redis(&mut self, on: On) -> Result<Vec<String>> {
+        let servers = match self.redis.entry(Stage::key(on)) {
+            Entry::Occupied(servers) => servers.into_mut(),
+            Entry::Vacant(place) => {
+                let setup = Servers::setup();
+                let setup = if on == On::FiveDurable { setup.durable() } else { setup };
+                let servers = setup.start(5).await?;
+                ensure!(
+                    servers.kind().is_real(),
+                    "figures come from real servers only: install redis-server"
+                );
+                place.insert(servers)
+            }
+        };
+        Ok(servers.urls().into_iter().take(if on == On::OneServer { 1 } else { 5 }).collect())
+    }
+
+    /// The one server is one of the five.
+    fn key(on: On) -> On {
+        if on == On::OneServer { On::FiveServers } else { on }
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let redis = self.redis.iter().map(|(on, servers)| {
+            let how = if *on == On::FiveDurable { "appendfsync always" } else { "nothing on disk" };
+            // Where the program lies says nothing to others.
+            let kind = servers.kind().to_string();
+            format!("{} × {}, {how}", servers.len(), kind.split(" (").next().unwrap_or(&kind))
+        });
+        redis.chain(self.systems.values().map(|system| system.version.clone())).collect()
+    }
+
+    /// How many commands the servers have carried out, those that scripts call included.
+    async fn commands(&self, on: On) -> Result<u64> {
+        let mut all = 0;
+        for server in self.redis.get(&Stage::key(on)).iter().flat_map(|servers| servers.iter()) {
+            let stats = server.command(&["INFO", "commandstats"]).await?.to_string();
+            let commands = stats.lines().filter(|line| !line.starts_with("cmdstat_info:"));
+            let calls = commands
+                .filter_map(|line| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok());
+            all += calls.sum::<u64>();
+        }
+        Ok(all)
+    }
+
+    fn cpu_seconds(&self, on: On) -> f64 {
+        let servers = self.redis.get(&Stage::key(on));
+        servers
+            .iter()
+            .flat_map(|servers| servers.iter())
+            .filter_map(|server| server.pid().map(cpu_seconds))
+            .sum()
+    }
+}

@@ -1,0 +1,105 @@
+//! What a run has found, between measuring and writing about it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::order::{Findings, Work};
+
+/// One run of one part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// When it ended.
+    pub(crate) date: String,
+    pub(crate) servers: Vec<String>,
+    /// Subject and version, of those that took part.
+    pub(crate) versions: Vec<(String, String)>,
+    /// Subject and reason.
+    pub(crate) skipped: Vec<(String, String)>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) millis: u64,
+}
+
+/// One subject at one work, several times.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) subject: String,
+    pub(crate) work: Work,
+    pub(crate) tasks: usize,
+    pub(crate) windows: Vec<Window>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Window {
+    pub(crate) findings: Findings,
+    pub(crate) client_cpu: f64,
+    /// Of the Redis servers, all together; nothing is known of the others.
+    pub(crate) server_cpu: f64,
+    pub(crate) commands: u64,
+}
+
+impl Record {
+    pub(crate) fn read(path: &Path) -> Result<Record> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        fs::write(path, serde_json::to_string_pretty(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    pub(crate) fn row(&self, subject: &str, work: Work, tasks: usize) -> Option<&Row> {
+        self.rows.iter().find(|row| row.subject == subject && row.work == work && row.tasks == tasks)
+    }
+}
+
+impl Row {
+    /// The median of the windows.
+    pub(crate) fn median(&self, figure: impl Fn(&Window) -> f64) -> f64 {
+        let mut figures: Vec<f64> = self.windows.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and microseconds of a benchmark are small numbers")]
+impl Window {
+    pub(crate) fn rate(&self) -> f64 {
+        self.findings.count as f64 * 1e6 / self.findings.micros as f64
+    }
+
+    pub(crate) fn micros(&self) -> f64 {
+        self.findings.micros as f64
+    }
+
+    pub(crate) fn p50(&self) -> f64 {
+        self.findings.p50 as f64
+    }
+
+    pub(crate) fn p99(&self) -> f64 {
+        self.findings.p99 as f64
+    }
+
+    /// Seconds for ten thousand grants.
+    pub(crate) fn client_cpu(&self) -> f64 {
+        self.client_cpu * 1e4 / self.findings.all as f64
+    }
+
+    pub(crate) fn server_cpu(&self) -> f64 {
+        self.server_cpu * 1e4 / self.findings.all as f64
+    }
+
+    pub(crate) fn commands(&self) -> f64 {
+        self.commands as f64 / self.findings.all as f64
+    }
+
+    /// Jain's index: 1 where all had the same, 1/n where one had all.
+    pub(crate) fn fairness(&self) -> f64 {
+        let shares = || self.findings.shares.iter().map(|share| *share as f64);
+        shares().sum::<f64>().powi(2)
+            / (shares().count() as f64 * shares().map(|share| share * share).sum::<f64>())
+    }
+}

@@ -1,0 +1,316 @@
+//! Writes `docs/benchmarks.md` and its plots from what has been measured.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::lineup::{LOCKS, SYSTEMS, Subject};
+use crate::measure::{CONTENDERS, Part, TASKS};
+use crate::order::Work;
+use crate::plot::{self, Bar};
+use crate::record::{Record, Row, Window};
+
+mod words;
+
+pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
+    let [cycles, contention, systems] =
+        Part::ALL.map(|part| Record::read(&records.join(part.name()).with_extension("json")));
+    let (cycles, contention, systems) = (cycles?, contention?, systems?);
+    let all = [&cycles, &contention, &systems];
+    let text = [
+        words::HEAD.to_owned(),
+        machine(all),
+        free_locks(&cycles),
+        one_lock(&contention),
+        other_systems(&systems),
+        words::what_this_says(&cycles, &contention, &systems),
+        skipped(all),
+        words::HOW.to_owned(),
+        versions(all),
+    ];
+    let plots = docs.join("benchmarks");
+    fs::create_dir_all(&plots)?;
+    for (file, svg) in plot_all(&cycles, &contention, &systems) {
+        fs::write(plots.join(file).with_extension("svg"), svg)?;
+    }
+    Ok(fs::write(docs.join("benchmarks.md"), text.join("\n"))?)
+}
+
+fn free_locks(record: &Record) -> String {
+    let one =
+        |figure: fn(&Window) -> f64| move |subject: &str| median(record, subject, Work::Cycles, 1, figure);
+    let most = |figure: fn(&Window) -> f64| {
+        move |subject: &str| median(record, subject, Work::Cycles, TASKS[2], figure)
+    };
+    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
+    let table = Table::new(
+        record,
+        &LOCKS,
+        &[
+            ("cycle p50, 1 task (µs)", Box::new(one(Window::p50))),
+            ("p99 (µs)", Box::new(one(Window::p99))),
+            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
+            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
+            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
+            ("client CPU s per 10k cycles, 1 task", Box::new(one(Window::client_cpu))),
+            ("client CPU s per 10k cycles, 64 tasks", Box::new(most(Window::client_cpu))),
+            ("servers' CPU s per 10k cycles, 64 tasks", Box::new(most(Window::server_cpu))),
+        ],
+    );
+    format!(
+        "## A lock that nobody else wants\n\nA cycle is one acquisition and one release; each task has a lock of its own. \
+         In parentheses: the ratio to quorlock.\n\n{table}\n\
+         ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
+         ![Median time of a cycle at one task](benchmarks/cycle-p50.svg)\n"
+    )
+}
+
+fn one_lock(record: &Record) -> String {
+    let of = |figure: fn(&Window) -> f64| {
+        move |subject: &str| median(record, subject, Work::Contend, CONTENDERS, figure)
+    };
+    let together =
+        |subject: &str| median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0;
+    let table = Table::new(
+        record,
+        &LOCKS,
+        &[
+            ("grants/s", Box::new(of(Window::rate))),
+            ("hand-over p50 (µs)", Box::new(of(Window::p50))),
+            ("p99 (µs)", Box::new(of(Window::p99))),
+            ("commands per grant", Box::new(of(Window::commands))),
+            ("fairness (Jain)", Box::new(of(Window::fairness))),
+            ("32 arrive together: all have held once (ms)", Box::new(together)),
+        ],
+    );
+    let overlaps = record.rows.iter().flat_map(|row| &row.windows).map(|window| window.findings.overlaps);
+    let overlaps: u64 = overlaps.sum();
+    format!(
+        "## One lock that all want\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the \
+         end of one hold, before its release, to the beginning of the next. Fairness is 1 where all tasks had the same \
+         number of grants, and 1/{CONTENDERS} where one had all. Commands are those that the servers carried out, those \
+         inside of scripts included.\n\n{table}\n\
+         Two held the lock at once: {overlaps} times, over all subjects.\n\n\
+         ![Grants per second](benchmarks/grants.svg)\n\n\
+         ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
+    )
+}
+
+fn other_systems(record: &Record) -> String {
+    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
+    let contended = |figure: fn(&Window) -> f64| {
+        move |subject: &str| median(record, subject, Work::Contend, CONTENDERS, figure)
+    };
+    let table = Table::new(
+        record,
+        &SYSTEMS,
+        &[
+            (
+                "cycle p50, 1 task (µs)",
+                Box::new(|subject| median(record, subject, Work::Cycles, 1, Window::p50)),
+            ),
+            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
+            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
+            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
+            ("grants/s, 32 tasks on one lock", Box::new(contended(Window::rate))),
+            ("hand-over p50 (µs)", Box::new(contended(Window::p50))),
+        ],
+    );
+    format!(
+        "## Other lock systems\n\n{table}\n![Cycles per second of lock systems](benchmarks/systems.svg)\n"
+    )
+}
+
+type Figure<'a> = Box<dyn Fn(&str) -> f64 + 'a>;
+
+/// A row for each subject that took part, a column for each figure; the first subject is the measure.
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn new(record: &Record, subjects: &[Subject], columns: &[(&str, Figure<'_>)]) -> Table {
+        let mut text = String::from("| |");
+        for (title, _) in columns {
+            let _ = write!(text, " {title} |");
+        }
+        text.push_str("\n|---|");
+        text.push_str(&"--:|".repeat(columns.len()));
+        text.push('\n');
+        let reference = subjects.first().map_or("", |subject| subject.name);
+        for Subject { name, .. } in subjects {
+            if !record.versions.iter().any(|(present, _)| present == name) {
+                continue;
+            }
+            let _ = write!(text, "| {name} |");
+            for (_, figure) in columns {
+                let (its, ours) = (figure(name), figure(reference));
+                if *name == reference {
+                    let _ = write!(text, " **{}** |", number(its));
+                } else if its.is_nan() {
+                    text.push_str(" – |");
+                } else {
+                    let _ = write!(text, " {} ({}) |", number(its), ratio(its, ours));
+                }
+            }
+            text.push('\n');
+        }
+        Table { text }
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// NaN where there is no such row.
+fn median(record: &Record, subject: &str, work: Work, tasks: usize, figure: impl Fn(&Window) -> f64) -> f64 {
+    record.row(subject, work, tasks).map_or(f64::NAN, |row: &Row| row.median(figure))
+}
+
+/// Three digits that count, with commas between the thousands.
+pub(crate) fn number(figure: f64) -> String {
+    if figure.is_nan() {
+        return "–".to_owned();
+    }
+    if figure < 10.0 {
+        return format!("{figure:.2}");
+    }
+    if figure < 100.0 {
+        return format!("{figure:.1}");
+    }
+    let digits = format!("{figure:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn ratio(its: f64, ours: f64) -> String {
+    let ratio = its / ours;
+    if ratio.is_finite() { format!("{}×", number(ratio)) } else { "–".to_owned() }
+}
+
+fn machine(all: [&Record; 3]) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let info = read("/proc/cpuinfo");
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map(|(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let servers: BTreeSet<&str> = all.iter().flat_map(|record| &record.servers).map(String::as_str).collect();
+    let mut text = format!(
+        "## Machine\n\n| | |\n|---|---|\n| measured | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
+         | system | {} {}, {} |\n",
+        all[0].date,
+        all[2].date,
+        model.unwrap_or("unknown"),
+        read("/proc/sys/kernel/ostype").trim(),
+        read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
+        std::env::consts::ARCH,
+    );
+    for server in servers {
+        let _ = writeln!(text, "| servers | {server} |");
+    }
+    for (part, record) in Part::ALL.into_iter().zip(all) {
+        let windows = record.rows.first().map_or(0, |row| row.windows.len());
+        let _ = writeln!(text, "| {} | medians of {windows} windows of {} ms |", part.name(), record.millis);
+    }
+    text
+}
+
+fn versions(all: [&Record; 3]) -> String {
+    let mut text = String::from("## Versions\n\n| subject | of |\n|---|---|\n");
+    let mut seen = BTreeSet::new();
+    for (subject, version) in all.iter().flat_map(|record| &record.versions) {
+        if seen.insert(subject) {
+            let _ = writeln!(text, "| {subject} | {version} |");
+        }
+    }
+    text
+}
+
+fn skipped(all: [&Record; 3]) -> String {
+    let lines: BTreeSet<String> =
+        all.iter().flat_map(|record| &record.skipped).map(|(who, why)| format!("- {who}: {why}\n")).collect();
+    if lines.is_empty() {
+        return "## Skipped\n\nNothing.\n".to_owned();
+    }
+    format!("## Skipped\n\n{}", lines.into_iter().collect::<String>())
+}
+
+fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'static str, String)> {
+    let draw = |title, unit, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
+        let mut bars: Vec<Bar> = subjects
+            .iter()
+            .map(|subject| Bar {
+                label: subject.name.to_owned(),
+                figure: figure(record, subject.name),
+                ours: subject.name.contains("quorlock"),
+            })
+            .filter(|bar| bar.figure.is_finite())
+            .collect();
+        bars.sort_by(|a, b| b.figure.total_cmp(&a.figure));
+        plot::bars(title, unit, &bars)
+    };
+    let rate_at_most =
+        |record: &Record, subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
+    vec![
+        (
+            "cycles-64",
+            draw("A free lock, 64 tasks", "cycles per second, more is better", cycles, &LOCKS, &rate_at_most),
+        ),
+        (
+            "cycle-p50",
+            draw(
+                "A free lock, one task",
+                "median of a cycle in µs, less is better",
+                cycles,
+                &LOCKS,
+                &|record, subject| median(record, subject, Work::Cycles, 1, Window::p50),
+            ),
+        ),
+        (
+            "grants",
+            draw(
+                "One lock, 32 tasks",
+                "grants per second, more is better",
+                contention,
+                &LOCKS,
+                &|record, subject| median(record, subject, Work::Contend, CONTENDERS, Window::rate),
+            ),
+        ),
+        (
+            "together",
+            draw(
+                "32 arrive together",
+                "ms until all have held once, less is better",
+                contention,
+                &LOCKS,
+                &|record, subject| {
+                    median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0
+                },
+            ),
+        ),
+        (
+            "systems",
+            draw(
+                "Lock systems, 64 tasks",
+                "cycles per second, more is better",
+                systems,
+                &SYSTEMS,
+                &rate_at_most,
+            ),
+        ),
+    ]
+}

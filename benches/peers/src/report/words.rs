@@ -1,0 +1,184 @@
+//! What stands around the tables. Figures in sentences are taken from the run; so is whether a saying
+//! holds. What is judgement stands apart and says so.
+
+use super::{median, number};
+use crate::lineup::SYSTEMS;
+use crate::measure::{CONTENDERS, TASKS};
+use crate::order::Work;
+use crate::record::{Record, Window};
+
+pub(super) const HEAD: &str = "<!-- Written by scripts/peers. Do not edit: run it again, or change benches/peers/src/report. -->
+
+# Benchmarks
+
+quorlock beside other locks, in one run, on the same servers and the same cores. `scripts/peers` runs whatever is \
+there and writes this page and its plots; `scripts/peers --install` first installs the other lock systems.
+
+Compare rows, not absolute figures: everything shares one small machine, and a network between clients and servers \
+would hide most of the differences that processor time makes.
+";
+
+pub(super) const HOW: &str = "## How it is measured
+
+Each subject runs as a process of its own, driven by a small program in its language (`benches/peers/`), and obeys \
+orders for windows of time. All subjects take a window in turn, several times, so that a machine whose speed drifts \
+favours nobody; each figure is the median of its windows. Before the first one, each works for a second, so that \
+connections exist, scripts are loaded, and Java and Node have compiled. Client CPU is the user and system time of \
+that process, in steps of 10 ms, so small figures for one task are coarse.
+
+All ask until they have the lock, with a TTL of 10 s, and wait as they themselves do or as their documentation shows:
+
+| subject | how it is used |
+|---|---|
+| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX` |
+| a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
+| rslock | `acquire_no_guard`, 200 ms retry delay |
+| redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
+| redsync | go-redis pools as they come, 50 to 250 ms between attempts |
+| rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
+| Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors |
+| node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries |
+| pottery, redlock-py | as they come, a thread for each task |
+| PostgreSQL | a connection for each task; `pg_advisory_lock`, and a table with a row for each lock, tried again within 20 ms |
+| ZooKeeper | the usual recipe of numbered ephemeral nodes, one session |
+| etcd | its own `concurrency.Mutex`, a session for each task |
+
+A hold of 1 ms lasts as long as the language's timer makes it, so grants per second differ by that too; the hand-over \
+does not. What is not measured here: networks, several client processes (`cargo bench --bench contention`), and sick \
+servers (`cargo bench --bench sick_nodes`).
+";
+
+pub(super) fn what_this_says(cycles: &Record, contention: &Record, systems: &Record) -> String {
+    let fact = |facts: &mut Vec<String>, text: Option<String>| facts.extend(text);
+    let mut facts = Vec::new();
+    fact(&mut facts, beside_others(cycles));
+    fact(&mut facts, by_hand(cycles));
+    fact(&mut facts, waiting(contention));
+    fact(&mut facts, saying(systems));
+    fact(&mut facts, one_or_five(systems));
+    format!("## What this says\n\nFacts of this run:\n\n- {}\n\n{JUDGEMENT}", facts.join("\n- "))
+}
+
+const JUDGEMENT: &str = "Our judgement:
+
+- Five servers and the clients share a few cores here, so whatever a client spends is taken from the servers, and CPU \
+  time explains most of the order where nobody else wants the lock. With servers elsewhere the network would.
+- Where many want the lock, how a library waits matters more than its language. Those who sleep after a refusal leave \
+  the lock to whoever has just released it: many grants with a fairness near 1/32 mean that one task had it again and \
+  again while the others slept, and the time until all have had it once shows what that costs.
+- What quorlock does beyond a plain round (fencing tokens drawn by script, one task for each lease, clean-up that \
+  outlives its caller) is paid for in every cycle. Whoever needs throughput of free locks and no token has `Fencing::Off`.
+- Redis, ZooKeeper and databases should not be ranked without saying how many servers vote, what has reached the disk \
+  when a lock is granted, and how waiters learn of a release. A server that loses its memory with its process is a \
+  different promise from three that agree on disk, and a quorum of five is a different one from a single server.
+- A program that has one PostgreSQL anyway, and whose locks may go down with it, gets fast locks from it. A quorum is \
+  for those who must go on when a server is gone.
+";
+
+/// How throughput at many tasks compares to the other libraries on five servers.
+fn beside_others(record: &Record) -> Option<String> {
+    let rate = |subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
+    let [fenced, plain] = ["quorlock", "quorlock, no fencing"].map(rate);
+    let mut others: Vec<(&str, f64)> =
+        ["rslock", "redlock", "redsync", "Redisson", "node-redlock", "pottery", "redlock-py"]
+            .into_iter()
+            .map(|subject| (subject, rate(subject)))
+            .filter(|(_, rate)| rate.is_finite())
+            .collect();
+    others.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let others = others.into_iter();
+    let others: Vec<String> = others
+        .map(|(name, rate)| {
+            format!("{} and {} times that of {name}", number(plain / rate), number(fenced / rate))
+        })
+        .collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "A free lock at {} tasks on five servers: quorlock's throughput, without fencing and with it, is {}.",
+            TASKS[2],
+            others.join(", ")
+        )
+    })
+}
+
+fn by_hand(record: &Record) -> Option<String> {
+    let figure = |subject: &str, tasks, figure: fn(&Window) -> f64| {
+        median(record, subject, Work::Cycles, tasks, figure)
+    };
+    let [fenced, plain] = ["quorlock", "quorlock, no fencing"].map(|subject| {
+        (
+            figure(subject, 1, Window::p50) / figure("a round by hand", 1, Window::p50),
+            figure(subject, TASKS[2], Window::client_cpu)
+                / figure("a round by hand", TASKS[2], Window::client_cpu),
+        )
+    });
+    (fenced.0.is_finite() && plain.0.is_finite()).then(|| {
+        format!(
+            "Against a round written by hand over the same client, a cycle of quorlock takes {} times as long at one \
+             task without fencing and {} times with it, and {} and {} times the client's CPU at {} tasks.",
+            number(plain.0),
+            number(fenced.0),
+            number(plain.1),
+            number(fenced.1),
+            TASKS[2]
+        )
+    })
+}
+
+fn waiting(record: &Record) -> Option<String> {
+    let figure = |subject: &str, figure: fn(&Window) -> f64| {
+        median(record, subject, Work::Contend, CONTENDERS, figure)
+    };
+    let together =
+        |subject: &str| median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0;
+    let polling = ["rslock", "redlock", "redsync", "node-redlock", "pottery", "redlock-py"];
+    let mut times: Vec<f64> = polling.into_iter().map(together).filter(|time| time.is_finite()).collect();
+    times.sort_by(f64::total_cmp);
+    let (first, last) = (times.first()?, times.last()?);
+    Some(format!(
+        "{CONTENDERS} tasks that arrive together have all held quorlock's lock for 1 ms after {} ms; with the libraries \
+         that sleep between attempts it takes {} to {} ms. quorlock's fairness is {}, at {} commands per grant.",
+        number(together("quorlock")),
+        number(*first),
+        number(*last),
+        number(figure("quorlock", Window::fairness)),
+        number(figure("quorlock", Window::commands))
+    ))
+}
+
+/// The old claim that Redis is fastest, ZooKeeper next and the database last.
+fn saying(record: &Record) -> Option<String> {
+    let p50 = |subject: &str| median(record, subject, Work::Cycles, 1, Window::p50);
+    let mut order: Vec<(&str, f64)> = SYSTEMS.iter().map(|system| (system.name, p50(system.name))).collect();
+    order.retain(|(_, p50)| p50.is_finite());
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let place = |(name, _): &(&str, f64)| {
+        ["Redis", "ZooKeeper", "PostgreSQL"].iter().position(|kind| name.contains(kind))
+    };
+    let places: Vec<usize> = order.iter().filter_map(place).collect();
+    if [0, 1, 2].iter().any(|kind| !places.contains(kind)) {
+        return None;
+    }
+    let holds = if places.is_sorted() { "holds" } else { "does not hold" };
+    let listed: Vec<String> =
+        order.iter().map(|(name, p50)| format!("{name} ({} µs)", number(*p50))).collect();
+    Some(format!(
+        "By the median cycle of one task, fastest first: {}. The saying that Redis is fastest, then ZooKeeper, then the \
+         database, {holds} here for these rows.",
+        listed.join("; ")
+    ))
+}
+
+fn one_or_five(record: &Record) -> Option<String> {
+    let rate = |subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
+    let [one, five, durable] = [SYSTEMS[2].name, SYSTEMS[0].name, SYSTEMS[1].name].map(rate);
+    (one.is_finite() && five.is_finite() && durable.is_finite()).then(|| {
+        format!(
+            "At {} tasks, five Redis servers give quorlock {} of the throughput that one server gives a lock written by \
+             hand, and {} when each change is on disk before it is answered.",
+            TASKS[2],
+            number(five / one),
+            number(durable / one)
+        )
+    })
+}

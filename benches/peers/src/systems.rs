@@ -1,0 +1,220 @@
+//! Other lock systems, from Debian's packages: started on ports of the loopback interface that the
+//! system hands out, with a folder of their own, and ended when they are dropped.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use quorlock_testkit::{eventually, find_eventually};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::subjects::{MOST_TASKS, postgres};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// As many as a consensus system is usually run with.
+const MEMBERS: usize = 3;
+
+pub(crate) struct System {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) version: String,
+    members: Vec<Child>,
+    goodbye: Signal,
+    folder: TempDir,
+}
+
+impl System {
+    fn new(goodbye: Signal) -> Result<System> {
+        // Not below TMPDIR, which may be closed to the user that PostgreSQL runs as.
+        let folder = tempfile::Builder::new().prefix("quorlock-peers-").tempdir_in("/tmp")?;
+        Ok(System { addresses: Vec::new(), version: String::new(), members: Vec::new(), goodbye, folder })
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn spawn(&mut self, command: &mut Command) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.folder().join("log"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let name = command.get_program().to_owned();
+        self.members.push(command.spawn().with_context(|| format!("cannot start {}", name.display()))?);
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.folder().join("log")).unwrap_or_default();
+        let words: Vec<&str> = log.lines().rev().take(3).collect();
+        words.join(" / ")
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        // Children that have not been waited for: the ids are theirs.
+        for member in &self.members {
+            let _ = kill_process(Pid::from_child(member), self.goodbye);
+        }
+        for member in &mut self.members {
+            let _ = member.wait();
+        }
+    }
+}
+
+/// One server that keeps its promises about the disk, as it comes.
+pub(crate) async fn postgres() -> Result<System> {
+    let programs = postgres_programs().context("PostgreSQL is not installed")?;
+    // Disconnects everybody and ends.
+    let mut system = System::new(Signal::INT)?;
+    let [port] = free_ports()?;
+    let data = system.folder().join("data");
+    if geteuid().is_root() {
+        let given = Command::new("chown").arg("postgres").arg(system.folder()).status()?;
+        ensure!(given.success(), "there is no user postgres to run PostgreSQL as");
+    }
+    let made = unprivileged(&programs.join("initdb"))
+        .args(["-A", "trust", "-U", "postgres", "-D"])
+        .arg(&data)
+        .current_dir(system.folder())
+        .output()?;
+    ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    let folder = system.folder().to_owned();
+    system.spawn(
+        unprivileged(&programs.join("postgres"))
+            .arg("-D")
+            .arg(&data)
+            .arg("-k")
+            .arg(&folder)
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}")])
+            .args(["-c", &format!("max_connections={}", 3 * MOST_TASKS)])
+            .current_dir(&folder),
+    )?;
+    let address = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+    let version =
+        find_eventually("PostgreSQL to answer", START_LIMIT, async || postgres::version(&address).await.ok());
+    system.version =
+        format!("1 × PostgreSQL {}, as it comes (fsync on)", version.await.context(system.last_words())?);
+    system.addresses = vec![address];
+    Ok(system)
+}
+
+/// Debian keeps them off the `PATH`, by version.
+fn postgres_programs() -> Option<PathBuf> {
+    let versions =
+        fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+    versions.filter(|bin| bin.join("initdb").exists()).max()
+}
+
+/// PostgreSQL refuses to run as root.
+fn unprivileged(program: &Path) -> Command {
+    if !geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
+
+pub(crate) async fn zookeeper() -> Result<System> {
+    const JAR: &str = "/usr/share/java/zookeeper.jar";
+    ensure!(Path::new(JAR).exists(), "ZooKeeper is not installed");
+    let mut system = System::new(Signal::TERM)?;
+    let ports: [u16; 3 * MEMBERS] = free_ports()?;
+    let (clients, others) = ports.split_at(MEMBERS);
+    let members = others.chunks(2).enumerate().map(|(id, ports)| match ports {
+        [quorum, election] => format!("server.{}=127.0.0.1:{quorum}:{election}\n", id + 1),
+        _ => String::new(),
+    });
+    let members: String = members.collect();
+    for (id, port) in clients.iter().enumerate() {
+        let folder = system.folder().join(format!("member{id}"));
+        fs::create_dir(&folder)?;
+        fs::write(folder.join("myid"), (id + 1).to_string())?;
+        let settings = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
+             admin.enableServer=false\n4lw.commands.whitelist=srvr\n{members}",
+            folder.display()
+        );
+        fs::write(folder.join("zoo.cfg"), settings)?;
+        system.spawn(
+            Command::new("java")
+                .args(["-Xmx256m", "-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+                .arg(folder.join("zoo.cfg"))
+                .current_dir(&folder),
+        )?;
+    }
+    for port in clients {
+        let said = find_eventually("ZooKeeper to answer", START_LIMIT, async || {
+            ask(*port, "srvr").await.ok().filter(|said| said.contains("Mode: "))
+        });
+        let said = said.await.with_context(|| system.last_words())?;
+        let version = said.split("version: ").nth(1).and_then(|rest| rest.split('-').next()).unwrap_or("?");
+        system.version = format!("{MEMBERS} × ZooKeeper {version}, as it comes (forceSync on)");
+    }
+    // The client takes all of them as one word.
+    system.addresses =
+        vec![clients.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",")];
+    Ok(system)
+}
+
+pub(crate) async fn etcd() -> Result<System> {
+    let Ok(version) = Command::new("etcd").arg("--version").output() else { bail!("etcd is not installed") };
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let version = version.lines().find_map(|line| line.strip_prefix("etcd Version: ")).unwrap_or("?");
+    let mut system = System::new(Signal::TERM)?;
+    system.version = format!("{MEMBERS} × etcd {version}, as it comes (fsync on)");
+    let ports: [u16; 2 * MEMBERS] = free_ports()?;
+    let (clients, peers) = ports.split_at(MEMBERS);
+    let url = |port: &u16| format!("http://127.0.0.1:{port}");
+    let members = peers.iter().enumerate().map(|(id, port)| format!("member{id}={}", url(port)));
+    let members = members.collect::<Vec<_>>().join(",");
+    for (id, (client, peer)) in clients.iter().zip(peers).enumerate() {
+        let name = format!("member{id}");
+        let folder = system.folder().join(&name);
+        system.spawn(
+            Command::new("etcd")
+                .args(["--name", &name, "--data-dir"])
+                .arg(folder)
+                .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
+                .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
+                .args(["--initial-cluster", &members, "--initial-cluster-state", "new"])
+                .args(["--logger", "zap", "--log-level", "error"]),
+        )?;
+    }
+    for port in clients {
+        let healthy = eventually("etcd to be healthy", START_LIMIT, async || {
+            let said = ask(*port, "GET /health HTTP/1.0\r\n\r\n").await;
+            said.is_ok_and(|said| said.contains("\"health\":\"true\""))
+        });
+        healthy.await.with_context(|| system.last_words())?;
+    }
+    system.addresses = clients.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    Ok(system)
+}
+
+async fn ask(port: u16, question: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(question.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// All of them held at once, so that they differ. Somebody else could take one before it is used; then
+/// the system does not start, and that is said.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
