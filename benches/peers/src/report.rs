@@ -210,7 +210,7 @@ fn machine(all: [&Record; 3]) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let servers: BTreeSet<&str> = all.iter().flat_map(|record| &record.servers).map(String::as_str).collect();
     let mut text = format!(
-        "## Machine\n\n| | |\n|---|---|\n| measured | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
+        "## Machine\n\n| | |\n|---|---|\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
          | system | {} {}, {} |\n",
         all[0].date,
         all[2].date,
