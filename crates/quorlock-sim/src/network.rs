@@ -76,6 +76,8 @@ struct Pipe {
     closed: Option<Time>,
     /// The end that reads has gone.
     deserted: bool,
+    /// Something has arrived at a machine that was down: it is sent again until somebody answers.
+    unheard: bool,
 }
 
 #[derive(Debug)]
@@ -172,8 +174,9 @@ impl Inside {
         {
             // A kernel does not try for ever.
             let forgotten = pipe.closed.is_some_and(|closed| now > closed + lingers);
-            if pipe.deserted && way == TO_NODE && self.hosts[to].up {
-                refused = true;
+            if pipe.deserted && way == TO_NODE {
+                refused |= self.hosts[to].up;
+                pipe.unheard |= !self.hosts[to].up;
             }
             if pipe.ended.is_some() || pipe.deserted || forgotten {
                 continue;
@@ -272,6 +275,18 @@ impl Inside {
                         self.send(number, way, Content::End(Ending::Orderly), 0, now);
                     }
                 }
+            }
+        }
+    }
+
+    /// A machine that died without a word is up again, and knows nothing of its old connections: what
+    /// was sent to it meanwhile is sent again by now, and it says so.
+    pub(crate) fn refuse_unheard(&mut self, host: Host, now: Time) {
+        for number in 0..self.network.connections.len() {
+            let connection = &mut self.network.connections[number];
+            if connection.node == host && std::mem::take(&mut connection.pipes[TO_NODE].unheard) {
+                let after = self.dice.nanos(0, nanos(SENT_AGAIN));
+                self.send(number, TO_CLIENT, Content::End(Ending::Reset), after, now);
             }
         }
     }

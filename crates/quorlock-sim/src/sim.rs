@@ -237,6 +237,7 @@ impl Sim {
             self.recorder.forgot(node);
         }
         self.boot(node);
+        self.world.with(|inside, now| inside.refuse_unheard(node, now));
     }
 
     pub(crate) fn start_client(&mut self, client: usize) {
