@@ -197,13 +197,13 @@ impl Round {
         ttl: Duration,
         question: impl Fn(usize) -> Option<Question>,
     ) -> Arc<Round> {
-        let mut questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
+        let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
         let state = |index: usize| match questions.get(index) {
             Some(Some(_)) => State::Pending,
             Some(None) | None => State::Skipped,
         };
         let round = Round::prepare(nodes, aim, ttl, state);
-        for (index, question) in questions.drain(..).enumerate() {
+        for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
                 round.send(index, question);
             }

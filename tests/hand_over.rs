@@ -1,5 +1,5 @@
 //! Without fencing a lock goes from one task of a process to the next without asking anybody.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -95,6 +95,22 @@ async fn the_nodes_are_asked_where_the_next_one_wants_something_else() {
         second.release().await.unwrap();
         bench.settle().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_are_asked_where_less_than_half_of_the_time_is_left() {
+    let bench = bench(5);
+    let lock = plain(&bench).renewal(Renewal::Every(TTL / 2));
+    let first = lock.acquire().await.unwrap();
+    let waiting = next(&bench, &lock).await;
+    // No renewal is due yet.
+    bench.pass((first.remaining() - TTL / 2) + MS).await;
+    let before = asked(&bench);
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert!(asked(&bench) > before);
+    assert!(second.remaining() > TTL / 2, "a full TTL");
+    second.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,13 +9,13 @@ use quorlock_history::{
 
 use crate::director::{GRACE, RECOVERY};
 use crate::dossier::Dossier;
+use crate::figures::{self, span};
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
 use crate::scenario::Scenario;
 
 mod latency;
 
 use latency::Probes;
-pub(crate) use latency::shown;
 
 /// How much later than due a holder may hear of a loss: timers and schedulers of a busy machine.
 const SIGNAL_SLACK: Duration = Duration::from_millis(250);
@@ -120,7 +120,12 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         say(
             &format!("at least {} % of free locks acquired while a minority is out of order", share * 100.0),
             minority.tried > 0 && reached >= share,
-            format!("{:.3} % of {}, p99 {}", reached * 100.0, minority.tried, shown(minority.p99_micros)),
+            format!(
+                "{} of {}, p99 {}",
+                figures::share(minority.acquired, minority.tried),
+                minority.tried,
+                span(minority.p99_micros)
+            ),
         );
     }
     if expect.refused_writes > 0 {

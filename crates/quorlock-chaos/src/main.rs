@@ -26,6 +26,7 @@ mod dossier;
 mod error;
 mod exit;
 mod fault;
+mod figures;
 mod judge;
 mod layout;
 mod load;

@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
-use crate::judge::shown;
+use crate::figures::{self, span};
 use crate::outcome::{Latency, Outcome};
 use crate::scenario::Scenario;
 
@@ -77,7 +77,7 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             outcome.faults.len().to_string(),
             violations,
             share(&minority),
-            shown(minority.p99_micros),
+            span(minority.p99_micros),
         ]);
     }
     let skipped = skipped.iter().map(|(scenario, reason)| format!("skipped: {scenario}: {reason}\n"));
@@ -115,12 +115,12 @@ fn phases(outcome: &Outcome) -> Table {
         let Latency { tried, p50_micros, p99_micros, max_micros, .. } = phase.latency;
         table.add_row([
             phase.faulty_nodes.to_string(),
-            shown(phase.lasted_micros),
+            span(phase.lasted_micros),
             tried.to_string(),
             share(&phase.latency),
-            shown(p50_micros),
-            shown(p99_micros),
-            shown(max_micros),
+            span(p50_micros),
+            span(p99_micros),
+            span(max_micros),
         ]);
     }
     numbers_right(&mut table);
@@ -133,9 +133,9 @@ fn around(outcome: &Outcome) -> Table {
         table.add_row([
             around.kind.clone(),
             around.faults.to_string(),
-            shown(around.before.p99_micros),
-            shown(around.during.p99_micros),
-            shown(around.after.p99_micros),
+            span(around.before.p99_micros),
+            span(around.during.p99_micros),
+            span(around.after.p99_micros),
             share(&around.during),
         ]);
     }
@@ -149,23 +149,23 @@ fn places(outcome: &Outcome) -> Table {
     for place in &outcome.places {
         table.add_row([
             place.worker.clone(),
-            shown(place.quorum_round_trip_micros),
-            shown(place.longest_round_trip_micros),
+            span(place.quorum_round_trip_micros),
+            span(place.longest_round_trip_micros),
             place.latency.tried.to_string(),
             share(&place.latency),
-            shown(place.latency.p50_micros),
-            shown(place.latency.p99_micros),
+            span(place.latency.p50_micros),
+            span(place.latency.p99_micros),
         ]);
     }
     numbers_right(&mut table);
     table
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share")]
+/// How many of those that tried have acquired.
 fn share(latency: &Latency) -> String {
     match latency.tried {
         0 => "-".to_owned(),
-        tried => format!("{:.2} %", latency.acquired as f64 * 100.0 / tried as f64),
+        tried => figures::share(latency.acquired, tried),
     }
 }
 

@@ -190,12 +190,3 @@ fn latency<'a>(probes: impl Iterator<Item = &'a Probe>) -> Latency {
         max_micros: took.max(),
     }
 }
-
-/// `1.2 ms`
-pub(crate) fn shown(micros: u64) -> String {
-    match micros {
-        0..1_000 => format!("{micros} µs"),
-        1_000..1_000_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
-        _ => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
-    }
-}

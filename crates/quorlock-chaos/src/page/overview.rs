@@ -1,6 +1,7 @@
 //! The top of the page: the verdict over all, and one line for each scenario.
 
-use super::text::{Text, count, counted, share, span};
+use super::text::Text;
+use crate::figures::{count, counted, share, span};
 use crate::outcome::{Latency, Outcome, Phase};
 
 /// The verdict over all in a few words.

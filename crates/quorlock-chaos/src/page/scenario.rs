@@ -2,7 +2,8 @@
 
 use super::fill;
 use super::overview::{badge, minority_of, violations};
-use super::text::{Text, at, count, counted, embedded, number, share, span};
+use super::text::{Text, embedded};
+use crate::figures::{at, count, counted, number, share, span};
 use crate::outcome::{Around, Broken, FaultSpan, Latency, Outcome, Phase, Place, Verdict};
 
 /// As many violations are shown at once; the others fold out.

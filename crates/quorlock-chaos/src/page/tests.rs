@@ -1,6 +1,6 @@
 use super::page;
 use super::sample;
-use super::text::{embedded, share, span};
+use super::text::embedded;
 use crate::outcome::Outcome;
 
 /// Ends elements, comments and strings, and asks for a field of the template.
@@ -122,19 +122,6 @@ fn what_was_never_tried_has_no_figures() {
     let page = page(&[outcome]);
     assert!(page.contains("data-label=\"success\">–<"), "a success rate of nothing");
     assert!(page.contains("data-label=\"p99\">–<"), "a p99 of nothing");
-}
-
-#[test]
-fn a_share_is_never_rounded_up() {
-    assert_eq!(share(999_999, 1_000_000), "99.99%");
-    assert_eq!(share(1_000_000, 1_000_000), "100%");
-    assert_eq!(share(0, 3), "0.00%");
-}
-
-#[test]
-fn spans_have_three_digits() {
-    let spans = [870, 3_421, 87_100, 412_999, 1_240_000, 61_500_000, 3_600_000_000].map(span);
-    assert_eq!(spans, ["870 µs", "3.42 ms", "87.1 ms", "412 ms", "1.24 s", "61.5 s", "3,600 s"]);
 }
 
 #[test]
