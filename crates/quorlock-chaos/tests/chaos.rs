@@ -61,6 +61,23 @@ hits = 3
 every = '100ms..300ms'
 ";
 
+const DROPS: &str = "
+summary = 'holders who drop their leases are stopped for longer than those are valid'
+[load]
+workers = 4
+short = 0
+long = 0
+only-if-free = 0
+cancelled = 0
+nested = 0
+trusting = 0
+dropped = 100
+[[fault]]
+kind = 'stop-worker'
+every = '200ms..400ms'
+lasts = '1200ms'
+";
+
 #[test]
 fn masters_are_killed_and_every_promise_is_kept() {
     let folder = folder();
@@ -90,6 +107,15 @@ fn masters_are_killed_and_every_promise_is_kept() {
     let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
     assert_eq!(again.status.code(), Some(0), "{}", text(&again));
     assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+}
+
+#[test]
+fn a_stopped_holder_who_drops_what_has_lapsed_does_not_pass_for_one_who_was_not_told() {
+    let folder = folder();
+    let drops = scenario(&folder, "drops", DROPS);
+    let run = chaos(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], folder.path());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    assert!(text(&run).contains("faults came: stop-worker"), "{}", text(&run));
 }
 
 #[test]

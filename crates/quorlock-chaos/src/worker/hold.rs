@@ -87,7 +87,7 @@ impl Attempt {
             return None;
         };
         let watch = lease.watch();
-        let story = Arc::new(Story::begin(&self, &watch));
+        let story = Arc::new(Story::begin(&self, invoked, &watch));
         self.worker.counts.acquired.add();
         // The own lock is given back at once: there is nothing to observe.
         let observer = self.number.map(|_| {
@@ -179,9 +179,15 @@ impl Holding {
         if let Some(observer) = &self.observer {
             observer.abort();
         }
-        // Of a lease that is over, nothing is to be given back.
-        if !self.story.is_over() {
-            self.story.record(What::Releasing { attempt: self.story.name.clone() });
+        // Of a lease that is over, nothing is to be given back. Who drops it gets no answer, and the
+        // observer may not have run since: this is where such a holder is told.
+        let asked = stamp();
+        match self.watch.check() {
+            Ok(()) => {
+                let releasing = What::Releasing { attempt: self.story.name.clone() };
+                self.attempt.worker.recorder.record_at(asked, releasing);
+            }
+            Err(lost) => self.story.told(&lost),
         }
         self.lease.take()
     }
@@ -227,13 +233,17 @@ struct Known {
 }
 
 impl Story {
-    fn begin(attempt: &Attempt, lease: &LeaseWatch) -> Story {
+    fn begin(attempt: &Attempt, invoked: Stamp, lease: &LeaseWatch) -> Story {
         let name: Token = attempt.name.as_str().into();
         let (looked, deadline) = look(lease);
+        // Stopped between the grant and here for longer than the lease was valid: it ended somewhere
+        // in between, and nobody relied on it.
+        let over = lease.remaining().is_zero();
         let known = Mutex::new(Known { deadline, looked, over: false });
         let story = Story { worker: attempt.worker.clone(), name: name.clone(), known };
         let fencing_token = lease.try_fencing_token().map(u64::from);
-        let acquired = What::Acquired { attempt: name, deadline: of(deadline), fencing_token };
+        let deadline = if over { invoked } else { of(deadline) };
+        let acquired = What::Acquired { attempt: name, deadline, fencing_token };
         story.worker.recorder.record_at(of(looked), acquired);
         story
     }
@@ -267,10 +277,6 @@ impl Story {
             self.worker.counts.lost.add();
             self.record(What::Lost { attempt: self.name.clone(), reason: lost.to_string() });
         }
-    }
-
-    fn is_over(&self) -> bool {
-        self.known().over
     }
 
     fn record(&self, what: What) {
