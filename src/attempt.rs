@@ -6,7 +6,7 @@ use crate::coordinator::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
 use crate::node::Question;
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Token, Verdict};
+use crate::protocol::{Claim, Draw, FencingToken, Mode, Moment, Token, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::LINE_PATIENCE;
@@ -141,7 +141,11 @@ impl Drop for Attempt {
 /// A claim that nobody has made before.
 pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
     let token = Token::new(shared.entropy.bits(), &plan.context);
-    Arc::new(Claim::new(plan.key.clone(), token))
+    let claim = Claim::new(plan.key.clone(), token);
+    Arc::new(match plan.mode {
+        Mode::Exclusive => claim,
+        Mode::Shared => claim.shared(),
+    })
 }
 
 /// Takes `claim` back in the background, wherever it may stand.

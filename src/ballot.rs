@@ -118,6 +118,15 @@ impl Ballot {
             fence: fences.into_iter().find(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
+            readers: at.iter().flat_map(|(holding, _)| &holding.readers).fold(
+                Vec::new(),
+                |mut all: Vec<Token>, reader| {
+                    if !all.contains(reader) {
+                        all.push(reader.clone());
+                    }
+                    all
+                },
+            ),
         })
     }
 
@@ -162,6 +171,43 @@ pub struct Holder {
     pub nodes: usize,
     /// For how much longer at the most of them; it may be renewed before that.
     pub remaining: Duration,
+    /// Those who share it, where readers do and the nodes were asked who: see
+    /// [`Lock::inspect`](crate::Lock::inspect).
+    pub readers: Vec<Token>,
+}
+
+/// Who holds a lock, in words: its token's context, or the readers that share it.
+pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
+    if readers.is_empty() {
+        return token.to_string();
+    }
+    let shown = readers.iter().take(SHOWN_READERS).map(Token::to_string).collect::<Vec<_>>().join(", ");
+    let more = match readers.len().saturating_sub(SHOWN_READERS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let count = if readers.len() == 1 { "1 reader".to_owned() } else { format!("{} readers", readers.len()) };
+    format!("{count}: {shown}{more}")
+}
+
+/// As many as fit into a message.
+const SHOWN_READERS: usize = 3;
+
+impl Holding {
+    /// As [`Holder::describe`], by what one node knows.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        holders(&self.token, &self.readers)
+    }
+}
+
+impl Holder {
+    /// Who it is, in words: the context of the token, or how many readers share the lock and some of
+    /// their contexts.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        holders(&self.token, &self.readers)
+    }
 }
 
 impl Said {
@@ -185,8 +231,8 @@ impl fmt::Display for Said {
             Said::Held(Holding { expiry: Expiry::Never, .. }) => {
                 f.write_str("the key has no expiry: it is data and not a lock")
             }
-            Said::Held(Holding { token, expiry: Expiry::In(_) }) => write!(f, "held by {token}"),
-            Said::Behind => f.write_str("free, but others came before"),
+            Said::Held(holding) => write!(f, "held by {}", holding.describe()),
+            Said::Behind => f.write_str("others go first"),
             Said::Ahead => f.write_str("has drawn a larger fencing token"),
             Said::Free => f.write_str("free"),
             Said::Quarantined { left } => write!(

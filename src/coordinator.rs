@@ -16,7 +16,7 @@ use crate::clock::Sleep;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::lock::{Fencing, Lock, Plan};
-use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
+use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::round::Nodes;
 use crate::wait::line::Lines;
 
@@ -78,7 +78,7 @@ impl fmt::Debug for Coordinator {
         f.debug_struct("Coordinator")
             .field("nodes", &names.collect::<Vec<_>>())
             .field("quorum", &self.shared.nodes.quorum)
-            .field("lines", &self.shared.lines.len())
+            .field("lines", &(self.shared.lines.len() + self.shared.readers.len()))
             .finish_non_exhaustive()
     }
 }
@@ -104,9 +104,19 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
+    /// Those who want to share a lock have lines of their own.
+    pub(crate) readers: Arc<Lines>,
 }
 
 impl Shared {
+    /// Those who wait in this mode.
+    pub(crate) fn lines_of(&self, mode: Mode) -> &Arc<Lines> {
+        match mode {
+            Mode::Exclusive => &self.lines,
+            Mode::Shared => &self.readers,
+        }
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.nodes.clock.now()
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use crate::ballot::{Ballot, Holder, whole};
+use crate::ballot::{Ballot, Holder, holders, whole};
+use crate::lease::Lease;
 use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
 
@@ -103,6 +104,18 @@ pub enum ConfigError {
     /// A reentrant lock that nobody could re-enter.
     #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
     NoOwner,
+    /// A fair order among readers.
+    #[error(
+        "a shared lock cannot be fair: readers do not wait for each other, and a writer that waits goes \
+         before those who are new; leave out `fair` or `shared`"
+    )]
+    SharedAndFair,
+    /// An owner that shares a lock and wants it alone.
+    #[error(
+        "its owner shares this lock and cannot have it alone as well: it would wait for itself, and two who \
+         do so for each other; give the share back first, or begin alone and downgrade"
+    )]
+    Upgrade,
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
     LabelTooLong {
@@ -175,8 +188,9 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
         format!(", waited {}", format_duration(whole(waited)))
     };
     match ballot.holder() {
-        Some(Holder { token, nodes, remaining, .. }) => format!(
-            "`{resource}` is held by {token} at {nodes} of {} nodes for up to {} more{waited}",
+        Some(Holder { token, nodes, remaining, readers, .. }) => format!(
+            "`{resource}` is held by {} at {nodes} of {} nodes for up to {} more{waited}",
+            holders(&token, &readers),
             ballot.quorum().nodes(),
             format_duration(whole(remaining)),
         ),
@@ -237,6 +251,22 @@ pub enum RenewError {
         resource: Resource,
         /// How the nodes voted.
         ballot: Box<Ballot>,
+    },
+}
+
+/// Why a lease was not downgraded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DowngradeError {
+    /// The lease is over.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
+    /// alone. Nothing has changed.
+    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
+    HeldAgain {
+        /// The lease, as it was.
+        lease: Lease,
     },
 }
 

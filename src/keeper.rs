@@ -19,7 +19,7 @@ use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail};
 use crate::lock::{Fencing, Plan, Renewal, Turn};
 use crate::node::Question;
-use crate::protocol::{Backoff, Claim, FencingToken, Moment, Verdict};
+use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
@@ -28,9 +28,9 @@ use crate::wait::line::Waiter;
 /// Serves the line for `key`: everybody who waits for it in this process, one after the other.
 /// Ends when nobody waits any more.
 pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
-    let mut service = Service { shared: &shared, key: &key, over: false };
+    let service = Service::of(&shared, Mode::Exclusive, &key);
     Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &key);
+    let mut contest = Contest::new(&shared, &key, Mode::Exclusive);
     let mut unfinished: Option<Sweep> = None;
     while let Some(mut waiter) = shared.lines.next_or_end(&key) {
         if let Some(sweep) = unfinished.take() {
@@ -59,6 +59,11 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
                     keeper.lose(reason);
                     break;
                 }
+                // Whoever waits here waits for readers now, of whom this is one.
+                Ended::Downgraded => {
+                    shared.spawn(keeper.stay());
+                    break;
+                }
                 Ended::Released(reply) => reply,
             };
             let next =
@@ -84,7 +89,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
         }
     }
     // The line is gone; a new one for the same key may be there already.
-    service.over = true;
+    service.end();
     // Nobody waits, so what is left to do needs no task of its own.
     if let Some(sweep) = unfinished {
         Box::pin(sweep.finish()).await;
@@ -93,16 +98,28 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
 
 /// The service of a line. Should it end before the line does, because its task panicked or its
 /// runtime is shut down, then the line ends with it, and nobody waits in it for ever.
-struct Service<'a> {
+pub(crate) struct Service<'a> {
     shared: &'a Arc<Shared>,
+    mode: Mode,
     key: &'a Arc<str>,
     over: bool,
+}
+
+impl<'a> Service<'a> {
+    pub(crate) fn of(shared: &'a Arc<Shared>, mode: Mode, key: &'a Arc<str>) -> Service<'a> {
+        Service { shared, mode, key, over: false }
+    }
+
+    /// The line has ended before.
+    pub(crate) fn end(mut self) {
+        self.over = true;
+    }
 }
 
 impl Drop for Service<'_> {
     fn drop(&mut self) {
         if !self.over {
-            self.shared.lines.end(self.key);
+            self.shared.lines_of(self.mode).end(self.key);
         }
     }
 }
@@ -136,7 +153,7 @@ fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
 }
 
 /// Keeps one lease.
-struct Keeper {
+pub(crate) struct Keeper {
     shared: Arc<Shared>,
     plan: Arc<Plan>,
     state: Arc<LeaseState>,
@@ -172,10 +189,12 @@ enum Ended {
     Released(Option<ReleaseReply>),
     /// Against the holder's will.
     Lost(LossReason),
+    /// It goes on, but shared.
+    Downgraded,
 }
 
 impl Keeper {
-    fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
+    pub(crate) fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
         Keeper::of(shared, plan, claim, round, fence, deadline)
@@ -206,19 +225,42 @@ impl Keeper {
         }
     }
 
+    /// Keeps a lease that stands in nobody's way here, until it ends.
+    pub(crate) async fn stay(mut self) {
+        loop {
+            match self.hold().await {
+                Ended::Downgraded => {}
+                Ended::Lost(reason) => return self.lose(reason),
+                Ended::Released(reply) => {
+                    if let Some(sweep) = Box::pin(self.release(reply)).await {
+                        Box::pin(sweep.finish()).await;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
     /// Hands the lease out, and tells the others who has it now.
-    fn deliver(&self, waiter: Waiter) {
+    pub(crate) fn deliver(&self, waiter: Waiter) {
+        if self.claim.mode() == Mode::Exclusive {
+            self.tell();
+        }
+        // A lease that nobody takes in is dropped with the failed message, and so given back.
+        drop(waiter.door.send(Ok(Lease::new(self.state.clone()))));
+    }
+
+    fn tell(&self) {
         let now = self.shared.now();
         let holder = Holder {
             token: self.claim.token().clone(),
             fence: self.state.fence,
             nodes: self.shared.nodes.quorum.needed(),
             remaining: self.state.term.remaining(now).unwrap_or(now).since(now),
+            readers: Vec::new(),
         };
-        self.shared.lines.set_held(&self.plan.key, true);
+        self.set_held(true);
         self.shared.lines.tell(&self.plan.key, None, Some(&holder), now);
-        // A lease that nobody takes in is dropped with the failed message, and so given back.
-        drop(waiter.door.send(Ok(Lease::new(self.state.clone()))));
     }
 
     async fn hold(&mut self) -> Ended {
@@ -236,6 +278,11 @@ impl Keeper {
                     Err(lost.reason)
                 }
                 _ if !running => Err(self.state.lapsed(now)),
+                Event::Mail(Mail { downgrade: Some(reply), mut renewals, .. }) => {
+                    renewals.push(reply);
+                    self.downgrade(renewals);
+                    return Ended::Downgraded;
+                }
                 Event::Mail(mail) => {
                     self.renew(mail.renewals);
                     Ok(())
@@ -296,6 +343,24 @@ impl Keeper {
         self.renewing = Some(asked_by);
     }
 
+    /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
+    /// that is lost by the next: until then a node keeps out more than it has to (rule S-6).
+    fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
+        self.set_held(false);
+        self.claim = Arc::new(Claim::clone(&self.claim).shared());
+        // Nothing is learnt from the verdict on a renewal that asked for more.
+        asked_by.extend(self.renewing.take().unwrap_or_default());
+        info!(resource = %self.plan.resource, token = %self.state.token.short(), "shared from now on");
+        self.renew(asked_by);
+    }
+
+    /// Tells those who wait here whether the lock is held here: alone.
+    fn set_held(&self, held: bool) {
+        if self.claim.mode() == Mode::Exclusive {
+            self.shared.lines.set_held(&self.plan.key, held);
+        }
+    }
+
     /// Draws the consequences of a renewal.
     ///
     /// A quorum of all nodes must have confirmed (rule I-8), the new deadline counts from before
@@ -345,7 +410,7 @@ impl Keeper {
     async fn release(self, reply: Option<ReleaseReply>) -> Option<Sweep> {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
-        self.shared.lines.set_held(&self.plan.key, false);
+        self.set_held(false);
         let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
         sweep.confirmed().await;
         if sweep.is_wanted() {
@@ -436,7 +501,7 @@ impl Keeper {
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
     fn lose(self, reason: LossReason) {
-        self.shared.lines.set_held(&self.plan.key, false);
+        self.set_held(false);
         self.state.end(reason);
         warn!(resource = %self.plan.resource, token = %self.state.token.short(), %reason, "lease lost");
         clean_up(&self.shared, &self.claim, &self.plan, &self.settle());

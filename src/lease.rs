@@ -13,8 +13,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
 use crate::coordinator::Shared;
-use crate::error::{LossReason, Lost, RenewError};
-use crate::protocol::{Claim, FencingToken, Moment, Resource, Term, Token};
+use crate::error::{DowngradeError, LossReason, Lost, RenewError};
+use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// A held lock.
 ///
@@ -59,7 +59,7 @@ impl Lease {
         Lease { watch: LeaseWatch { state: hold.state.clone() }, hold }
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Hold> {
+    pub(crate) fn to_weak(&self) -> Weak<Hold> {
         Arc::downgrade(&self.hold)
     }
 
@@ -185,6 +185,54 @@ impl Lease {
         }
     }
 
+    /// Whether the lock is held alone, or shared with other readers.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.watch.mode()
+    }
+
+    /// Makes a reader of a writer, without a moment in which another writer could come between: from
+    /// here on the lease is [shared](crate::Lock::shared), and other readers may join. Token, fencing
+    /// token and watchers stay. A lease that is shared already stays as it is.
+    ///
+    /// There is no way back: what the lease claims is less from the moment of the call, whatever the
+    /// nodes answer. It ends when a quorum has confirmed, which also renews the lease, or when the nodes
+    /// have had their time. Those that have not heard of it go on excluding readers; the next renewal
+    /// tells them again.
+    ///
+    /// # Errors
+    ///
+    /// [`DowngradeError::Lost`] when the lease is over, [`DowngradeError::HeldAgain`] with the lease when
+    /// its [owner](crate::Owner) has another one of the same lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock is given back when the future is dropped, as it has the lease.
+    pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
+        self.watch.check()?;
+        {
+            let mut mode = self.watch.state.mode();
+            if *mode == Mode::Shared {
+                drop(mode);
+                return Ok(self);
+            }
+            // Whoever enters again reads the mode after it has taken hold: either it is seen here, or
+            // it sees there that the lock is shared.
+            if Arc::strong_count(&self.hold) > 1 {
+                drop(mode);
+                return Err(DowngradeError::HeldAgain { lease: self });
+            }
+            *mode = Mode::Shared;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.watch.state.post(|mail| mail.downgrade = Some(sender));
+        match receiver.await {
+            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
+            Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
+            Err(_) => Err(self.watch.state.forsake().into()),
+        }
+    }
+
     /// Somebody who watches this lease.
     #[must_use]
     pub fn watch(&self) -> LeaseWatch {
@@ -209,6 +257,12 @@ impl LeaseWatch {
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.state.token
+    }
+
+    /// As [`Lease::mode`]. It changes when the holder [downgrades](Lease::downgrade).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        *self.state.mode()
     }
 
     /// As [`Lease::fencing_token`].
@@ -326,6 +380,7 @@ pub(crate) struct LeaseState {
     /// `None` where fencing is off.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
+    mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
     hold_until: Option<Moment>,
     clock: Arc<dyn Clock>,
@@ -343,6 +398,8 @@ pub(crate) struct LeaseState {
 pub(crate) struct Mail {
     pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    /// The lease is shared from now on.
+    pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) dropped: bool,
     /// Nobody reads it any more.
     closed: bool,
@@ -372,6 +429,7 @@ impl LeaseState {
             resource: resource.clone(),
             token: claim.token().clone(),
             fence,
+            mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.map_or(deadline, |end| end.min(deadline))),
             hold_until,
             clock: shared.nodes.clock.clone(),
@@ -380,6 +438,10 @@ impl LeaseState {
             mail: Mutex::new(Mail::default()),
             bell: Notify::new(),
         })
+    }
+
+    fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
@@ -425,7 +487,7 @@ impl LeaseState {
         loop {
             {
                 let mut mail = self.lock();
-                if mail.ends() || !mail.renewals.is_empty() {
+                if mail.ends() || mail.downgrade.is_some() || !mail.renewals.is_empty() {
                     return mem::take(&mut *mail);
                 }
             }

@@ -45,6 +45,8 @@
 //! | run work under a lock | [`Lock::with`] | waits | drops the work |
 //! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
+//! | read while nobody writes | [`Lock::shared`], then any of these | waits for writers only | the same |
+//! | go on reading after a write | [`Lease::downgrade`] | | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
@@ -73,6 +75,7 @@ mod lock;
 mod node;
 mod owner;
 pub mod protocol;
+mod readers;
 mod round;
 mod sweep;
 mod wait;
@@ -85,7 +88,7 @@ pub use {
     clock::{Clock, Sleep, SystemClock},
     coordinator::{Builder, Coordinator, RestartGuard},
     entropy::{Entropy, SystemEntropy},
-    error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
+    error::{AcquireError, ConfigError, DowngradeError, LossReason, Lost, RenewError, WithError},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
@@ -94,6 +97,6 @@ pub use {
         ask,
     },
     owner::Owner,
-    protocol::{FencingToken, FencingTokenError, Resource, Token},
+    protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
     wait::{HandOver, Wait, Waiting},
 };

@@ -14,9 +14,10 @@ use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
 use crate::node::Question;
 use crate::owner::Owner;
-use crate::protocol::{Backoff, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::protocol::{Backoff, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::readers;
 use crate::round::{Aim, Round};
-use crate::wait::line::{Joined, News};
+use crate::wait::line::{Joined, News, Waiter};
 use crate::wait::{HandOver, OnWait, Wait, Waiting};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
@@ -50,6 +51,7 @@ pub struct Lock {
     hand_over: HandOver,
     fairness: Fairness,
     fencing: Fencing,
+    mode: Mode,
     on_wait: Option<Arc<OnWait>>,
     reentry: Reentry,
 }
@@ -123,6 +125,7 @@ pub(crate) struct Plan {
     pub(crate) hand_over: HandOver,
     pub(crate) turn: Turn,
     pub(crate) fencing: Fencing,
+    pub(crate) mode: Mode,
     pub(crate) on_wait: Option<Arc<OnWait>>,
 }
 
@@ -168,6 +171,7 @@ impl Lock {
             hand_over: HandOver::default(),
             fairness: Fairness::Any,
             fencing: Fencing::On,
+            mode: Mode::Exclusive,
             on_wait: None,
             reentry: Reentry::None,
             shared,
@@ -225,6 +229,41 @@ impl Lock {
     /// among the nodes, which are independent on purpose.
     pub fn fair(mut self) -> Lock {
         self.fairness = Fairness::Fair;
+        self
+    }
+
+    /// Makes it a lock for readers: any number of them hold it at once, and no writer does, which is
+    /// who acquires the same lock without this. Each reader has a lease of its own, with its own TTL,
+    /// renewals and end.
+    ///
+    /// A writer that waits goes before readers that are new; so writers are not starved by readers
+    /// that keep coming. Other programs' Redlock clients are excluded as writers, but do not get that
+    /// turn, and nor does a writer that only [tries](Lock::try_acquire).
+    ///
+    /// A reader cannot become a writer: two that wanted to would wait for each other for ever. Begin
+    /// as a writer, and [downgrade](Lease::downgrade). A reader that acquires the same lock as a writer
+    /// waits for itself. Leases of readers are not handed over, and there is no fair order among them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(5)).build()?;
+    /// let catalog = coordinator.lock("catalog");
+    /// let (ann, ben) = (catalog.clone().shared().acquire().await?, catalog.clone().shared().acquire().await?);
+    /// assert!(catalog.try_acquire().await?.is_none(), "no writer meanwhile");
+    /// ann.release().await?;
+    /// ben.release().await?;
+    ///
+    /// let writer = catalog.acquire().await?;
+    /// let reader = writer.downgrade().await?; // nobody has written in between
+    /// assert!(catalog.shared().try_acquire().await?.is_some(), "others may read as well");
+    /// # drop(reader);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn shared(mut self) -> Lock {
+        self.mode = Mode::Shared;
         self
     }
 
@@ -405,11 +444,14 @@ impl Lock {
         if let Some(again) = held.upgrade().map(Lease::again)
             && again.check().is_ok()
         {
+            if again.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
+                return Err(ConfigError::Upgrade.into());
+            }
             return Ok(Got::Lease(again));
         }
         let got = self.acquire_anew(plan).await?;
         if let Got::Lease(lease) = &got {
-            *held = lease.downgrade();
+            *held = lease.to_weak();
         }
         Ok(got)
     }
@@ -420,16 +462,28 @@ impl Lock {
         if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
-        if wait == Wait::Never && shared.lines.is_taken(&key) {
+        let lines = shared.lines_of(plan.mode);
+        if plan.mode == Mode::Exclusive && wait == Wait::Never && lines.is_taken(&key) {
             return Ok(Got::TakenHere);
         }
         let (door, mut lease) = oneshot::channel();
-        let _place = match shared.lines.join(plan.clone(), since, door) {
-            Joined::Behind(place) => place,
-            Joined::First(place) => {
-                shared.tasks.spawn(keeper::keep(shared.clone(), key.clone()));
-                place
+        let _place = match plan.mode {
+            // Another reader of this process, in whatever line, says nothing of what the nodes say.
+            Mode::Shared if wait == Wait::Never => {
+                let waiter = Waiter::alone(plan.clone(), since, door);
+                shared.tasks.spawn(readers::ask_once(shared.clone(), key.clone(), waiter));
+                None
             }
+            Mode::Exclusive | Mode::Shared => Some(match lines.join(plan.clone(), since, door) {
+                Joined::Behind(place) => place,
+                Joined::First(place) => {
+                    match plan.mode {
+                        Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), key.clone())),
+                        Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), key.clone())),
+                    };
+                    place
+                }
+            }),
         };
         tokio::select! {
             biased;
@@ -439,7 +493,7 @@ impl Lock {
                 // From here on a lease that comes is given back.
                 drop(lease);
                 let waited = shared.now().since(since);
-                Err(match shared.lines.news(&key) {
+                Err(match lines.news(&key) {
                     Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
                     // The last contest may have asked one node only, or none.
                     _ => Box::pin(self.contended(waited)).await,
@@ -486,6 +540,9 @@ impl Lock {
         if self.label.len() > MAX_LABEL {
             return Err(ConfigError::LabelTooLong { length: self.label.len(), most: MAX_LABEL });
         }
+        if self.mode == Mode::Shared && self.fairness == Fairness::Fair {
+            return Err(ConfigError::SharedAndFair);
+        }
         Ok(Plan {
             key: self.key.clone(),
             resource,
@@ -503,6 +560,7 @@ impl Lock {
                 Fairness::Fair => Turn::Fair(self.shared.ticket()),
             },
             fencing: self.fencing,
+            mode: self.mode,
             on_wait: self.on_wait.clone(),
         })
     }
@@ -523,6 +581,7 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("resource", &self.name)
+            .field("mode", &self.mode)
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
             .field("renewal", &self.renewal)

@@ -87,6 +87,13 @@ pub enum Hint<'a> {
 }
 
 /// What a node is asked.
+///
+/// A claim that [shares](Claim::shared) the lock is asked for with the same questions. While anybody
+/// holds such a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER), and ends no
+/// sooner than the last of them; each has an end of its own. To *acquire* it is refused where the key
+/// holds a token, and to those who are new where a writer [intends](Question::Intend) to have the
+/// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
+/// *release* or *cancel* it takes out this claim, and the last one the key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Question {
@@ -123,6 +130,23 @@ pub enum Question {
         claim: Arc<Claim>,
         /// The attempt's fencing token.
         fence: FencingToken,
+    },
+    /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
+    /// writer waits for those who do.
+    Intend {
+        /// The key.
+        key: Arc<str>,
+        /// Who waits.
+        ticket: Ticket,
+        /// Who has not asked again for this long is no longer waited for.
+        patience: Duration,
+    },
+    /// Take an [`Intend`](Question::Intend) back.
+    Desist {
+        /// The key.
+        key: Arc<str>,
+        /// Who waits no longer.
+        ticket: Ticket,
     },
     /// Leave the line of those who wait for the key.
     LeaveLine {
@@ -188,7 +212,26 @@ impl Question {
             | Question::Cancel { .. }
             | Question::WriteBack { .. }
             | Question::Inspect { .. }
+            | Question::Intend { .. }
+            | Question::Desist { .. }
             | Question::LeaveLine { .. } => false,
+        }
+    }
+
+    /// The claim that it is about, if it is about one.
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        match self {
+            Question::Acquire { claim, .. }
+            | Question::AcquireInTurn { claim, .. }
+            | Question::Transfer { to: claim, .. }
+            | Question::Renew { claim, .. }
+            | Question::WriteBack { claim, .. }
+            | Question::Release { claim }
+            | Question::Cancel { claim, .. } => Some(claim),
+            Question::LeaveLine { .. }
+            | Question::Inspect { .. }
+            | Question::Intend { .. }
+            | Question::Desist { .. } => None,
         }
     }
 }
@@ -206,7 +249,8 @@ pub enum Vote {
     Restored,
     /// Not done: the key holds something else.
     Held(Holding),
-    /// Not done: the key is free, but somebody with an earlier ticket waits for it.
+    /// Not done: the key is free, but somebody with an earlier ticket waits for it; or it is shared or
+    /// free, and a writer waits, who goes first.
     Behind,
     /// Not done: the counter has gone beyond the number that was to be written back.
     Ahead,
@@ -222,13 +266,22 @@ pub struct Holding {
     pub token: Token,
     /// When the node will forget it.
     pub expiry: Expiry,
+    /// Those who share it, where the token [says](Token::is_marker) that readers hold it and the node
+    /// was asked who: the first hundred.
+    pub readers: Vec<Token>,
 }
 
 impl Holding {
     /// Somebody's `token` with its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry }
+        Holding { token, expiry, readers: Vec::new() }
+    }
+
+    /// The same, shared by these `readers`.
+    #[must_use]
+    pub fn with_readers(self, readers: Vec<Token>) -> Holding {
+        Holding { readers, ..self }
     }
 }
 

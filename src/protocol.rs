@@ -12,6 +12,7 @@ mod names;
 mod quorum;
 mod restart;
 mod schedule;
+mod shared;
 mod tally;
 mod term;
 mod validity;
@@ -22,6 +23,7 @@ pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, li
 pub use quorum::Quorum;
 pub use restart::{Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
+pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
 pub use tally::{Tally, Verdict};
 pub use term::Term;
 pub use validity::Drift;

@@ -87,7 +87,7 @@ impl Default for HandOver {
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
-            Some(holder) => write!(f, "held by {}", holder.token),
+            Some(holder) => write!(f, "held by {}", holder.describe()),
             None => f.write_str("wanted by several at once"),
         }
     }

@@ -234,9 +234,11 @@ impl Builder {
         let least_ttl =
             self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
-        let lines = Arc::<Lines>::default();
+        let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
         for (node, listened) in nodes.iter().enumerate() {
-            listened.listen(Arc::new(Ear { lines: Arc::downgrade(&lines), node }));
+            for lines in [&lines, &readers] {
+                listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));
+            }
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
         let shared = Shared {
@@ -255,6 +257,7 @@ impl Builder {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             lines,
+            readers,
         };
         shared.check_ttl(self.ttl)?;
         Ok(Coordinator { shared: Arc::new(shared) })

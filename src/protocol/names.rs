@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::shared::{Mode, SHARED_MARKER};
+
 /// What is protected. Its name, with the deployment's prefix before it, is the key at the nodes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
@@ -118,6 +120,12 @@ impl Token {
         random.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(context).into_owned())
     }
 
+    /// Whether it is no token, but says that readers share the lock: see [`SHARED_MARKER`].
+    #[must_use]
+    pub fn is_marker(&self) -> bool {
+        *self.bytes == *SHARED_MARKER.as_bytes()
+    }
+
     /// The first digits of the random part: enough to tell two attempts apart.
     #[must_use]
     pub fn short(&self) -> String {
@@ -129,6 +137,7 @@ impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context() {
             Some(context) => f.write_str(&printable(&context)),
+            None if self.is_marker() => f.write_str("readers"),
             None => write!(f, "another program ({}…)", printable(&self.short())),
         }
     }
@@ -146,18 +155,19 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(120).collect()
 }
 
-/// What one attempt asks for: this token under this key.
+/// What one attempt asks for: this token under this key, or among those who share it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     key: Arc<str>,
     token: Token,
+    pub(super) mode: Mode,
 }
 
 impl Claim {
-    /// `token` is to stand under `key`.
+    /// `token` is to stand under `key`, alone.
     #[must_use]
     pub fn new(key: Arc<str>, token: Token) -> Claim {
-        Claim { key, token }
+        Claim { key, token, mode: Mode::Exclusive }
     }
 
     /// The key of the lock.
@@ -267,11 +277,11 @@ pub fn fence_counter(key: &str) -> String {
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
 /// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
 /// tag has no sibling of that form, and gets one without the guarantee.
-fn sibling<'a, S: fmt::Display + 'a>(kind: &'a str, key: &'a str, suffix: S) -> Sibling<'a, S> {
+pub(super) fn sibling<'a, S: fmt::Display + 'a>(kind: &'a str, key: &'a str, suffix: S) -> Sibling<'a, S> {
     Sibling { kind, key, suffix }
 }
 
-struct Sibling<'a, S> {
+pub(super) struct Sibling<'a, S> {
     kind: &'a str,
     key: &'a str,
     suffix: S,

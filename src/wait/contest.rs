@@ -8,11 +8,13 @@ use tracing::debug;
 use super::line::{News, Waiter, bit};
 use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order, Preference};
-use crate::ballot::{Ballot, Said};
+use crate::ballot::{Ballot, Paper, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
-use crate::node::{Expiry, Holding};
-use crate::protocol::{Backoff, FencingToken, Moment, Token, Verdict, fraction};
+use crate::lock::Plan;
+use crate::node::{Expiry, Holding, Question};
+use crate::protocol::{Backoff, FencingToken, Mode, Moment, Ticket, Token, Verdict, fraction};
+use crate::round::{Aim, Round};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
@@ -27,6 +29,16 @@ pub(crate) struct Contest {
     seen: Option<FencingToken>,
     /// Pauses after split votes, and where nodes do not tell of changes.
     pauses: Backoff,
+    mode: Mode,
+    /// Asks readers that are new to stay back.
+    intent: Option<Intent>,
+}
+
+/// What a writer has left at the nodes while it waits for readers.
+struct Intent {
+    ticket: Ticket,
+    /// When it was last said.
+    said: Moment,
 }
 
 /// The first pause after a split vote is at most this: some round trips in one datacenter, so that
@@ -39,6 +51,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
 pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
+/// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
+const INTENT_PATIENCE: Duration = Duration::from_secs(6);
+/// How old an intent may become before it is said anew. With the longest heartbeat after that, it is
+/// said again in time.
+const INTENT_AGE: Duration = Duration::from_secs(2);
 /// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
 const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// How long a process stays back that has just had the lock while others want it: a few round
@@ -65,7 +82,7 @@ struct Pause {
 }
 
 impl Contest {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<str>) -> Contest {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<str>, mode: Mode) -> Contest {
         Contest {
             shared: shared.clone(),
             key: key.clone(),
@@ -74,16 +91,24 @@ impl Contest {
             refused_by: None,
             seen: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            mode,
+            intent: None,
         }
     }
 
     /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
     pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
+        let outcome = self.contend(waiter).await;
+        self.desist(&waiter.plan);
+        outcome
+    }
+
+    async fn contend(&mut self, waiter: &mut Waiter) -> Outcome {
         loop {
             if self.shared.closing.is_cancelled() {
                 return Outcome::Failed(AcquireError::Closed);
             }
-            self.shared.lines.ask_anew(&self.key);
+            self.shared.lines_of(self.mode).ask_anew(&self.key);
             let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
             let verdict = tokio::select! {
                 biased;
@@ -106,6 +131,7 @@ impl Contest {
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }
+            self.intend(&waiter.plan, &ballot, now);
             let pause = self.pause(verdict, &ballot, now);
             self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
             self.order = Order::PreferredFirst(self.preference);
@@ -115,6 +141,33 @@ impl Contest {
                 () = self.shared.closing.cancelled() => return Outcome::Failed(AcquireError::Closed),
                 () = self.rest(pause) => {}
             }
+        }
+    }
+
+    /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
+    /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
+    /// lock: or writers that wait for each other would keep readers out for ever.
+    fn intend(&mut self, plan: &Plan, ballot: &Ballot, now: Moment) {
+        let by_readers =
+            |paper: &Paper| matches!(&paper.said, Said::Held(holding) if holding.token.is_marker());
+        if self.mode == Mode::Shared || !ballot.papers().iter().any(by_readers) {
+            return;
+        }
+        if self.intent.as_ref().is_some_and(|intent| now.since(intent.said) < INTENT_AGE) {
+            return;
+        }
+        let ticket = self.intent.take().map_or_else(|| self.shared.ticket(), |intent| intent.ticket);
+        self.intent = Some(Intent { ticket, said: now });
+        let (key, patience) = (&self.key, INTENT_PATIENCE);
+        let question = |_| Some(Question::Intend { key: key.clone(), ticket, patience });
+        drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
+    }
+
+    /// The writer waits no longer: it has the lock, or has given up.
+    fn desist(&mut self, plan: &Plan) {
+        if let Some(Intent { ticket, .. }) = self.intent.take() {
+            let question = |_| Some(Question::Desist { key: self.key.clone(), ticket });
+            drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
         }
     }
 
@@ -173,7 +226,7 @@ impl Contest {
             let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
             tell(&**on_wait, &waiting);
         }
-        self.shared.lines.tell(&self.key, Some(news), holder.as_ref(), now);
+        self.shared.lines_of(self.mode).tell(&self.key, Some(news), holder.as_ref(), now);
     }
 
     /// How long to wait, and for whom.
@@ -221,7 +274,7 @@ impl Contest {
             // A change where the lock was granted is our own, of taking it back: Redis 6.0 tells that too.
             (needed.saturating_sub(ballot.granted()).max(1), !granted)
         };
-        let told = self.shared.lines.hints(&self.key).hearing(among) >= wanted;
+        let told = self.shared.lines_of(self.mode).hints(&self.key).hearing(among) >= wanted;
         if verdict != Verdict::Contended || !(held || asked_one) || !told {
             let pause = self.pauses.next(entropy.half());
             return Pause { until: now + pause, wanted: usize::MAX, among };
@@ -237,9 +290,9 @@ impl Contest {
     /// Waits for the end of the pause, or for enough hints.
     async fn rest(&self, pause: Pause) {
         // Asked for before the first look, so that no hint comes between.
-        let bell = self.shared.lines.bell(&self.key).unwrap_or_default();
+        let bell = self.shared.lines_of(self.mode).bell(&self.key).unwrap_or_default();
         let enough = async {
-            while self.shared.lines.hints(&self.key).changed(pause.among) < pause.wanted {
+            while self.shared.lines_of(self.mode).hints(&self.key).changed(pause.among) < pause.wanted {
                 bell.notified().await;
             }
         };

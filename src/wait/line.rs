@@ -74,6 +74,13 @@ pub(crate) struct Waiter {
     pub(crate) door: Door,
 }
 
+impl Waiter {
+    /// Somebody who stands in no line.
+    pub(crate) fn alone(plan: Arc<Plan>, since: Moment, door: Door) -> Waiter {
+        Waiter { arrival: 0, plan, since, door }
+    }
+}
+
 /// Where the lease is delivered, or the reason why there is none.
 pub(crate) type Door = oneshot::Sender<Result<Lease, AcquireError>>;
 

@@ -75,6 +75,7 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "~quorlock:line:*",
         "~quorlock:want:*",
         "~quorlock:fence:*",
+        "~quorlock:shared:*",
         "resetchannels",
         "-@all",
         "+eval",
@@ -98,6 +99,10 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "+hdel",
         "+hincrby",
         "+pexpireat",
+        "+zincrby",
+        "+zremrangebyscore",
+        "+zpopmax",
+        "+zrangebyscore",
         "+ping",
     ];
     // Redis 6.0 has no rights for channels that could be taken away.

@@ -18,5 +18,6 @@ mod fence;
 mod interop;
 mod restart;
 mod rivals;
+mod shared;
 mod waiting;
 mod world;

@@ -104,6 +104,14 @@ async fn nothing_is_ever_stored_without_an_end() {
     waiting.abort();
     held.release().await.unwrap();
     world.wait_for_keys(0).await;
+    // Those who share it, and a writer that waits for them.
+    let shared = world.lock().shared().acquire().await.unwrap();
+    let lock = other.lock("r").wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    eventually("readers", DEADLINE, async || keys_that_end(server).await.contains("shared")).await.unwrap();
+    waiting.abort();
+    shared.release().await.unwrap();
+    world.wait_for_keys(0).await;
     // An attempt whose answer is lost with its connection, so that nobody knows what it did.
     proxy.hold(Way::ToClient);
     other.lock("r").try_acquire().await.unwrap_err();

@@ -24,6 +24,7 @@ mod names;
 mod order;
 mod release;
 mod renew;
+mod shared;
 mod transfer;
 
 use bench::{Bench, Finding};
@@ -202,6 +203,27 @@ fn clauses() -> &'static [Clause] {
         fence::a_counter_that_is_no_number_fails_and_leaves_no_key,
         fence::without_fencing_nothing_is_left_beside_the_key,
         fence::a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark,
+        shared::readers_share_a_lock_and_keep_every_writer_out,
+        shared::readers_without_fencing_share_a_lock_too,
+        shared::a_writer_keeps_readers_out_and_is_named,
+        shared::every_reader_has_an_end_of_its_own,
+        shared::a_reader_that_leaves_takes_its_time_along,
+        shared::readers_that_ended_keep_nobody_out,
+        shared::the_own_share_is_granted_again_and_not_prolonged,
+        shared::a_renewal_of_a_share_prolongs_it_and_never_shortens,
+        shared::a_renewal_restores_a_missing_share_and_says_so,
+        shared::a_share_is_lost_with_the_marker,
+        shared::the_renewal_of_a_share_makes_a_reader_of_a_writer,
+        shared::the_release_of_a_share_frees_what_is_still_held_alone,
+        shared::late_requests_of_a_cancelled_share_do_nothing,
+        shared::an_intent_keeps_new_readers_out_and_lets_the_others_renew,
+        shared::an_intent_ends_by_itself_and_another_one_stays,
+        shared::a_removal_is_told_to_a_reader_that_was_refused,
+        shared::a_removal_is_told_to_a_writer_that_was_refused_by_readers,
+        shared::the_first_reader_draws_and_the_others_read_its_number,
+        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number,
+        shared::a_write_back_counts_for_whoever_shares_the_lock,
+        shared::a_restored_share_raises_the_counter_to_its_number,
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,

@@ -22,6 +22,6 @@ pub use {
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup, ask},
-    store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value},
+    store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value},
     wait::{eventually, find_eventually},
 };

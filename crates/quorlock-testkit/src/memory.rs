@@ -251,6 +251,12 @@ impl MemoryNode {
         self.shared.state().server.holder(key)
     }
 
+    /// Those who share the lock at `key`, and for how much longer each of them.
+    #[must_use]
+    pub fn readers(&self, key: &str) -> Vec<(Token, Duration)> {
+        self.shared.state().server.readers(key)
+    }
+
     /// Where the counter of fencing tokens stands for the lock at `key`, or `None` if nothing was
     /// drawn for it. It is an ordinary key, called
     /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
@@ -309,6 +315,10 @@ pub struct Questions {
     pub cancel: usize,
     /// [`Question::Inspect`].
     pub inspect: usize,
+    /// [`Question::Intend`].
+    pub intend: usize,
+    /// [`Question::Desist`].
+    pub desist: usize,
 }
 
 impl Questions {
@@ -316,7 +326,8 @@ impl Questions {
     #[must_use]
     pub fn total(self) -> usize {
         let acquire = self.acquire + self.acquire_in_turn + self.transfer + self.write_back;
-        acquire + self.renew + self.release + self.cancel + self.leave_line + self.inspect
+        let waiting = self.leave_line + self.intend + self.desist;
+        acquire + self.renew + self.release + self.cancel + waiting + self.inspect
     }
 }
 

@@ -9,10 +9,12 @@ use quorlock::{Expiry, Holding, Vote};
 
 mod fence;
 mod line;
+mod readers;
 mod watch;
 
 pub use fence::Drawing;
 pub use line::InTurn;
+pub use readers::Sharing;
 pub use watch::Change;
 
 /// The keys of one lock server.
@@ -26,6 +28,8 @@ pub struct Store {
     keys: BTreeMap<Vec<u8>, Entry>,
     /// By the key of their order.
     lines: BTreeMap<Vec<u8>, line::Line>,
+    /// Readers, and the writers that wait for them.
+    sets: BTreeMap<Vec<u8>, readers::Members>,
     watched: BTreeSet<Vec<u8>>,
     changes: Vec<Change>,
 }
@@ -241,13 +245,21 @@ impl Store {
         Ok(vote.into())
     }
 
-    /// `inspect.lua`: tells who holds the key, and where its counter stands if it holds a number.
+    /// `inspect.lua`: tells who holds the key, and where its counter stands if it holds a number; and
+    /// those who share it.
     ///
     /// # Errors
     ///
     /// If something other than a string stands under the key.
-    pub fn inspect(&mut self, now: Moment, key: &[u8], counter: &[u8]) -> Result<Told, Failure> {
+    pub fn inspect(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        counter: &[u8],
+        readers: &[u8],
+    ) -> Result<Told, Failure> {
         let vote = self.holding(now, key)?;
+        let vote = self.with_readers(now, key, readers, vote);
         Ok(Told::with(vote, self.fence(now, counter).ok()))
     }
 
@@ -363,6 +375,7 @@ impl Store {
     pub fn flush(&mut self) {
         self.keys.clear();
         self.lines.clear();
+        self.sets.clear();
         self.all_changed();
     }
 
@@ -373,8 +386,11 @@ impl Store {
             self.live(now, &key);
         }
         self.lines.retain(|_, line| line.lives(at));
+        self.sets.retain(|_, set| set.lives(at));
+        let sets = self.sets.keys().cloned();
         let lines = self.lines.iter().flat_map(|(order, line)| line.keys(order));
-        let mut keys: Vec<_> = self.keys.keys().cloned().chain(lines.map(<[u8]>::to_vec)).collect();
+        let mut keys: Vec<_> =
+            self.keys.keys().cloned().chain(lines.map(<[u8]>::to_vec)).chain(sets).collect();
         keys.sort_unstable();
         keys
     }

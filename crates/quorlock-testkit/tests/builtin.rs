@@ -68,6 +68,7 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
             .arg(1)
             .arg("lock")
             .arg("counter")
+            .arg("readers")
             .query_async(&mut redis)
             .await?;
         assert_eq!((held.0.as_str(), held.1.as_slice()), ("held", &b"token"[..]));
@@ -75,7 +76,7 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
         assert_eq!(held.3, 42);
         let by_hash = || {
             let mut inspect = cmd("EVALSHA");
-            inspect.arg(quorlock::scripts::INSPECT.hash()).arg(1).arg("lock").arg("counter");
+            inspect.arg(quorlock::scripts::INSPECT.hash()).arg(1).arg("lock").arg("counter").arg("readers");
             inspect
         };
         let again: (String, Vec<u8>, i64, i64) = by_hash().query_async(&mut redis).await?;

@@ -35,8 +35,8 @@ fn a_key_is_there_in_its_last_millisecond_and_not_in_the_next() -> Result<(), Fa
     let mut store = Store::default();
     acquire(&mut store, at(1000), b"mine")?;
     let last = Vote::Held(Holding::new(Token::found(b"mine"), Expiry::In(Duration::ZERO)));
-    assert_eq!(store.inspect(at(31_000), b"k", COUNTER)?.vote, last);
-    assert_eq!(store.inspect(at(31_001), b"k", COUNTER)?.vote, Vote::Free);
+    assert_eq!(store.inspect(at(31_000), b"k", COUNTER, b"readers")?.vote, last);
+    assert_eq!(store.inspect(at(31_001), b"k", COUNTER, b"readers")?.vote, Vote::Free);
     Ok(())
 }
 
@@ -103,10 +103,14 @@ fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
     acquire(&mut store, at(0), b"one")?;
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL, None)?.vote, Vote::Granted);
     let two = Vote::Held(Holding::new(Token::found(b"two"), Expiry::In(TTL)));
-    assert_eq!(store.inspect(at(1000), b"k", COUNTER)?.vote, two, "for a time of its own");
+    assert_eq!(store.inspect(at(1000), b"k", COUNTER, b"readers")?.vote, two, "for a time of its own");
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"three"], TTL, None)?.vote, two);
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL / 2, None)?.vote, Vote::Granted);
-    assert_eq!(store.inspect(at(1000), b"k", COUNTER)?.vote, two, "asked again, it does not shorten");
+    assert_eq!(
+        store.inspect(at(1000), b"k", COUNTER, b"readers")?.vote,
+        two,
+        "asked again, it does not shorten"
+    );
     assert_eq!(
         store.transfer(at(1000), b"k", b"tomb", [b"two", b"three"], TTL / 2, None)?.vote,
         Vote::Granted

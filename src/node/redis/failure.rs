@@ -12,7 +12,8 @@ const WORDS: usize = 200;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
-     +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat";
+     +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat \
+     +zincrby +zremrangebyscore +zpopmax +zrangebyscore";
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]

@@ -18,6 +18,17 @@ macro_rules! fenced {
     };
 }
 
+/// A script about those who share the lock.
+macro_rules! shared {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| {
+            let script = include_str!(concat!("scripts/", $name, ".lua"));
+            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/readers.lua")];
+            Script::new($number, &[before.concat().as_str(), script].concat())
+        })
+    };
+}
+
 /// A script. A server that has run it once also knows it by its hash.
 #[derive(Debug)]
 pub struct Script {
@@ -45,10 +56,42 @@ pub static CANCEL: LazyLock<Script> = plain!(7, "cancel");
 /// Tells who holds the key.
 pub static INSPECT: LazyLock<Script> = plain!(8, "inspect");
 
+/// Lets the token share the lock.
+pub static ACQUIRE_SHARED: LazyLock<Script> = shared!(9, "acquire_shared");
+/// Prolongs a share, stores it anew, or makes one of what was held alone.
+pub static RENEW_SHARED: LazyLock<Script> = shared!(10, "renew_shared");
+/// Raises the counter of fencing tokens if the lock is shared by us.
+pub static WRITE_BACK_SHARED: LazyLock<Script> = shared!(11, "write_back_shared");
+/// Ends a share, and the key with the last one.
+pub static RELEASE_SHARED: LazyLock<Script> = shared!(12, "release_shared");
+/// Ends a share, and stops late requests.
+pub static CANCEL_SHARED: LazyLock<Script> = shared!(13, "cancel_shared");
+/// Keeps new readers out, for a writer that waits.
+pub static INTEND: LazyLock<Script> = shared!(14, "intend");
+/// Takes that back.
+pub static DESIST: LazyLock<Script> = shared!(15, "desist");
+
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 9] {
-    [&ACQUIRE, &ACQUIRE_IN_TURN, &WRITE_BACK, &LEAVE_LINE, &TRANSFER, &RENEW, &RELEASE, &CANCEL, &INSPECT]
+pub fn all() -> [&'static Script; 16] {
+    [
+        &ACQUIRE,
+        &ACQUIRE_IN_TURN,
+        &WRITE_BACK,
+        &LEAVE_LINE,
+        &TRANSFER,
+        &RENEW,
+        &RELEASE,
+        &CANCEL,
+        &INSPECT,
+        &ACQUIRE_SHARED,
+        &RENEW_SHARED,
+        &WRITE_BACK_SHARED,
+        &RELEASE_SHARED,
+        &CANCEL_SHARED,
+        &INTEND,
+        &DESIST,
+    ]
 }
 
 impl Script {

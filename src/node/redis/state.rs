@@ -111,7 +111,13 @@ impl State {
 
 /// Whether the question takes back an earlier one, and so is worth sending to a node that hangs.
 pub(crate) fn cleans_up(question: &Question) -> bool {
-    matches!(question, Question::Release { .. } | Question::Cancel { .. } | Question::LeaveLine { .. })
+    matches!(
+        question,
+        Question::Release { .. }
+            | Question::Cancel { .. }
+            | Question::LeaveLine { .. }
+            | Question::Desist { .. }
+    )
 }
 
 /// A place among the unanswered questions of a node, given back when dropped.

@@ -8,12 +8,16 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg, Value};
 use super::failure::{Asked, refused, unexpected};
 use super::scripts::{self, Library, Script};
 use crate::node::{Expiry, Holding, NodeError, Question, Vote};
-use crate::protocol::{Claim, Draw, FencingToken, Token, fence_counter, line_keys};
+use crate::protocol::{
+    Claim, Draw, FencingToken, Mode, Token, fence_counter, intents_key, line_keys, readers_key,
+};
 
 /// The command that asks the question, as short as the `library` of the server allows. The lock is
 /// the only declared key; see `acquire.lua`.
 pub(crate) fn encode(question: &Question, library: &mut Library) -> Encoded {
-    if let Question::Acquire { claim, ttl, draw: None } = question {
+    if let Question::Acquire { claim, ttl, draw: None } = question
+        && claim.mode() == Mode::Exclusive
+    {
         // Room for all of it: growing step by step would allocate four times.
         let mut command = Cmd::with_capacity(6, 64 + claim.key().len() + claim.token().as_bytes().len());
         command
@@ -46,6 +50,9 @@ pub(crate) struct Encoded {
 }
 
 fn script_of(question: &Question) -> &'static Script {
+    if is_shared(question) {
+        return shared_script_of(question);
+    }
     match question {
         Question::Acquire { .. } => &scripts::ACQUIRE,
         Question::AcquireInTurn { .. } => &scripts::ACQUIRE_IN_TURN,
@@ -56,11 +63,39 @@ fn script_of(question: &Question) -> &'static Script {
         Question::Cancel { .. } => &scripts::CANCEL,
         Question::Release { .. } => &scripts::RELEASE,
         Question::Inspect { .. } => &scripts::INSPECT,
+        Question::Intend { .. } => &scripts::INTEND,
+        Question::Desist { .. } => &scripts::DESIST,
+    }
+}
+
+/// Whether it is about a claim that shares its lock.
+fn is_shared(question: &Question) -> bool {
+    question.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
+}
+
+/// As `script_of`, for a claim that shares its lock. There is no order of turns among those who do,
+/// and nothing that one of them could pass on: whoever is asked for that is asked to share.
+fn shared_script_of(question: &Question) -> &'static Script {
+    match question {
+        Question::WriteBack { .. } => &scripts::WRITE_BACK_SHARED,
+        Question::Renew { .. } => &scripts::RENEW_SHARED,
+        Question::Cancel { .. } => &scripts::CANCEL_SHARED,
+        Question::Release { .. } => &scripts::RELEASE_SHARED,
+        Question::Acquire { .. }
+        | Question::AcquireInTurn { .. }
+        | Question::Transfer { .. }
+        | Question::LeaveLine { .. }
+        | Question::Inspect { .. }
+        | Question::Intend { .. }
+        | Question::Desist { .. } => &scripts::ACQUIRE_SHARED,
     }
 }
 
 /// The keys and arguments of its script, in the order in which the script has them.
 fn arguments(command: &mut Cmd, question: &Question) {
+    if is_shared(question) {
+        return shared_arguments(command, question);
+    }
     match question {
         Question::Acquire { claim, ttl, draw } => {
             guarded(command, claim, *ttl)
@@ -100,8 +135,53 @@ fn arguments(command: &mut Cmd, question: &Question) {
             command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(Written(claim.want_mark_key()));
         }
         Question::Inspect { key } => {
-            command.arg(1).arg(&**key).arg(fence_counter(key));
+            command.arg(1).arg(&**key).arg(fence_counter(key)).arg(readers_key(key));
         }
+        Question::Intend { key, ticket, patience } => {
+            command.arg(1).arg(&**key).arg(intents_key(key)).arg(ticket.name()).arg(millis(*patience));
+        }
+        Question::Desist { key, ticket } => {
+            command.arg(1).arg(&**key).arg(intents_key(key)).arg(ticket.name());
+        }
+    }
+}
+
+/// As `arguments`, for a claim that shares its lock.
+fn shared_arguments(command: &mut Cmd, question: &Question) {
+    match question {
+        Question::Acquire { claim, ttl, draw }
+        | Question::AcquireInTurn { claim, ttl, draw, .. }
+        | Question::Transfer { to: claim, ttl, draw, .. } => {
+            guarded(command, claim, *ttl)
+                .arg(Written(claim.tombstone_key()))
+                .arg(Written(claim.want_mark_key()))
+                .arg(readers_key(claim.key()))
+                .arg(intents_key(claim.key()));
+            drawing(command, claim, *draw);
+        }
+        Question::Renew { claim, ttl, fence } => {
+            guarded(command, claim, *ttl).arg(Written(claim.tombstone_key())).arg(readers_key(claim.key()));
+            match fence {
+                Some(fence) => command.arg(Written(claim.fence_counter_key())).arg(fence.get()),
+                None => command.arg("").arg(""),
+            };
+        }
+        Question::WriteBack { claim, fence } => {
+            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes());
+            command.arg(Written(claim.fence_counter_key())).arg(fence.get()).arg(readers_key(claim.key()));
+        }
+        Question::Cancel { claim, linger } => {
+            guarded(command, claim, *linger)
+                .arg(Written(claim.tombstone_key()))
+                .arg(readers_key(claim.key()));
+        }
+        Question::Release { claim } => {
+            command.arg(1).arg(claim.key()).arg(claim.token().as_bytes()).arg(readers_key(claim.key()));
+        }
+        Question::LeaveLine { .. }
+        | Question::Inspect { .. }
+        | Question::Intend { .. }
+        | Question::Desist { .. } => {}
     }
 }
 
@@ -150,12 +230,12 @@ pub(crate) fn who_holds(question: &Question) -> Question {
 
 /// Whether the question is no script.
 fn is_plain(question: &Question) -> bool {
-    matches!(question, Question::Acquire { draw: None, .. })
+    matches!(question, Question::Acquire { claim, draw: None, .. } if claim.mode() == Mode::Exclusive)
 }
 
 fn said(items: Vec<Value>) -> Option<Reading> {
     let mut items = items.into_iter();
-    let vote = match &*bytes(items.next()?)? {
+    let mut vote = match &*bytes(items.next()?)? {
         b"granted" => Vote::Granted,
         b"wanted" => Vote::Wanted,
         b"restored" => Vote::Restored,
@@ -182,6 +262,10 @@ fn said(items: Vec<Value>) -> Option<Reading> {
         Some(Value::Int(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
         Some(_) => return None,
     };
+    if let Vote::Held(holding) = &mut vote {
+        let readers = items.map(|item| Some(Token::found(&bytes(item)?)));
+        holding.readers = readers.collect::<Option<_>>()?;
+    }
     Some(Reading::Said { vote, fence })
 }
 
@@ -229,7 +313,10 @@ fn key_of(question: &Question) -> &str {
         | Question::WriteBack { claim, .. }
         | Question::Release { claim }
         | Question::Cancel { claim, .. } => claim.key(),
-        Question::LeaveLine { key, .. } | Question::Inspect { key } => key,
+        Question::LeaveLine { key, .. }
+        | Question::Intend { key, .. }
+        | Question::Desist { key, .. }
+        | Question::Inspect { key } => key,
     }
 }
 

@@ -10,7 +10,7 @@ use quorlock::{Expiry, Vote};
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, InTurn, Told};
+use crate::store::{Drawing, InTurn, Sharing, Told};
 
 /// Which scripts a server has run, so that they can be called by their hashes.
 #[derive(Debug, Default)]
@@ -113,7 +113,35 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
             Ok(store.leave_line(now, order, name).into())
         }
-        (script, [key], [counter]) if is(script, &scripts::INSPECT) => store.inspect(now, key, counter),
+        (script, [key], [counter, readers]) if is(script, &scripts::INSPECT) => {
+            store.inspect(now, key, counter, readers)
+        }
+        (script, [key], [token, _, tombstone, mark, readers, intents, counter, hint, lead])
+            if is(script, &scripts::ACQUIRE_SHARED) =>
+        {
+            let (ttl, drawing) = (time(1), drawing_if(counter, hint, lead));
+            store
+                .acquire_shared(now, &Sharing { key, tombstone, mark, readers, intents, token, ttl, drawing })
+        }
+        (script, [key], [token, _, tomb, readers, counter, number]) if is(script, &scripts::RENEW_SHARED) => {
+            let fence = Some((*counter, fence(number))).filter(|(counter, _)| !counter.is_empty());
+            store.renew_shared(now, key, [tomb, readers], token, time(1), fence)
+        }
+        (script, [key], [token, counter, number, readers]) if is(script, &scripts::WRITE_BACK_SHARED) => {
+            store.write_back_shared(now, [key, readers], token, counter, fence(number))
+        }
+        (script, [key], [token, readers]) if is(script, &scripts::RELEASE_SHARED) => {
+            store.release_shared(now, [key, readers], token)
+        }
+        (script, [key], [token, _, tomb, readers]) if is(script, &scripts::CANCEL_SHARED) => {
+            store.cancel_shared(now, [key, readers], tomb, token, time(1))
+        }
+        (script, [_], [intents, name, _]) if is(script, &scripts::INTEND) => {
+            Ok(store.intend(now, intents, name, time(2)).into())
+        }
+        (script, [key], [intents, name]) if is(script, &scripts::DESIST) => {
+            store.desist(now, key, intents, name)
+        }
         _ => {
             let knows = "the built-in server runs the scripts of quorlock by their text and no others";
             return Resp::Error(format!("ERR unknown script: {knows}; use a real server for this"));
@@ -146,6 +174,13 @@ fn answer(Told { vote, fence }: &Told) -> Resp {
     };
     let fence = fence.and_then(|fence| i64::try_from(fence.get()).ok());
     parts.extend(fence.map(Resp::Number));
+    if let Vote::Held(holding) = vote
+        && !holding.readers.is_empty()
+    {
+        // They come after the counter, whether there is one or not.
+        parts.extend(fence.is_none().then_some(Resp::Number(0)));
+        parts.extend(holding.readers.iter().map(|token| Resp::text(token.as_bytes())));
+    }
     Resp::List(parts)
 }
 

@@ -81,6 +81,14 @@ impl BuiltinServer {
         self.shared.store().get(now, key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
     }
 
+    /// Those who share the lock at `key` at this moment.
+    #[must_use]
+    pub fn readers(&self, key: &str) -> Vec<Vec<u8>> {
+        let (now, readers) = (self.shared.now(), quorlock::protocol::readers_key(key));
+        let shares = self.shared.store().readers(now, key.as_bytes(), readers.as_bytes());
+        shares.into_iter().map(|(token, _)| token).collect()
+    }
+
     /// From now on does this wrong, or, with `None`, nothing any more.
     pub fn misconduct(&self, misconduct: Option<Misconduct>) {
         *self.shared.misconduct.lock().unwrap_or_else(PoisonError::into_inner) = misconduct;
@@ -96,8 +104,17 @@ impl Shared {
     /// The answer to a script that is not carried out as it should be.
     pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let releases = is(script, &scripts::RELEASE) || is(script, &scripts::CANCEL);
-        let stores = [&scripts::ACQUIRE, &scripts::ACQUIRE_IN_TURN, &scripts::RENEW, &scripts::TRANSFER];
+        let releases =
+            [&scripts::RELEASE, &scripts::CANCEL, &scripts::RELEASE_SHARED, &scripts::CANCEL_SHARED];
+        let releases = releases.iter().any(|known| is(script, known));
+        let stores = [
+            &scripts::ACQUIRE,
+            &scripts::ACQUIRE_IN_TURN,
+            &scripts::RENEW,
+            &scripts::TRANSFER,
+            &scripts::ACQUIRE_SHARED,
+            &scripts::RENEW_SHARED,
+        ];
         match misconduct {
             Misconduct::Refuses(error) => Some(Resp::Error(error)),
             Misconduct::RefusesKeys(error) => {

@@ -306,7 +306,10 @@ fn key_of(question: &Question) -> Option<&str> {
         | Question::WriteBack { claim, .. }
         | Question::Release { claim }
         | Question::Cancel { claim, .. } => Some(claim.key()),
-        Question::Inspect { key } | Question::LeaveLine { key, .. } => Some(key),
+        Question::Inspect { key }
+        | Question::LeaveLine { key, .. }
+        | Question::Intend { key, .. }
+        | Question::Desist { key, .. } => Some(key),
         // A kind that is newer than this kit.
         _ => None,
     }
@@ -324,6 +327,8 @@ impl Questions {
             Question::Release { .. } => self.release += 1,
             Question::Cancel { .. } => self.cancel += 1,
             Question::Inspect { .. } => self.inspect += 1,
+            Question::Intend { .. } => self.intend += 1,
+            Question::Desist { .. } => self.desist += 1,
             // A kind that is newer than this kit.
             _ => {}
         }

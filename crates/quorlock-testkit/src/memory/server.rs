@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Token, fence_counter, line_keys};
+use quorlock::protocol::{
+    Claim, Draw, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
+};
 use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question, Vote};
 
-use crate::store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Store, Told, Value};
+use crate::store::{
+    Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value,
+};
 
 pub(super) struct Server {
     name: String,
@@ -44,6 +48,9 @@ impl Server {
     /// What the store says; nothing to a question that it does not know.
     fn told(&mut self, question: &Question) -> Option<Result<Told, Failure>> {
         let (now, wall) = (self.clock.now(), self.clock.wall());
+        if let Some(told) = self.told_of_sharing(now, wall, question) {
+            return Some(told);
+        }
         let told = match question {
             Question::Acquire { claim, ttl, draw } => self.acquire(now, claim, *ttl, *draw),
             Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
@@ -91,10 +98,74 @@ impl Server {
                 self.store.cancel(now, key, &tomb, token, *linger)
             }
             Question::Inspect { key } => self.inspect(now, key),
+            Question::Intend { key, ticket, patience } => {
+                let intents = intents_key(key);
+                Ok(self.store.intend(now, intents.as_bytes(), ticket.name().as_bytes(), *patience).into())
+            }
+            Question::Desist { key, ticket } => {
+                let (intents, name) = (intents_key(key), ticket.name());
+                self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
+            }
             // A kind that is newer than this kit.
             _ => return None,
         };
         Some(told)
+    }
+
+    /// The same for a claim that shares its lock; nothing to any other.
+    fn told_of_sharing(
+        &mut self,
+        now: Moment,
+        wall: Duration,
+        question: &Question,
+    ) -> Option<Result<Told, Failure>> {
+        let (Question::Acquire { claim, .. }
+        | Question::Renew { claim, .. }
+        | Question::WriteBack { claim, .. }
+        | Question::Release { claim }
+        | Question::Cancel { claim, .. }) = question
+        else {
+            return None;
+        };
+        if claim.mode() == Mode::Exclusive {
+            return None;
+        }
+        let (key, tombstone, token) = bytes(claim);
+        let (readers, intents) = (readers_key(claim.key()), intents_key(claim.key()));
+        let (readers, counter) = (readers.as_bytes(), claim.fence_counter());
+        Some(match question {
+            Question::Acquire { ttl, draw, .. } => self.store.acquire_shared(
+                now,
+                &Sharing {
+                    key,
+                    tombstone: &tombstone,
+                    mark: claim.want_mark().as_bytes(),
+                    readers,
+                    intents: intents.as_bytes(),
+                    token,
+                    ttl: *ttl,
+                    drawing: drawing(&counter, *draw, wall),
+                },
+            ),
+            Question::Renew { ttl, fence, .. } => {
+                let fence = fence.map(|fence| (counter.as_bytes(), fence));
+                self.store.renew_shared(now, key, [&tombstone, readers], token, *ttl, fence)
+            }
+            Question::WriteBack { fence, .. } => {
+                self.store.write_back_shared(now, [key, readers], token, counter.as_bytes(), *fence)
+            }
+            Question::Release { .. } => self.store.release_shared(now, [key, readers], token),
+            Question::Cancel { linger, .. } => {
+                self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
+            }
+            Question::AcquireInTurn { .. }
+            | Question::Transfer { .. }
+            | Question::Intend { .. }
+            | Question::Desist { .. }
+            | Question::LeaveLine { .. }
+            | Question::Inspect { .. }
+            | _ => return None,
+        })
     }
 
     fn acquire(
@@ -119,7 +190,8 @@ impl Server {
     }
 
     fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {
-        self.store.inspect(now, key.as_bytes(), fence_counter(key).as_bytes())
+        let (counter, readers) = (fence_counter(key), readers_key(key));
+        self.store.inspect(now, key.as_bytes(), counter.as_bytes(), readers.as_bytes())
     }
 
     /// Notes the next change of `key`.
@@ -178,6 +250,11 @@ impl Server {
 
     pub(super) fn holder(&mut self, key: &str) -> Option<Token> {
         self.store.get(self.clock.now(), key.as_bytes()).ok().flatten().map(Token::found)
+    }
+
+    pub(super) fn readers(&mut self, key: &str) -> Vec<(Token, Duration)> {
+        let shares = self.store.readers(self.clock.now(), key.as_bytes(), readers_key(key).as_bytes());
+        shares.into_iter().map(|(token, left)| (Token::found(&token), left)).collect()
     }
 
     pub(super) fn fence(&mut self, key: &str) -> Option<FencingToken> {

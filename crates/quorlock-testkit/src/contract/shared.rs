@@ -1,0 +1,299 @@
+//! Clauses about those who share a lock, and about writers that wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Ticket, Token};
+use quorlock::{Expiry, Holding, Question, Vote};
+
+use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
+
+pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)?;
+    shared_by(bench, &key, &[&ann, &ben]).await?;
+    let writer = bench.claim(&key);
+    held_by(&bench.acquire(&writer, LONG).await?, &marker(), LONG)?;
+    held_by(&bench.acquire_plainly(&writer).await?, &marker(), LONG)?;
+    let ticket = Ticket::new(1, 1);
+    held_by(&bench.acquire_in_turn(&writer, ticket, LONG).await?, &marker(), LONG).map(drop)
+}
+
+pub(super) async fn readers_without_fencing_share_a_lock_too(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    is(&bench.acquire_plainly(&ann).await?, &Vote::Granted)?;
+    is(&bench.acquire_plainly(&ben).await?, &Vote::Granted)?;
+    bench.has_no_counter(&key).await
+}
+
+pub(super) async fn a_writer_keeps_readers_out_and_is_named(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (writer, ann) = (bench.claim(&key), reader(bench, &key));
+    bench.acquire(&writer, LONG).await?;
+    held_by(&bench.acquire(&ann, LONG).await?, writer.token(), LONG)?;
+    held_by(&bench.renew(&ann, LONG).await?, writer.token(), LONG)?;
+    is(&bench.release(&ann).await?, &Vote::Free)?;
+    bench.held(&writer, LONG).await?;
+    is(&bench.release(&writer).await?, &Vote::Wanted)
+}
+
+pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (long, short) = (reader(bench, &key), reader(bench, &key));
+    bench.acquire(&long, LONG).await?;
+    bench.acquire(&short, SHORT).await?;
+    ends_in(bench, &key, LONG / 2, LONG).await?;
+    bench.until_granted(&acquisition(&reader(bench, &key), SHORT, bench.draw())).await?;
+    bench.clock.sleep_until(bench.clock.now() + SHORT * 2).await;
+    shared_by(bench, &key, &[&long]).await
+}
+
+pub(super) async fn a_reader_that_leaves_takes_its_time_along(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (long, short) = (reader(bench, &key), reader(bench, &key));
+    bench.acquire(&long, LONG).await?;
+    bench.acquire(&short, LONG / 4).await?;
+    is(&bench.release(&long).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 8, LONG / 4).await?;
+    is(&bench.release(&long).await?, &Vote::Free)?;
+    is(&bench.release(&short).await?, &Vote::Granted)?;
+    bench.free(&key).await
+}
+
+pub(super) async fn readers_that_ended_keep_nobody_out(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    bench.acquire(&reader(bench, &key), SHORT).await?;
+    bench.until_granted(&acquisition(&bench.claim(&key), LONG, bench.draw())).await
+}
+
+pub(super) async fn the_own_share_is_granted_again_and_not_prolonged(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let ann = reader(bench, &key);
+    bench.acquire(&ann, LONG / 4).await?;
+    is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 8, LONG / 4).await
+}
+
+pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let ann = reader(bench, &key);
+    bench.acquire(&ann, LONG / 4).await?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 2, LONG).await?;
+    is(&bench.renew(&ann, SHORT).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 2, LONG).await?;
+    // The share itself as well: the one that stays must outlive the time of the shorter renewal.
+    let ben = reader(bench, &key);
+    bench.acquire(&ben, LONG / 4).await?;
+    is(&bench.release(&ben).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 2, LONG).await
+}
+
+pub(super) async fn a_renewal_restores_a_missing_share_and_says_so(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    is(&bench.renew(&ann, LONG).await?, &Vote::Restored)?;
+    is(&bench.renew(&ben, LONG).await?, &Vote::Restored)?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
+    shared_by(bench, &key, &[&ann, &ben]).await
+}
+
+/// A writer may have held it in between.
+pub(super) async fn a_share_is_lost_with_the_marker(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    bench.acquire(&ann, LONG).await?;
+    bench.remove(&key).await?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)?;
+    shared_by(bench, &key, &[&ben]).await?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Restored)
+}
+
+pub(super) async fn the_renewal_of_a_share_makes_a_reader_of_a_writer(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let writer = bench.claim(&key);
+    bench.acquire(&writer, LONG).await?;
+    let shared = Arc::new(Claim::clone(&writer).shared());
+    is(&bench.renew(&shared, LONG / 4).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 2, LONG).await?;
+    let ann = reader(bench, &key);
+    is(&bench.acquire(&ann, LONG / 4).await?, &Vote::Granted)?;
+    shared_by(bench, &key, &[&writer, &ann]).await?;
+    held_by(&bench.renew(&writer, LONG).await?, &marker(), LONG)?;
+    is(&bench.release(&ann).await?, &Vote::Granted)?;
+    ends_in(bench, &key, LONG / 2, LONG).await?;
+    is(&bench.release(&shared).await?, &Vote::Granted)?;
+    bench.free(&key).await
+}
+
+pub(super) async fn the_release_of_a_share_frees_what_is_still_held_alone(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let writer = bench.claim(&key);
+    bench.acquire(&writer, LONG).await?;
+    is(&bench.release(&Arc::new(Claim::clone(&writer).shared())).await?, &Vote::Granted)?;
+    bench.free(&key).await
+}
+
+pub(super) async fn late_requests_of_a_cancelled_share_do_nothing(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    bench.acquire(&ann, LONG).await?;
+    is(&bench.cancel(&ann, LONG).await?, &Vote::Granted)?;
+    is(&bench.acquire(&ann, LONG).await?, &Vote::Free)?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Free)?;
+    bench.free(&key).await?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Free)?;
+    shared_by(bench, &key, &[&ben]).await
+}
+
+pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let ticket = Ticket::new(1, 1);
+    bench.acquire(&ann, LONG).await?;
+    is(&intend(bench, &key, ticket, LONG).await?, &Vote::Granted)?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
+    is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
+    is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
+    is(&bench.release(&ann).await?, &Vote::Granted)?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
+    let writer = bench.claim(&key);
+    is(&bench.acquire(&writer, LONG).await?, &Vote::Granted)?;
+    is(&desist(bench, &key, ticket).await?, &Vote::Granted)?;
+    is(&desist(bench, &key, ticket).await?, &Vote::Free)?;
+    bench.release(&writer).await?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)
+}
+
+pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (short, long) = (Ticket::new(1, 1), Ticket::new(2, 2));
+    intend(bench, &key, short, SHORT).await?;
+    bench.until_granted(&acquisition(&reader(bench, &key), LONG, bench.draw())).await?;
+    intend(bench, &key, short, LONG).await?;
+    intend(bench, &key, long, LONG).await?;
+    is(&desist(bench, &key, short).await?, &Vote::Granted)?;
+    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)
+}
+
+pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench<'_>) -> Finding {
+    if !bench.ear.hears() {
+        return Ok(());
+    }
+    let key = bench.key();
+    bench.acquire(&reader(bench, &key), LONG).await?;
+    intend(bench, &key, Ticket::new(1, 1), LONG).await?;
+    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)?;
+    bench.ear.expect(&key);
+    bench.remove(&key).await?;
+    bench.until_told(&key).await
+}
+
+pub(super) async fn a_removal_is_told_to_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
+    if !bench.ear.hears() {
+        return Ok(());
+    }
+    let key = bench.key();
+    bench.acquire(&reader(bench, &key), LONG).await?;
+    held_by(&bench.acquire(&bench.claim(&key), LONG).await?, &marker(), LONG)?;
+    bench.ear.expect(&key);
+    bench.remove(&key).await?;
+    bench.until_told(&key).await
+}
+
+pub(super) async fn the_first_reader_draws_and_the_others_read_its_number(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (writer, ann, ben) = (bench.claim(&key), reader(bench, &key), reader(bench, &key));
+    let first = bench.drawn(acquisition(&writer, LONG, bench.draw())).await?;
+    bench.release(&writer).await?;
+    let second = bench.drawn(acquisition(&ann, LONG, bench.draw())).await?;
+    ensure(second > first, format!("a reader drew {second} after the writer's {first}"))?;
+    let third = bench.drawn(acquisition(&ben, LONG, bench.draw())).await?;
+    ensure(third == second, format!("a second reader has {third}, the first {second}"))?;
+    bench.release(&ann).await?;
+    bench.release(&ben).await?;
+    let fourth = bench.drawn(acquisition(&writer, LONG, bench.draw())).await?;
+    ensure(fourth > third, format!("a writer drew {fourth} after the readers' {third}"))
+}
+
+pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (writer, ann) = (bench.claim(&key), reader(bench, &key));
+    let drawn = bench.drawn(acquisition(&writer, LONG, bench.draw())).await?;
+    let shared = Arc::new(Claim::clone(&writer).shared());
+    is(&bench.vote(Question::Renew { claim: shared, ttl: LONG, fence: Some(drawn) }).await?, &Vote::Granted)?;
+    let read = bench.drawn(acquisition(&ann, LONG, bench.draw())).await?;
+    ensure(read > drawn, format!("a reader has {read} after the writer's {drawn}"))
+}
+
+pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (ann, stranger) = (reader(bench, &key), reader(bench, &key));
+    let drawn = bench.drawn(acquisition(&ann, LONG, bench.draw())).await?;
+    let above = number(drawn.get() + 5);
+    is(&bench.write_back(&stranger, above).await?, &Vote::Free)?;
+    is(&bench.write_back(&ann, above).await?, &Vote::Granted)?;
+    is(&bench.write_back(&ann, drawn).await?, &Vote::Ahead)?;
+    counts(bench, &key, above).await?;
+    bench.release(&ann).await?;
+    is(&bench.write_back(&ann, above).await?, &Vote::Free)
+}
+
+pub(super) async fn a_restored_share_raises_the_counter_to_its_number(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let claim = reader(bench, &key);
+    let fence = Some(number(41));
+    is(&bench.vote(Question::Renew { claim, ttl: LONG, fence }).await?, &Vote::Restored)?;
+    counts(bench, &key, number(41)).await
+}
+
+fn reader(bench: &Bench<'_>, key: &str) -> Arc<Claim> {
+    Arc::new(Claim::clone(&bench.claim(key)).shared())
+}
+
+fn marker() -> Token {
+    Token::found(SHARED_MARKER.as_bytes())
+}
+
+async fn intend(bench: &Bench<'_>, key: &str, ticket: Ticket, patience: Duration) -> Result<Vote, String> {
+    bench.vote(Question::Intend { key: key.into(), ticket, patience }).await
+}
+
+async fn desist(bench: &Bench<'_>, key: &str, ticket: Ticket) -> Result<Vote, String> {
+    bench.vote(Question::Desist { key: key.into(), ticket }).await
+}
+
+async fn counts(bench: &Bench<'_>, key: &str, wanted: FencingToken) -> Finding {
+    let found = bench.counter(key).await?;
+    ensure(found == Some(wanted), format!("the counter stands at {found:?} instead of {wanted}"))
+}
+
+/// The lock is shared by these, and no others.
+async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Finding {
+    let mut found = holding(bench, key).await?.readers;
+    let mut wanted: Vec<Token> = wanted.iter().map(|claim| claim.token().clone()).collect();
+    found.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+    wanted.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+    ensure(found == wanted, format!("shared by {found:?} instead of {wanted:?}"))
+}
+
+/// The marker ends in this time.
+async fn ends_in(bench: &Bench<'_>, key: &str, least: Duration, most: Duration) -> Finding {
+    let Expiry::In(left) = holding(bench, key).await?.expiry else { return Err("it never ends".to_owned()) };
+    ensure(left >= least && left <= most, format!("{left:?} remain, not {least:?} to {most:?}"))
+}
+
+/// What stands under the key, which readers hold.
+async fn holding(bench: &Bench<'_>, key: &str) -> Result<Holding, String> {
+    let vote = bench.inspect(key).await?;
+    if let Vote::Held(holding) = vote
+        && holding.token == marker()
+    {
+        return Ok(holding);
+    }
+    Err("expected it to be held by readers".to_owned())
+}

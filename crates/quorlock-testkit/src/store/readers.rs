@@ -1,0 +1,318 @@
+//! Those who share a lock, as the scripts that begin with `readers.lua` keep them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorlock::Vote;
+use quorlock::protocol::{FencingToken, Moment, SHARED_MARKER, Token};
+
+use super::{Drawing, Failure, Millis, Store, Told, Value, WANTED, millis, span};
+
+/// What [`Store::acquire_shared`] is asked: the keys and the arguments of the script.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
+pub struct Sharing<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Its tombstone.
+    pub tombstone: &'a [u8],
+    /// The mark that somebody wants it.
+    pub mark: &'a [u8],
+    /// The set of those who share it.
+    pub readers: &'a [u8],
+    /// The set of writers that wait.
+    pub intents: &'a [u8],
+    /// Who is to share it.
+    pub token: &'a [u8],
+    /// For how long.
+    pub ttl: Duration,
+    /// The number to draw.
+    pub drawing: Option<Drawing<'a>>,
+}
+
+/// A sorted set: members, and until when each of them counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Members {
+    ends: BTreeMap<Vec<u8>, Millis>,
+    /// When the key itself ends.
+    key_ends: Millis,
+}
+
+impl Members {
+    pub(super) fn lives(&self, now: Millis) -> bool {
+        now <= self.key_ends && !self.ends.is_empty()
+    }
+
+    fn prune(&mut self, now: Millis) {
+        self.ends.retain(|_, ends| now <= *ends);
+    }
+}
+
+/// How long the key of the intents is kept, at the least, after it was touched.
+const INTENTS: Duration = Duration::from_secs(60);
+
+impl Store {
+    /// `acquire_shared.lua`: lets the token share the lock, unless a writer has it or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::acquire`].
+    pub fn acquire_shared(&mut self, now: Moment, asked: &Sharing<'_>) -> Result<Told, Failure> {
+        let Sharing { key, tombstone, mark, readers, intents, token, ttl, drawing } = *asked;
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free.into());
+        }
+        let shared = self.is_shared(now, key)?;
+        let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
+        let counter = drawing.map(|drawing| drawing.stands);
+        if !shared && self.exists(now, key) {
+            self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
+            return Ok(Told::with(self.holding(now, key)?, counter));
+        }
+        let at = millis(now);
+        if shared && self.members(now, readers).ends.contains_key(token) {
+            return Ok(Told::with(Vote::Granted, counter));
+        }
+        let waiting = self.members(now, intents);
+        if !waiting.ends.is_empty() {
+            waiting.key_ends = at.saturating_add(span(INTENTS));
+            return Ok(Told::with(Vote::Behind, counter));
+        }
+        let first = !shared || counter == Some(FencingToken::ZERO);
+        let number = drawing.map(|drawing| if first { self.draw(now, drawing) } else { drawing.stands });
+        if !shared {
+            self.found(key, readers, at);
+        }
+        self.join_readers(key, readers, token, at.saturating_add(span(ttl)));
+        Ok(Told::with(Vote::Granted, number))
+    }
+
+    /// `renew_shared.lua`: prolongs the token's share, stores it anew, or makes it a reader where it
+    /// holds the lock alone; then the counter is not left behind the number `fence`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::renew`].
+    pub fn renew_shared(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        [tombstone, readers]: [&[u8]; 2],
+        token: &[u8],
+        ttl: Duration,
+        fence: Option<(&[u8], FencingToken)>,
+    ) -> Result<Told, Failure> {
+        let at = millis(now);
+        let ends = at.saturating_add(span(ttl));
+        let alone = self.get(now, key)? == Some(token);
+        let shared = self.is_shared(now, key)?;
+        if alone {
+            self.raise_past(now, fence, 1)?;
+            let old = self.keys.get(key).and_then(|entry| entry.ends).unwrap_or(at);
+            self.found(key, readers, at);
+            self.join_readers(key, readers, token, ends.max(old));
+            return Ok(Vote::Granted.into());
+        }
+        if !shared && self.exists(now, key) {
+            return Ok(self.holding(now, key)?.into());
+        }
+        let share = self.members(now, readers).ends.get(token).copied().filter(|_| shared);
+        if let Some(old) = share {
+            if old < ends {
+                self.join_readers(key, readers, token, ends);
+            }
+            return Ok(Vote::Granted.into());
+        }
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free.into());
+        }
+        self.raise_past(now, fence, u64::from(!shared))?;
+        if !shared {
+            self.found(key, readers, at);
+        }
+        self.join_readers(key, readers, token, ends);
+        Ok(Vote::Restored.into())
+    }
+
+    /// `write_back_shared.lua`: raises the counter to `fence`, if the token shares the lock and the
+    /// counter is not ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::write_back`].
+    pub fn write_back_shared(
+        &mut self,
+        now: Moment,
+        [key, readers]: [&[u8]; 2],
+        token: &[u8],
+        name: &[u8],
+        fence: FencingToken,
+    ) -> Result<Told, Failure> {
+        if !self.is_shared(now, key)? {
+            return Ok(self.holding(now, key)?.into());
+        }
+        if !self.members(now, readers).ends.contains_key(token) {
+            return Ok(Vote::Free.into());
+        }
+        let counter = self.counter(now, name)?;
+        if !fence.may_follow(counter) {
+            return Ok(Told::with(Vote::Ahead, Some(counter)));
+        }
+        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fence))))
+    }
+
+    /// `release_shared.lua`: ends the token's share, and the lock with the last one.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands there.
+    pub fn release_shared(
+        &mut self,
+        now: Moment,
+        [key, readers]: [&[u8]; 2],
+        token: &[u8],
+    ) -> Result<Told, Failure> {
+        if self.get(now, key)? == Some(token) {
+            self.del(now, key);
+            return Ok(Vote::Granted.into());
+        }
+        if !self.is_shared(now, key)? {
+            return Ok(Vote::Free.into());
+        }
+        // The token first: a share that has ended just now was one.
+        let set = self.set_of(now, readers);
+        let was_there = set.ends.remove(token).is_some();
+        if !was_there {
+            return Ok(Vote::Free.into());
+        }
+        set.prune(millis(now));
+        let last = set.ends.values().copied().max();
+        if let Some(last) = last {
+            set.key_ends = last;
+            if self.keys.get(key).and_then(|entry| entry.ends).is_none_or(|ends| ends > last) {
+                self.put(key, Value::from(SHARED_MARKER), Some(last));
+            }
+        } else {
+            self.del(now, key);
+        }
+        Ok(Vote::Granted.into())
+    }
+
+    /// `cancel_shared.lua`: as [`Store::release_shared`], and leaves a tombstone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::release_shared`]; then there is no tombstone either.
+    pub fn cancel_shared(
+        &mut self,
+        now: Moment,
+        [key, readers]: [&[u8]; 2],
+        tombstone: &[u8],
+        token: &[u8],
+        linger: Duration,
+    ) -> Result<Told, Failure> {
+        let told = self.release_shared(now, [key, readers], token)?;
+        self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
+        Ok(told)
+    }
+
+    /// `intend.lua`: keeps those out who are new among the readers.
+    pub fn intend(&mut self, now: Moment, intents: &[u8], name: &[u8], patience: Duration) -> Vote {
+        let at = millis(now);
+        let set = self.members(now, intents);
+        set.ends.insert(name.to_vec(), at.saturating_add(span(patience)));
+        set.key_ends = at.saturating_add(span(INTENTS));
+        Vote::Granted
+    }
+
+    /// `desist.lua`: a writer waits no longer.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands under the key.
+    pub fn desist(&mut self, now: Moment, key: &[u8], intents: &[u8], name: &[u8]) -> Result<Told, Failure> {
+        if self.set_of(now, intents).ends.remove(name).is_none() {
+            return Ok(Vote::Free.into());
+        }
+        if self.is_shared(now, key)? {
+            self.changed(key);
+        }
+        Ok(Vote::Granted.into())
+    }
+
+    /// Those who share the lock, and until when each does: a look inside.
+    pub fn readers(&mut self, now: Moment, key: &[u8], readers: &[u8]) -> Vec<(Vec<u8>, Duration)> {
+        if !self.is_shared(now, key).unwrap_or(false) {
+            return Vec::new();
+        }
+        let at = millis(now);
+        let set = self.members(now, readers);
+        let left = |(token, ends): (&Vec<u8>, &Millis)| {
+            (token.clone(), Duration::from_millis(ends.saturating_sub(at)))
+        };
+        set.ends.iter().map(left).collect()
+    }
+
+    /// As [`Store::inspect`], with the readers if there are any.
+    pub(super) fn with_readers(&mut self, now: Moment, key: &[u8], readers: &[u8], vote: Vote) -> Vote {
+        let Vote::Held(holding) = vote else { return vote };
+        if !holding.token.is_marker() {
+            return Vote::Held(holding);
+        }
+        let mut shares = self.readers(now, key, readers);
+        // In the order of the set: by their ends.
+        shares.sort_by_key(|(token, left)| (*left, token.clone()));
+        let tokens = shares.iter().take(100).map(|(token, _)| Token::found(token)).collect();
+        Vote::Held(holding.with_readers(tokens))
+    }
+
+    fn is_shared(&mut self, now: Moment, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.get(now, key)? == Some(SHARED_MARKER.as_bytes()))
+    }
+
+    fn raise_past(
+        &mut self,
+        now: Moment,
+        fence: Option<(&[u8], FencingToken)>,
+        step: u64,
+    ) -> Result<(), Failure> {
+        if let Some((name, fence)) = fence {
+            let counter = self.counter(now, name)?;
+            let above = FencingToken::new(counter.get() + step).unwrap_or(FencingToken::MAX);
+            self.raise(now, name, above.max(fence));
+        }
+        Ok(())
+    }
+
+    /// The marker, without any reader yet.
+    fn found(&mut self, key: &[u8], readers: &[u8], at: Millis) {
+        self.sets.remove(readers);
+        self.put(key, Value::from(SHARED_MARKER), Some(at));
+    }
+
+    fn join_readers(&mut self, key: &[u8], readers: &[u8], token: &[u8], ends: Millis) {
+        let set = self.sets.entry(readers.to_vec()).or_default();
+        set.ends.insert(token.to_vec(), ends);
+        let old = self.keys.get(key).and_then(|entry| entry.ends);
+        if old.is_none_or(|old| old < ends) {
+            set.key_ends = ends;
+            self.put(key, Value::from(SHARED_MARKER), Some(ends));
+        }
+    }
+
+    /// The set, made anew if it has ended.
+    fn set_of(&mut self, now: Moment, name: &[u8]) -> &mut Members {
+        let set = self.sets.entry(name.to_vec()).or_default();
+        if !set.lives(millis(now)) {
+            *set = Members::default();
+        }
+        set
+    }
+
+    /// The same, without those whose time is over.
+    fn members(&mut self, now: Moment, name: &[u8]) -> &mut Members {
+        let set = self.set_of(now, name);
+        set.prune(millis(now));
+        set
+    }
+}

@@ -1,0 +1,33 @@
+-- Lets the token share the lock, unless a writer has it or waits for it.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, mark, readers, intents of writers, counter
+-- or nothing, hint, lead.
+--
+-- Whoever is the first to share a free lock draws a number, above that of every writer before. Those
+-- who come while it is shared read it: they do not exclude each other, and need no order.
+if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+local holder = call('GET', KEYS[1])
+local fenced = ARGV[7] ~= ''
+local number = fenced and counter(ARGV[7]) or 0
+local drawn = fenced and after(number, ARGV[8], ARGV[9])
+local shared = holder == marker
+if holder and not shared then
+  if fenced then forget(ARGV[7], number) end
+  redis.pcall('SET', ARGV[4], '1', 'PX', 6000)
+  return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}
+end
+prune(ARGV[5])
+if shared and share(ARGV[5], ARGV[1]) then
+  if fenced then forget(ARGV[7], number) end
+  return {'granted', number}
+end
+-- A writer that waits goes before those who are new. PEXPIRE tells whether there is one.
+prune(ARGV[6])
+if call('PEXPIRE', ARGV[6], 60000) == 1 then
+  if fenced then forget(ARGV[7], number) end
+  return {'behind', number}
+end
+local ttl = tonumber(ARGV[2])
+if not shared then found(ARGV[5], ttl) end
+if fenced and (number == 0 or not shared) then number = raise(ARGV[7], drawn) end
+join(ARGV[5], ARGV[1], ttl)
+return {'granted', number}

@@ -1,0 +1,5 @@
+-- A writer waits no longer. KEYS: lock. ARGV: intents of writers, name of this one.
+if call('ZREM', ARGV[1], ARGV[2]) == 0 then return {'free'} end
+-- Those it has kept out hear that something has changed.
+if call('GET', KEYS[1]) == marker then call('PEXPIRE', KEYS[1], call('PTTL', KEYS[1])) end
+return {'granted'}

@@ -1,0 +1,33 @@
+-- Prolongs the token's share, never shortens it, and stores it anew if it is gone. Makes a reader of
+-- whoever holds the lock alone: a downgrade.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, readers, counter or nothing, number.
+local holder = call('GET', KEYS[1])
+local ttl = tonumber(ARGV[2])
+local fenced = ARGV[5] ~= ''
+if holder == ARGV[1] then
+  -- What was written under the number so far must be refused once somebody has read with a later one.
+  if fenced then raise(ARGV[5], math.max(counter(ARGV[5]) + 1, tonumber(ARGV[6]))) end
+  ttl = math.max(ttl, call('PTTL', KEYS[1]))
+  found(ARGV[4], ttl)
+  join(ARGV[4], ARGV[1], ttl)
+  return {'granted'}
+end
+local shared = holder == marker
+if holder and not shared then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
+prune(ARGV[4])
+local ends = shared and share(ARGV[4], ARGV[1])
+if ends then
+  if ends < now + ttl then join(ARGV[4], ARGV[1], ttl) end
+  return {'granted'}
+end
+if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+-- Whoever comes after us at this node must draw a larger number than ours; and whoever shares a lock
+-- that was free here, one above that of every writer before.
+if fenced then
+  local number = counter(ARGV[5])
+  if not shared then number = number + 1 end
+  raise(ARGV[5], math.max(number, tonumber(ARGV[6])))
+end
+if not shared then found(ARGV[4], ttl) end
+join(ARGV[4], ARGV[1], ttl)
+return {'restored'}

@@ -1,0 +1,10 @@
+-- Raises the counter to the attempt's number, where the token still shares the lock.
+-- KEYS: lock. ARGV: token, counter, number, readers.
+local holder = call('GET', KEYS[1])
+if not holder then return {'free'} end
+if holder ~= marker then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
+prune(ARGV[4])
+if not share(ARGV[4], ARGV[1]) then return {'free'} end
+local number = counter(ARGV[2])
+if number > tonumber(ARGV[3]) then return {'ahead', number} end
+return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

@@ -1,0 +1,90 @@
+//! Serves those of this process who want to share a lock.
+//!
+//! Readers do not exclude each other, so they need not wait for each other either: one of them
+//! contends for all, as long as a writer is in the way; once it has got through, the others follow
+//! at once, many at a time, and each lease has a keeper of its own.
+
+use std::iter;
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use crate::attempt::{Attempt, Order};
+use crate::coordinator::Shared;
+use crate::keeper::{Keeper, Service};
+use crate::protocol::{Mode, Verdict};
+use crate::wait::contest::{Contest, Outcome};
+use crate::wait::line::Waiter;
+
+/// How many follow at once. It bounds the questions that wait for a node, which takes in 512 votes.
+const CROWD: usize = 64;
+
+/// Serves the line of readers for `key` in this process. Ends when nobody waits any more.
+pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
+    let service = Service::of(&shared, Mode::Shared, &key);
+    Box::pin(shared.introduced()).await;
+    let mut contest = Contest::new(&shared, &key, Mode::Shared);
+    while let Some(mut waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
+        match Box::pin(contest.win(&mut waiter)).await {
+            Outcome::Won(attempt) => {
+                enter(&shared, waiter, attempt);
+                Box::pin(follow(&shared, &key)).await;
+            }
+            Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
+            Outcome::Gone => {}
+        }
+    }
+    service.end();
+}
+
+/// Asks once, for somebody who waits for nobody.
+pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, mut waiter: Waiter) {
+    Box::pin(shared.introduced()).await;
+    let mut contest = Contest::new(&shared, &key, Mode::Shared);
+    match Box::pin(contest.win(&mut waiter)).await {
+        Outcome::Won(attempt) => enter(&shared, waiter, attempt),
+        Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
+        Outcome::Gone => {}
+    }
+}
+
+/// Somebody has got through: the others follow, until one is refused again.
+async fn follow(shared: &Arc<Shared>, key: &Arc<str>) {
+    let lines = shared.lines_of(Mode::Shared);
+    loop {
+        let crowd: Vec<Waiter> = iter::from_fn(|| lines.next(key)).take(CROWD).collect();
+        if crowd.is_empty() {
+            return;
+        }
+        let refused = join_all(crowd.into_iter().map(|waiter| try_to_enter(shared, waiter))).await;
+        let mut refused = refused.into_iter().flatten().peekable();
+        let is_shut = refused.peek().is_some();
+        refused.for_each(|waiter| lines.put_back(key, waiter));
+        if is_shut {
+            return;
+        }
+    }
+}
+
+/// One attempt. Returns who has to go on waiting.
+async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter> {
+    let mut attempt = Attempt::start(shared, &waiter.plan, Order::AllAtOnce, None);
+    let verdict = tokio::select! {
+        biased;
+        verdict = attempt.verdict() => verdict,
+        () = waiter.door.closed() => return None,
+    };
+    if verdict == Verdict::Carried && attempt.in_time(shared.now()) {
+        enter(shared, waiter, attempt);
+        None
+    } else {
+        Some(waiter)
+    }
+}
+
+/// Hands the lease out, and has it kept by a task of its own.
+fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt) {
+    let keeper = Keeper::new(shared, &waiter.plan, attempt);
+    keeper.deliver(waiter);
+    shared.spawn(keeper.stay());
+}

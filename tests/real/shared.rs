@@ -1,0 +1,175 @@
+//! What the scripts do to those who share a lock, against a model of a few lines, on a node in memory
+//! and on a real server: any questions in any order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, TestRunner};
+use quorlock::protocol::{Claim, Draw, Ticket, Token};
+use quorlock::{Address, Clock as _, Node, Question, RedisNode, SystemClock, Vote, ask};
+use quorlock_testkit::{MemoryNode, Servers};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Acquire,
+    Renew,
+    Release,
+    Cancel,
+    Intend,
+    Desist,
+}
+
+/// Who does it: as a writer, or as a reader.
+type Done = (Act, u128, bool);
+
+fn acts() -> impl Strategy<Value = Vec<Done>> {
+    let act = prop_oneof![
+        4 => Just(Act::Acquire),
+        3 => Just(Act::Renew),
+        3 => Just(Act::Release),
+        1 => Just(Act::Cancel),
+        1 => Just(Act::Intend),
+        1 => Just(Act::Desist),
+    ];
+    prop::collection::vec((act, 0..5_u128, prop::bool::weighted(0.7)), 1..40)
+}
+
+/// What a node should keep. Nothing ends by itself here.
+#[derive(Default)]
+struct Model {
+    writer: Option<u128>,
+    readers: BTreeSet<u128>,
+    intents: BTreeSet<u128>,
+    cancelled: BTreeSet<u128>,
+}
+
+impl Model {
+    fn say(&mut self, (act, who, shares): Done) -> &'static str {
+        let alone = self.writer == Some(who);
+        let is_free = self.writer.is_none() && self.readers.is_empty();
+        let cancelled = self.cancelled.contains(&who);
+        match act {
+            Act::Intend => {
+                self.intents.insert(who);
+                "granted"
+            }
+            Act::Desist => {
+                if self.intents.remove(&who) {
+                    "granted"
+                } else {
+                    "free"
+                }
+            }
+            Act::Acquire if cancelled => "free",
+            Act::Acquire if shares && self.writer.is_some() => "held",
+            Act::Acquire if shares && self.readers.contains(&who) => "granted",
+            Act::Acquire if shares && !self.intents.is_empty() => "behind",
+            Act::Acquire if shares => {
+                self.readers.insert(who);
+                "granted"
+            }
+            Act::Acquire if is_free => {
+                self.writer = Some(who);
+                "granted"
+            }
+            Act::Acquire => {
+                if alone {
+                    "granted"
+                } else {
+                    "held"
+                }
+            }
+            Act::Renew if shares && alone => {
+                self.writer = None;
+                self.readers.insert(who);
+                "granted"
+            }
+            Act::Renew if shares && self.writer.is_none() && self.readers.contains(&who) => "granted",
+            Act::Renew if shares && self.writer.is_some() => "held",
+            Act::Renew if !shares && alone => "granted",
+            Act::Renew if !shares && !is_free => "held",
+            Act::Renew if cancelled => "free",
+            Act::Renew => {
+                if shares {
+                    self.readers.insert(who);
+                } else {
+                    self.writer = Some(who);
+                }
+                "restored"
+            }
+            Act::Release | Act::Cancel => {
+                let went = if alone {
+                    self.writer = None;
+                    true
+                } else {
+                    shares && self.readers.remove(&who)
+                };
+                if matches!(act, Act::Cancel) {
+                    self.cancelled.insert(who);
+                }
+                if went { "granted" } else { "free" }
+            }
+        }
+    }
+}
+
+fn question(key: &str, (act, who, shares): Done) -> Question {
+    let claim = Claim::new(key.into(), Token::new(who, "somebody"));
+    let claim = Arc::new(if shares { claim.shared() } else { claim });
+    let ticket = Ticket::new(1, u64::try_from(who).unwrap());
+    match act {
+        Act::Acquire => {
+            let draw = Some(Draw::at(SystemClock::default().wall(), None, LONG));
+            Question::Acquire { claim, ttl: LONG, draw }
+        }
+        Act::Renew => Question::Renew { claim, ttl: LONG, fence: None },
+        Act::Release => Question::Release { claim },
+        Act::Cancel => Question::Cancel { claim, linger: LONG },
+        Act::Intend => Question::Intend { key: key.into(), ticket, patience: LONG },
+        Act::Desist => Question::Desist { key: key.into(), ticket },
+    }
+}
+
+fn word(vote: &Vote) -> &'static str {
+    match vote {
+        // Of whoever is refused, a release speaks to the next holder.
+        Vote::Granted | Vote::Wanted => "granted",
+        Vote::Restored => "restored",
+        Vote::Held(_) => "held",
+        Vote::Behind => "behind",
+        Vote::Free => "free",
+        Vote::Ahead | _ => "something else",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_questions_in_any_order_are_answered_as_by_the_model() {
+    let servers = Servers::start(1).await.unwrap();
+    let real = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
+    let memory = MemoryNode::new("memory");
+    let nodes: [&dyn Node; 2] = [&real, &memory];
+    let mut runner = TestRunner::new(Config::default());
+    let mut behind = 0;
+    for round in 0..300 {
+        let acts = acts().new_tree(&mut runner).unwrap().current();
+        for node in nodes {
+            let (key, mut model) = (format!("any/{round}"), Model::default());
+            for (step, done) in acts.iter().enumerate() {
+                let said = ask(node, question(&key, *done)).await.unwrap();
+                let wanted = model.say(*done);
+                let found = word(&said.vote);
+                assert_eq!(found, wanted, "{} at step {step} of {acts:?}", node.name());
+                behind += usize::from(found == "behind");
+            }
+            let held = ask(node, Question::Inspect { key: key.as_str().into() }).await.unwrap().vote;
+            let readers = if let Vote::Held(holding) = held { holding.readers.len() } else { 0 };
+            assert_eq!(readers, model.readers.len(), "{} after {acts:?}", node.name());
+        }
+    }
+    assert!(behind > 50, "{behind} times in 600 runs a reader met an intent: too few to prove anything");
+}
