@@ -21,6 +21,8 @@ pub(crate) struct Attempt {
     pub(crate) resource: Resource,
     pub(crate) token: Token,
     pub(crate) invoked: Stamp,
+    /// Since when it is no more than a share.
+    pub(crate) shared: Option<Stamp>,
     pub(crate) not_acquired: Option<Stamp>,
     pub(crate) lease: Option<Lease>,
     /// The client crashed after the attempt began.
@@ -82,6 +84,7 @@ impl Attempt {
             resource: self.resource.clone(),
             attempt: self.token.clone(),
             invoked: self.invoked,
+            shared: self.shared,
             acquired: lease.acquired,
             deadline,
             end,
@@ -138,6 +141,7 @@ impl Attempts {
                 open.lease = Some(Lease::new(at, *deadline, *fencing_token));
                 Ok(())
             }
+            What::Shares { attempt } => once(&mut self.known(attempt)?.shared, at, attempt),
             What::NotAcquired { attempt } => {
                 self.open(attempt)?.not_acquired = Some(at);
                 Ok(())
@@ -184,6 +188,7 @@ impl Attempts {
             resource: resource.clone(),
             token: token.clone(),
             invoked: at,
+            shared: None,
             not_acquired: None,
             lease: None,
             crashed: None,

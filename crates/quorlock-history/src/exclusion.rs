@@ -1,32 +1,30 @@
-//! No two clients certainly held one lock at the same time.
+//! No two clients certainly held one lock at the same time, unless both shared it.
 
 use std::time::Duration;
 
-use crate::hold::Hold;
-use crate::stamp::Stamp;
+use crate::hold::{Hold, Part};
 use crate::violation::Violation;
 
-/// Compares each hold of one resource with the one that lasts longest of those begun before it:
-/// if any of them overlaps, that one does.
+/// Compares each part of a hold with those that last longest of those begun before it: if any of them
+/// overlaps, one of these does. A share is compared with those that were alone.
 pub(crate) fn check(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
-    let mut certain: Vec<(Stamp, Stamp, &Hold)> =
-        holds.iter().filter_map(|hold| hold.certain(epsilon).map(|(from, to)| (from, to, hold))).collect();
-    certain.sort_by_key(|&(from, to, _)| (from, to));
+    let mut parts: Vec<Part<'_>> = holds.iter().flat_map(|hold| hold.parts(epsilon)).collect();
+    parts.sort_by_key(|part| (part.from, part.to));
 
     let mut found = Vec::new();
-    let mut longest: Option<(Stamp, &Hold)> = None;
-    for (from, to, hold) in certain {
-        if let Some((end, earlier)) = longest
-            && from < end
-        {
+    let (mut alone, mut together): (Option<Part<'_>>, Option<Part<'_>>) = (None, None);
+    for part in parts {
+        let others = if part.shared { [&alone, &None] } else { [&alone, &together] };
+        for earlier in others.into_iter().flatten().filter(|earlier| part.from < earlier.to) {
             found.push(Violation::Overlap {
-                earlier: earlier.clone(),
-                later: hold.clone(),
-                by: end.min(to).since(from),
+                earlier: earlier.hold.clone(),
+                later: part.hold.clone(),
+                by: earlier.to.min(part.to).since(part.from),
             });
         }
-        if longest.is_none_or(|(end, _)| end < to) {
-            longest = Some((to, hold));
+        let longest = if part.shared { &mut together } else { &mut alone };
+        if longest.as_ref().is_none_or(|longest| longest.to < part.to) {
+            *longest = Some(part);
         }
     }
     found

@@ -45,6 +45,13 @@ pub enum What {
         /// By what name the attempt goes from here on.
         attempt: Token,
     },
+    /// From here on the attempt asks for no more than a share of the lock, which others may have at the
+    /// same time, or its lease is no more than that. `at` is before the first byte is sent: of the
+    /// attempt, or of the downgrade of its lease.
+    Shares {
+        /// Which one.
+        attempt: Token,
+    },
     /// The attempt returned a lease. `at` is after it returned.
     Acquired {
         /// Which one.

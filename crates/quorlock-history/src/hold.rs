@@ -18,6 +18,9 @@ pub struct Hold {
     pub attempt: Token,
     /// When the attempt began.
     pub invoked: Stamp,
+    /// Since when it was no more than a share, if it was one at some time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<Stamp>,
     /// When it returned the lease.
     pub acquired: Stamp,
     /// The end of validity after the last renewal.
@@ -55,12 +58,44 @@ impl Hold {
     }
 }
 
+/// Some time of a hold in which it was of one kind.
+pub(crate) struct Part<'hold> {
+    pub(crate) from: Stamp,
+    pub(crate) to: Stamp,
+    pub(crate) shared: bool,
+    pub(crate) hold: &'hold Hold,
+}
+
+impl Hold {
+    /// Whether it was a share from the beginning: a reader's.
+    pub(crate) fn began_shared(&self) -> bool {
+        self.shared.is_some_and(|shared| shared <= self.acquired)
+    }
+
+    /// As [`Hold::certain`], apart for the time alone and the time together with others.
+    pub(crate) fn parts(&self, epsilon: Duration) -> Vec<Part<'_>> {
+        let Some((from, to)) = self.certain(epsilon) else { return Vec::new() };
+        let part = |from, to, shared| Part { from, to, shared, hold: self };
+        let parts = match self.shared {
+            None => vec![part(from, to, false)],
+            Some(_) if self.began_shared() => vec![part(from, to, true)],
+            Some(at) => {
+                vec![part(from, to.min(at.minus(epsilon)), false), part(from.max(at.plus(epsilon)), to, true)]
+            }
+        };
+        parts.into_iter().filter(|part| part.from < part.to).collect()
+    }
+}
+
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Hold { client, attempt, acquired, end, ending, .. } = self;
         write!(f, "{client} ({attempt}")?;
         if let Some(token) = self.fencing_token {
             write!(f, ", fencing token {token}")?;
+        }
+        if let Some(shared) = self.shared {
+            write!(f, ", shared from {shared}")?;
         }
         write!(f, ") from {acquired} until it {ending} at {end}")
     }

@@ -14,6 +14,8 @@ use crate::violation::Violation;
 pub(crate) fn check(holds: &[Hold], epsilon: Duration, steps: u64) -> Result<Option<Violation>, GaveUp> {
     let both = |(index, hold)| both(index, hold, epsilon);
     let mut operations: Vec<Operation> = holds.iter().enumerate().flat_map(both).collect();
+    let downgrades = holds.iter().enumerate().filter_map(|(index, hold)| downgrade(index, hold, epsilon));
+    operations.extend(downgrades);
     operations.sort_by_key(|operation| operation.call);
 
     let Some(stuck) = search(&operations, steps)? else { return Ok(None) };
@@ -28,9 +30,21 @@ fn both(index: usize, hold: &Hold, epsilon: Duration) -> [Operation; 2] {
         Operation {
             call: hold.invoked.minus(epsilon),
             returned: hold.acquired.plus(epsilon),
-            step: Step::Acquire { fencing_token: hold.fencing_token },
+            step: if hold.began_shared() {
+                Step::Share { fencing_token: hold.fencing_token }
+            } else {
+                Step::Acquire { fencing_token: hold.fencing_token }
+            },
             hold: index,
         },
         Operation { call: hold.end.minus(epsilon), returned: Stamp::NEVER, step: Step::Release, hold: index },
     ]
+}
+
+/// A writer that became a reader did so at once or later, while it still had the lock. One that had
+/// given it back by then is none: the downgrade that came too late did nothing.
+fn downgrade(index: usize, hold: &Hold, epsilon: Duration) -> Option<Operation> {
+    let shared = hold.shared.filter(|shared| !hold.began_shared() && *shared < hold.end)?;
+    let call = shared.minus(epsilon).min(hold.end.minus(epsilon));
+    Some(Operation { call, returned: Stamp::NEVER, step: Step::Downgrade, hold: index })
 }

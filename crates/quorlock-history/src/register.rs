@@ -57,6 +57,8 @@ fn accepted_in_order(writes: &[Write]) -> Vec<Violation> {
 }
 
 fn one_attempt_each(holds: &[Hold], writes: &[Write]) -> Vec<Violation> {
+    let readers: HashSet<&Token> =
+        holds.iter().filter(|hold| hold.began_shared()).map(|hold| &hold.attempt).collect();
     let drawn = holds.iter().filter_map(|hold| Some((hold.fencing_token?, &hold.attempt)));
     let shown = writes.iter().map(|write| (write.fencing_token, &write.attempt));
     let mut owner: HashMap<u64, &Token> = HashMap::new();
@@ -64,8 +66,9 @@ fn one_attempt_each(holds: &[Hold], writes: &[Write]) -> Vec<Violation> {
     let mut found = Vec::new();
     for (fencing_token, attempt) in drawn.chain(shown) {
         let first = *owner.entry(fencing_token).or_insert(attempt);
+        let both_read = readers.contains(first) && readers.contains(attempt);
         // An attempt writes as often as it likes, and is named once.
-        if first != attempt && named.insert((fencing_token, attempt)) {
+        if first != attempt && !both_read && named.insert((fencing_token, attempt)) {
             found.push(Violation::TokenShared {
                 fencing_token,
                 first: first.clone(),

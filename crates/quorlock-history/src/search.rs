@@ -1,7 +1,7 @@
 //! Can operations that overlapped in time have happened one after the other? The search of Wing
 //! and Gong with the memory of Lowe ("Testing for linearizability", 2017).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::stamp::Stamp;
 
@@ -19,7 +19,12 @@ pub(crate) struct Operation {
 pub(crate) enum Step {
     /// Took the free mutex; a fencing token has to be larger than the last one.
     Acquire { fencing_token: Option<u64> },
-    /// Gave it back.
+    /// Took a share of it while nobody had it alone; a fencing token has to be larger than the last one
+    /// of those who did.
+    Share { fencing_token: Option<u64> },
+    /// Kept a share of what it had alone.
+    Downgrade,
+    /// Gave it back, or its share.
     Release,
 }
 
@@ -33,24 +38,47 @@ pub(crate) struct Stuck<'operations> {
 /// It would have taken more steps than allowed: nobody knows.
 pub(crate) struct GaveUp;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Mutex {
     holder: Option<usize>,
+    sharing: BTreeSet<usize>,
+    /// Of those who had it alone.
+    last_alone: u64,
+    /// Of all.
     last_token: u64,
 }
 
 impl Mutex {
     /// The mutex after the operation, if it can happen now.
-    fn after(self, operation: &Operation) -> Option<Mutex> {
-        match operation.step {
+    fn after(&self, operation: &Operation) -> Option<Mutex> {
+        let mut after = self.clone();
+        let larger = |token: Option<u64>, than: u64| token.is_none_or(|token| token > than);
+        let possible = match operation.step {
             Step::Acquire { fencing_token } => {
                 let token = fencing_token.unwrap_or(self.last_token);
-                let larger = fencing_token.is_none() || token > self.last_token;
-                let allowed = self.holder.is_none() && larger;
-                allowed.then_some(Mutex { holder: Some(operation.hold), last_token: token })
+                (after.last_alone, after.last_token) =
+                    (token.max(self.last_alone), token.max(self.last_token));
+                let is_free = self.holder.is_none() && self.sharing.is_empty();
+                after.holder = Some(operation.hold);
+                is_free && larger(fencing_token, self.last_token)
             }
-            Step::Release => (self.holder == Some(operation.hold)).then_some(Mutex { holder: None, ..self }),
-        }
+            Step::Share { fencing_token } => {
+                after.last_token = self.last_token.max(fencing_token.unwrap_or_default());
+                after.sharing.insert(operation.hold);
+                self.holder.is_none() && larger(fencing_token, self.last_alone)
+            }
+            Step::Downgrade => {
+                after.holder = None;
+                after.sharing.insert(operation.hold);
+                self.holder == Some(operation.hold)
+            }
+            Step::Release if self.holder == Some(operation.hold) => {
+                after.holder = None;
+                true
+            }
+            Step::Release => after.sharing.remove(&operation.hold),
+        };
+        possible.then_some(after)
     }
 }
 
@@ -90,8 +118,8 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
         }
         let Some(urgent) = urgent else { return Ok(None) };
         if let Some((index, after)) = next {
-            placed.push((index, mutex));
-            (mutex, set) = (after, set ^ code(index));
+            placed.push((index, std::mem::replace(&mut mutex, after)));
+            set ^= code(index);
             open.lift(index);
             continue;
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Clock, Coordinator, HandOver, Lease, LeaseWatch, Lock, Owner, Renewal, Wait, WithError,
+    AcquireError, Clock, Coordinator, HandOver, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait,
+    WithError,
 };
 
 use crate::clock::HostClock;
@@ -52,8 +53,9 @@ impl Worker {
     /// lock of the dead, a quarantine, dialling again, and all others who want it too.
     async fn last(&self, resource: usize) {
         let bound = self.bound();
-        let operation = self.recorder.asked(self.client, self.life, resource);
-        let lock = self.lock(resource, operation).wait(Wait::UpTo(bound));
+        let mode = self.mode(50);
+        let operation = self.recorder.asked(self.client, self.life, resource, mode);
+        let lock = self.lock(resource, operation, mode).wait(Wait::UpTo(bound));
         match lock.acquire().await {
             Ok(lease) => {
                 let holding =
@@ -77,8 +79,17 @@ impl Worker {
         self.plan.max_ttl * 4 + Duration::from_secs(40)
     }
 
-    fn lock(&self, resource: usize, operation: usize) -> Lock {
-        self.coordinator.lock(key(resource)).label(&format!("op{operation}"))
+    fn lock(&self, resource: usize, operation: usize, mode: Mode) -> Lock {
+        let lock = self.coordinator.lock(key(resource)).label(&format!("op{operation}"));
+        match mode {
+            Mode::Exclusive => lock,
+            Mode::Shared => lock.shared(),
+        }
+    }
+
+    /// Whether to write, or, in so many of a hundred cases, to read.
+    fn mode(&self, readers: u64) -> Mode {
+        if self.dice.percent(readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// Acquires a lock, holds it, and lets it go, in one of many ways.
@@ -88,9 +99,10 @@ impl Worker {
 
     async fn operate(&self, resource: usize, may_nest: bool) {
         let dice = &self.dice;
-        let operation = self.recorder.asked(self.client, self.life, resource);
+        let mode = self.mode(if self.plan.readers { 60 } else { 15 });
+        let operation = self.recorder.asked(self.client, self.life, resource, mode);
         let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let mut lock = self.lock(resource, operation).ttl(ttl).wait(match dice.below(10) {
+        let mut lock = self.lock(resource, operation, mode).ttl(ttl).wait(match dice.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
             _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
@@ -101,7 +113,7 @@ impl Worker {
         } else if dice.percent(20) {
             lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
         }
-        if dice.percent(20) {
+        if dice.percent(20) && mode == Mode::Exclusive {
             lock = lock.fair();
         }
         if dice.percent(10) {
@@ -137,7 +149,15 @@ impl Worker {
                 () = told => {}
                 () = work => {}
             }
-            self.let_go(holding, lease, ttl, manual).await;
+            let writes = mode == Mode::Exclusive && !holding.has_ended();
+            let lease = if writes && !reentrant && dice.percent(25) {
+                self.read_on(&holding, lease, ttl, manual).await
+            } else {
+                Some(lease)
+            };
+            if let Some(lease) = lease {
+                self.let_go(holding, lease, ttl, manual).await;
+            }
         }
         self.recorder.over(operation);
     }
@@ -220,6 +240,23 @@ impl Worker {
                 holding.confirmed(&lease.watch());
             }
         }
+    }
+
+    /// Lets others read what was written, and reads on itself.
+    async fn read_on(&self, holding: &Holding, lease: Lease, ttl: Duration, manual: bool) -> Option<Lease> {
+        holding.shared();
+        let Ok(lease) = lease.downgrade().await else {
+            holding.ended(true);
+            return None;
+        };
+        holding.confirmed(&lease.watch());
+        let told = self.told(holding, lease.watch());
+        tokio::select! {
+            biased;
+            () = told => {}
+            () = self.hold(holding, &lease, ttl, manual) => {}
+        }
+        Some(lease)
     }
 
     async fn enter_again(&self, lock: &Lock, outer: &Lease) {

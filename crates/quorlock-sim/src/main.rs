@@ -72,6 +72,8 @@ struct Totals {
     contended: u64,
     unavailable: u64,
     given_up: u64,
+    shared: u64,
+    downgraded: u64,
     lost: u64,
     checks: u64,
     faults: BTreeMap<Kind, u64>,
@@ -87,6 +89,8 @@ impl Totals {
         self.contended += counts.contended;
         self.unavailable += counts.unavailable;
         self.given_up += counts.given_up;
+        self.shared += counts.shared;
+        self.downgraded += counts.downgraded;
         self.lost += counts.lost;
         self.checks += counts.checks;
         for (kind, times) in &outcome.faults {
@@ -109,13 +113,15 @@ impl Totals {
             self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
-             {} asked, {} granted, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
+             {} asked, {} granted ({} to readers, {} downgraded), {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
              faults: {}",
             self.seeds,
             hours * 3600.0 / used,
             used * 1000.0 / (hours * 60.0),
             self.asked,
             self.granted,
+            self.shared,
+            self.downgraded,
             self.contended,
             self.unavailable,
             self.given_up,

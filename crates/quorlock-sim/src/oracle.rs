@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use quorlock::Mode;
+
 use crate::world::Time;
 
 /// What a judge needs to know.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     /// Somebody has got a lock, and is inside until it has ended or cannot rely on it any more.
-    Granted { hold: usize, client: usize, resource: usize, token: Vec<u8> },
+    Granted { hold: usize, client: usize, resource: usize, token: Vec<u8>, mode: Mode },
+    /// From here on others may share it.
+    Shared { hold: usize },
     /// It may rely on it at this moment, and until then.
     Confirmed { hold: usize, until: Time },
     /// It does so no longer.
@@ -20,7 +24,7 @@ pub(crate) trait Oracle {
     fn see(&mut self, now: Time, happening: &Happening) -> Option<String>;
 }
 
-/// No two are certain to hold a lock at the same moment of real time. Epsilon is zero: there is
+/// No two are certain to hold a lock at the same moment of real time, unless both share it. Epsilon is zero: there is
 /// one time here.
 #[derive(Debug, Default)]
 pub(crate) struct Exclusion {
@@ -32,15 +36,20 @@ struct Inside {
     client: usize,
     resource: usize,
     token: Vec<u8>,
+    mode: Mode,
     until: Time,
 }
 
 impl Oracle for Exclusion {
     fn see(&mut self, now: Time, happening: &Happening) -> Option<String> {
         match happening {
-            Happening::Granted { hold, client, resource, token } => {
-                let (client, resource, token) = (*client, *resource, token.clone());
-                self.inside.insert(*hold, Inside { client, resource, token, until: now });
+            Happening::Granted { hold, client, resource, token, mode } => {
+                let (client, resource, token, mode) = (*client, *resource, token.clone(), *mode);
+                self.inside.insert(*hold, Inside { client, resource, token, mode, until: now });
+                None
+            }
+            Happening::Shared { hold } => {
+                self.inside.get_mut(hold)?.mode = Mode::Shared;
                 None
             }
             Happening::Confirmed { hold, until } => {
@@ -49,7 +58,11 @@ impl Oracle for Exclusion {
                 let me = self.inside.get(hold)?;
                 // Whoever entered again has the same token.
                 let other = self.inside.iter().find(|(_, other)| {
-                    other.resource == me.resource && other.token != me.token && other.until > now
+                    let both_share = me.mode == Mode::Shared && other.mode == Mode::Shared;
+                    other.resource == me.resource
+                        && other.token != me.token
+                        && other.until > now
+                        && !both_share
                 });
                 let (number, other) = other?;
                 Some(format!(

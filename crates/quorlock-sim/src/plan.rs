@@ -92,6 +92,8 @@ pub(crate) struct Plan {
     /// Tasks of each client that want locks.
     pub(crate) workers: usize,
     pub(crate) resources: usize,
+    /// Whether most want to read.
+    pub(crate) readers: bool,
     pub(crate) max_ttl: Duration,
     pub(crate) drift: f64,
     /// The base latency between two hosts is up to this.
@@ -132,6 +134,7 @@ impl Plan {
         let workers = dice.pick(&[1, 2, 2, 3]);
         let resources = dice.pick(&[1, 1, 2, 3]);
         let max_ttl = Duration::from_secs(dice.pick(&[2, 4, 8, 20]));
+        let readers = dice.percent(50);
         let distance = Duration::from_micros(dice.pick(&[500, 1_000, 3_000, 12_000]));
         let rate = |host: usize| {
             if options.twist == Twist::FastNodes && host < nodes {
@@ -148,6 +151,7 @@ impl Plan {
             clients,
             workers,
             resources,
+            readers,
             max_ttl,
             drift: 0.01,
             distance,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::LeaseWatch;
+use quorlock::{LeaseWatch, Mode};
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::BuiltinServer;
 
@@ -66,6 +66,8 @@ pub struct Counts {
     pub contended: u64,
     pub unavailable: u64,
     pub given_up: u64,
+    pub shared: u64,
+    pub downgraded: u64,
     pub lost: u64,
     pub checks: u64,
 }
@@ -109,6 +111,7 @@ pub(crate) enum Moment {
 struct Operation {
     client: usize,
     life: u32,
+    mode: Mode,
     over: Option<Time>,
 }
 
@@ -144,11 +147,11 @@ impl Recorder {
     }
 
     /// Somebody wants a lock. The number is part of the label of what it leaves at the nodes.
-    pub(crate) fn asked(&self, client: usize, life: u32, resource: usize) -> usize {
+    pub(crate) fn asked(&self, client: usize, life: u32, resource: usize, mode: Mode) -> usize {
         let mut state = self.lock();
         state.counts.asked += 1;
         state.moments.push((Moment::Asking, client));
-        state.operations.push(Operation { client, life, over: None });
+        state.operations.push(Operation { client, life, mode, over: None });
         let operation = state.operations.len() - 1;
         let (who, what) = (name("client", client), name("r", resource));
         let invoked = What::Invoked {
@@ -157,9 +160,13 @@ impl Recorder {
             attempt: name("op", operation).as_str().into(),
         };
         state.history.record(self.stamp(), invoked);
+        if mode == Mode::Shared {
+            let attempt = name("op", operation).as_str().into();
+            state.history.record(self.stamp(), What::Shares { attempt });
+        }
         drop(state);
         self.note("ask", [client, operation, resource], || {
-            format!("client {client} wants r{resource} (op{operation})")
+            format!("client {client} wants r{resource} (op{operation}, {mode:?})")
         });
         operation
     }
@@ -174,6 +181,8 @@ impl Recorder {
         let token = lease.token().as_bytes().to_vec();
         let mut state = self.lock();
         state.counts.granted += 1;
+        let mode = state.operations[operation].mode;
+        state.counts.shared += u64::from(mode == Mode::Shared);
         state.moments.push((Moment::Granted, client));
         let now = self.world.now();
         let until = now + clock.until_it_shows(lease.remaining());
@@ -188,7 +197,7 @@ impl Recorder {
         self.note("grant", [client, hold, resource], || {
             format!("client {client} has r{resource} (hold {hold}, {:?})", lease.token())
         });
-        self.see(&Happening::Granted { hold, client, resource, token });
+        self.see(&Happening::Granted { hold, client, resource, token, mode });
         let holding = Holding { recorder: self.clone(), clock: clock.clone(), hold };
         holding.confirmed(lease);
         holding
@@ -278,34 +287,39 @@ impl Recorder {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (node, server) in servers.iter().enumerate() {
             for resource in 0..self.plan.resources {
-                let Some(token) = server.holder(&key(resource)) else { continue };
-                let state = self.lock();
-                let text = String::from_utf8_lossy(&token).into_owned();
-                let number: Option<usize> =
-                    text.rsplit_once(" op").and_then(|(_, number)| number.parse().ok());
-                let Some((number, operation)) =
-                    number.and_then(|number| Some((number, state.operations.get(number)?)))
-                else {
-                    continue;
-                };
-                let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else {
-                    continue;
-                };
-                if operation.life != life(operation.client) {
-                    continue;
-                }
-                let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
-                if now > over.max(calm) + nanos(grace) {
-                    drop(state);
-                    let since = Duration::from_nanos(now - over);
-                    self.find(
-                        Rule::Orphan,
-                        format!(
-                            "op{number} has been over for {since:?}, and its key still stands at node {node}"
-                        ),
-                    );
+                let readers = server.readers(&key(resource));
+                for token in server.holder(&key(resource)).into_iter().chain(readers) {
+                    let text = String::from_utf8_lossy(&token).into_owned();
+                    // The marker of those who share a lock has no number.
+                    let number = text.rsplit_once(" op").and_then(|(_, number)| number.parse().ok());
+                    self.look_at(now, node, number, &calm, &life);
                 }
             }
+        }
+    }
+
+    fn look_at(
+        &self,
+        now: Time,
+        node: usize,
+        number: Option<usize>,
+        calm: impl Fn(usize, usize) -> Option<Time>,
+        life: impl Fn(usize) -> u32,
+    ) {
+        let state = self.lock();
+        let known = number.and_then(|number| Some((number, state.operations.get(number)?)));
+        let Some((number, operation)) = known else { return };
+        let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else { return };
+        if operation.life != life(operation.client) {
+            return;
+        }
+        let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
+        if now > over.max(calm) + nanos(grace) {
+            drop(state);
+            let since = Duration::from_nanos(now - over);
+            let text =
+                format!("op{number} has been over for {since:?}, and its key still stands at node {node}");
+            self.find(Rule::Orphan, text);
         }
     }
 
@@ -345,7 +359,9 @@ impl Recorder {
         let state = self.lock();
         let backs = |(node, server): (usize, &BuiltinServer)| {
             let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
-            forgot || server.holder(&key(resource)).as_deref() == Some(token)
+            let key = key(resource);
+            let shares = || server.readers(&key).iter().any(|reader| reader == token);
+            forgot || server.holder(&key).as_deref() == Some(token) || shares()
         };
         servers.iter().enumerate().filter(|server| backs(*server)).count()
     }
@@ -417,6 +433,17 @@ impl Holding {
             );
         }
         self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
+    }
+
+    /// The holder is about to share the lock with others.
+    pub(crate) fn shared(&self) {
+        let mut state = self.recorder.lock();
+        let attempt = name("op", state.holds[self.hold].operation).as_str().into();
+        state.history.record(self.recorder.stamp(), What::Shares { attempt });
+        state.counts.downgraded += 1;
+        drop(state);
+        self.recorder.note("shared", [self.hold, 0, 0], || format!("hold {}", self.hold));
+        self.recorder.see(&Happening::Shared { hold: self.hold });
     }
 
     /// The holder gives the lock back, or has been told that it is lost.

@@ -19,3 +19,4 @@ mod perfect;
 mod record;
 mod register;
 mod script;
+mod shared;
