@@ -7,6 +7,7 @@
 //! | place | what lives there |
 //! |---|---|
 //! | [`lock`] | the lock: no two hold it at once |
+//! | [`shared`] | shared locks: readers together, or one writer |
 //! | [`fence`] | fencing tokens |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
@@ -20,4 +21,5 @@ pub mod explore;
 pub mod fence;
 pub mod lock;
 mod names;
+pub mod shared;
 pub mod walk;
