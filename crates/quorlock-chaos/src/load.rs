@@ -25,6 +25,10 @@ pub(crate) struct Load {
     pub(crate) dropped: u32,
     /// Rely on nothing but the fencing token: write without asking whether the lease still holds.
     pub(crate) trusting: u32,
+    /// Share it with others who do, and write nothing.
+    pub(crate) reading: u32,
+    /// Hold it alone, and then share it.
+    pub(crate) downgraded: u32,
 }
 
 impl Default for Load {
@@ -39,6 +43,8 @@ impl Default for Load {
             nested: 6,
             dropped: 6,
             trusting: 2,
+            reading: 0,
+            downgraded: 0,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use quorlock::protocol::{SHARED_MARKER, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
@@ -48,6 +49,10 @@ async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
         }
         let Resp::Text(value) = ask(address, &["GET", &key]).await? else { continue };
         let value = String::from_utf8_lossy(&value);
+        if value == SHARED_MARKER {
+            seen.extend(shares(address, node, &key).await?);
+            continue;
+        }
         let Resp::Number(millis) = ask(address, &["PTTL", &key]).await? else { continue };
         let remaining = match u64::try_from(millis) {
             Ok(millis) => Duration::from_millis(millis),
@@ -60,6 +65,26 @@ async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
         seen.push(What::Key { node: node.into(), resource: key.into(), attempt: attempt.into(), remaining });
     }
     Ok(seen)
+}
+
+/// Those who share a lock, each as if it had a key of its own.
+async fn shares(address: SocketAddr, node: &str, key: &str) -> io::Result<Vec<What>> {
+    let Resp::List(members) = ask(address, &["ZRANGE", &readers_key(key), "0", "-1", "WITHSCORES"]).await?
+    else {
+        return Ok(Vec::new());
+    };
+    // After that, so that nobody seems to have more time left than there is.
+    let Resp::List(time) = ask(address, &["TIME"]).await? else { return Ok(Vec::new()) };
+    let number = |text: &Resp| text.to_string().parse::<u64>().unwrap_or_default();
+    let now = time.first().map_or(0, number) * 1000 + time.get(1).map_or(0, number) / 1000;
+    let share = |pair: &[Resp]| {
+        let [token, ends] = pair else { return None };
+        let remaining = Duration::from_millis(number(ends).checked_sub(now)?);
+        let (node, resource) = (node.into(), key.into());
+        let attempt = token.to_string().rsplit(' ').next().unwrap_or_default().into();
+        Some(What::Key { node, resource, attempt, remaining })
+    };
+    Ok(members.chunks(2).filter_map(share).collect())
 }
 
 async fn counter(address: SocketAddr, node: &str, key: &str) -> io::Result<Option<What>> {
@@ -86,6 +111,11 @@ mod tests {
         server.command(&["SET", "lock-2", "somebody"]).await.unwrap();
         server.command(&["SET", "quorlock:fence:{lock-1}:counter", "41"]).await.unwrap();
         server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
+        server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
+        let (alive, dead) = (format!("{token}7"), format!("{token}8"));
+        let far = "9007199254740991";
+        let readers = ["ZADD", &readers_key("lock-3"), far, &alive, "1", &dead];
+        server.command(&readers).await.unwrap();
         let mut seen = look_at(server.address(), "node-1").await.unwrap();
         seen.sort_by_key(|what| format!("{what:?}"));
         let key = |of: &str| {
@@ -101,6 +131,7 @@ mod tests {
         let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
         let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
         assert_eq!(counters, [&counter]);
-        assert_eq!(seen.len(), 3, "marks and tombs are no locks");
+        assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "the dead one does not count");
+        assert_eq!(seen.len(), 4, "marks and tombs are no locks");
     }
 }

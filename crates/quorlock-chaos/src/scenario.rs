@@ -32,6 +32,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("stop-workers", include_str!("../scenarios/stop-workers.toml")),
     ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
     ("cancellations", include_str!("../scenarios/cancellations.toml")),
+    ("readers", include_str!("../scenarios/readers.toml")),
     ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),

@@ -27,6 +27,7 @@ pub(super) struct Attempt {
     resource: String,
     name: String,
     lock: Lock,
+    shares: bool,
 }
 
 impl Attempt {
@@ -47,7 +48,13 @@ impl Attempt {
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
         let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
         let lock = worker.coordinator.lock(&resource).label(&name).fencing(fencing);
-        Attempt { worker: worker.clone(), number, resource, name, lock }
+        Attempt { worker: worker.clone(), number, resource, name, lock, shares: false }
+    }
+
+    /// Together with others.
+    pub(super) fn sharing(mut self) -> Attempt {
+        (self.lock, self.shares) = (self.lock.shared(), true);
+        self
     }
 
     /// Waits for it, or asks once.
@@ -77,6 +84,10 @@ impl Attempt {
         let (client, resource) = (self.worker.orders.name.as_str().into(), self.resource.as_str().into());
         let attempt = self.name.as_str().into();
         self.worker.recorder.record_at(invoked, What::Invoked { client, resource, attempt });
+        if self.shares {
+            let attempt = self.name.as_str().into();
+            self.worker.recorder.record_at(invoked, What::Shares { attempt });
+        }
         invoked
     }
 
@@ -152,6 +163,37 @@ impl Holding {
             self.write().await?;
         }
         Ok(())
+    }
+
+    /// Shares the lock from now on. Says whether it was still there.
+    pub(super) async fn downgrade(&mut self) -> bool {
+        let Some(lease) = self.lease.take() else { return false };
+        if let Err(lost) = lease.check() {
+            self.story.told(&lost);
+            self.lease = Some(lease);
+            return true;
+        }
+        self.story.record(What::Shares { attempt: self.story.name.clone() });
+        if let Ok(lease) = lease.downgrade().await {
+            self.lease = Some(lease);
+            true
+        } else {
+            drop(self.part());
+            false
+        }
+    }
+
+    /// Holds the lock for a while, and writes nothing.
+    pub(super) async fn read(&mut self, time: Duration) {
+        let clock = SystemClock::default();
+        let end = clock.now() + time;
+        while clock.now() < end && !self.attempt.worker.is_stopping() {
+            let next = end.min(clock.now() + WRITES_EVERY);
+            let slept = self.watch.run_until_lost(clock.sleep_until(next)).await;
+            if slept.is_err() || !self.holds() {
+                return;
+            }
+        }
     }
 
     /// Gives the lock back.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use quorlock::LeaseWatch;
+use quorlock::{LeaseWatch, Mode};
 
 /// Who is inside one lock.
 #[derive(Debug, Default)]
@@ -11,10 +11,13 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Goes in, and says whether somebody else is there, while both are told that they hold the lock.
+    /// Goes in, and says whether somebody else is there, while both are told that they hold the lock and
+    /// they do not both share it.
     pub(super) fn enter(&self, lease: &LeaseWatch) -> bool {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        let overlaps = holders.iter().any(|other| other.check().is_ok()) && lease.check().is_ok();
+        let alone = |other: &LeaseWatch| other.mode() == Mode::Exclusive || lease.mode() == Mode::Exclusive;
+        let meets = |other: &LeaseWatch| alone(other) && other.check().is_ok();
+        let overlaps = holders.iter().any(meets) && lease.check().is_ok();
         holders.push(lease.clone());
         overlaps
     }

@@ -20,6 +20,8 @@ enum Act {
     Nested,
     Dropped,
     Trusting,
+    Reading,
+    Downgraded,
 }
 
 /// For the own lock, which nobody else wants: whoever cannot have it in this time has failed.
@@ -36,6 +38,8 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
         (load.nested, Act::Nested),
         (load.dropped, Act::Dropped),
         (load.trusting, Act::Trusting),
+        (load.reading, Act::Reading),
+        (load.downgraded, Act::Downgraded),
     ];
     while !worker.is_stopping()
         && let Some(act) = dice.weighted(&acts)
@@ -67,7 +71,10 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
     let acquired = match act {
         Act::OnlyIfFree => attempt.acquire(Wait::Never).await,
         Act::Cancelled => attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await,
-        Act::Short | Act::Long | Act::Nested | Act::Dropped | Act::Trusting => attempt.acquire(wait).await,
+        Act::Reading => attempt.sharing().acquire(wait).await,
+        Act::Short | Act::Long | Act::Nested | Act::Dropped | Act::Trusting | Act::Downgraded => {
+            attempt.acquire(wait).await
+        }
     };
     let Some(mut holding) = acquired else { return Ok(()) };
     match act {
@@ -86,6 +93,17 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
         Act::Dropped => {
             holding.work(Duration::from_millis(2)).await?;
             holding.forget();
+        }
+        Act::Reading => {
+            holding.read(dice.between(Duration::from_millis(1), ttl / 4)).await;
+            holding.release().await;
+        }
+        Act::Downgraded => {
+            holding.work(dice.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
+            if holding.downgrade().await {
+                holding.read(dice.between(Duration::from_millis(1), ttl)).await;
+                holding.release().await;
+            }
         }
         // Always from the smaller to the larger: so nobody waits for somebody who waits for him.
         Act::Nested => {
