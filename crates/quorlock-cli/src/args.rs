@@ -87,6 +87,7 @@ pub(crate) struct DeploymentArgs {
 
 /// `quorlock run`.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct RunArgs {
     /// What is protected; its name is the key at the nodes
@@ -121,6 +122,9 @@ pub(crate) struct RunArgs {
     /// agree and all of them ask for it
     #[arg(long)]
     pub(crate) fair: bool,
+    /// Share the lock with others who do: readers. Writers, without this, have it alone
+    #[arg(long, conflicts_with = "fair")]
+    pub(crate) shared: bool,
     /// Whether nodes that restarted recently may not vote [default: on]
     #[arg(long, value_name = "WHETHER")]
     pub(crate) restart_guard: Option<Switch>,

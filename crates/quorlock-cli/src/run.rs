@@ -52,6 +52,9 @@ async fn under_lock(
     if args.fair {
         lock = lock.fair();
     }
+    if args.shared {
+        lock = lock.shared();
+    }
     if args.fencing == Switch::Off {
         lock = lock.fencing(Fencing::Off);
     }

@@ -62,24 +62,26 @@ impl Finding {
         let quorum = ballot.quorum();
         let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
         match self {
-            Finding::Held(Holder { token, fence, nodes, remaining, .. }) => format!(
-                "is held by {token} at {nodes} of {} nodes for up to {} more{}",
+            Finding::Held(holder @ Holder { fence, nodes, remaining, .. }) => format!(
+                "is held by {} at {nodes} of {} nodes for up to {} more{}",
+                holder.describe(),
                 quorum.nodes(),
                 length(*remaining),
                 fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"))
             ),
             Finding::Free => match ballot.holder() {
                 None => "is free".to_owned(),
-                Some(Holder { token, nodes, .. }) => format!(
-                    "is free: {token} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
+                Some(holder @ Holder { nodes, .. }) => format!(
+                    "is free: {} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
                      acquired, or its rest is about to end",
+                    holder.describe(),
                     quorum.nodes(),
                     quorum.needed()
                 ),
             },
             Finding::Unclear(holder) => {
                 let seen = holder.as_ref().map_or_else(String::new, |holder| {
-                    format!("; {} holds it at {} of them at least", holder.token, holder.nodes)
+                    format!("; {} holds it at {} of them at least", holder.describe(), holder.nodes)
                 });
                 format!(
                     "may be free or held, there is no quorum: {answered} of {} nodes answered, {} needed{seen}",
@@ -116,7 +118,7 @@ fn table(ballot: &Ballot) -> Table {
                 Expiry::In(remaining) => ("held", length(remaining)),
                 Expiry::Never => ("data, no lock", "for ever".to_owned()),
             };
-            (state.to_owned(), holding.token.to_string(), remaining)
+            (state.to_owned(), holding.describe(), remaining)
         } else {
             (paper.said.to_string(), String::new(), String::new())
         };
@@ -140,6 +142,7 @@ fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Value {
     let holder = holder.map(|holder| {
         json!({
             "context": holder.token.to_string(),
+            "readers": holder.readers.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "token": holder.token.short(),
             "fence": holder.fence.map(FencingToken::get),
             "nodes": holder.nodes,
@@ -164,7 +167,7 @@ fn node_in_json(paper: &Paper) -> Value {
         };
         json!({
             "state": "held",
-            "holder": holding.token.to_string(),
+            "holder": holding.describe(),
             "token": holding.token.short(),
             "remaining_ms": remaining,
         })

@@ -46,7 +46,7 @@ async fn tell(lock: &Lock, report: Report) -> Infallible {
         let text = match lock.inspect().await.map(|ballot| (ballot.holder(), ballot)) {
             Ok((Some(holder), ballot)) => format!(
                 "waiting: held by {} at {} of {} nodes for up to {} more",
-                holder.token,
+                holder.describe(),
                 holder.nodes,
                 ballot.quorum().nodes(),
                 length(holder.remaining),
