@@ -58,3 +58,13 @@ fn a_stale_write_to_postgresql_is_refused_and_without_the_check_it_is_not() {
     }
     assert_told(&ended);
 }
+
+#[test]
+fn readers_share_a_lock_and_a_writer_reads_on() {
+    let ended = Command::new(example("shared_catalog")).output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
+    for line in ["held by ann and ben.", "Dan does not get in", "Cid writes, alone", "and so does Dan."] {
+        assert!(told.contains(line), "the story lacks `{line}`: {told}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Any number of readers, or one writer that reads on when it has written.
+//!
+//! ```sh
+//! cargo run --example shared_catalog
+//! ```
+
+use std::error::Error;
+use std::time::Duration;
+
+use quorlock::{Coordinator, Lease, Lock, RestartGuard};
+use quorlock_testkit::Servers;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    quorlock_testkit::serve_if_asked();
+    let servers = Servers::start(3).await?;
+    println!("Lock servers: {servers}");
+    let catalog = |name: &str| {
+        // These servers were started just now, and for the first time: they have forgotten nothing.
+        let coordinator =
+            Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build()?;
+        Ok::<Lock, Box<dyn Error>>(coordinator.lock("catalog").label(name).ttl(Duration::from_secs(5)))
+    };
+
+    let (ann, ben) = (catalog("ann")?.shared().acquire().await?, catalog("ben")?.shared().acquire().await?);
+    println!("The lock is held by {}.", holders(&catalog("who")?).await?);
+
+    // She waits for those two, and from now on nobody else gets in before her.
+    let cid = catalog("cid")?;
+    let waiting = tokio::spawn(async move { cid.acquire().await });
+    let dan = catalog("dan")?.shared();
+    while let Some(early) = dan.try_acquire().await? {
+        early.release().await?;
+    }
+    println!("Dan does not get in: a writer waits.");
+    ann.release().await?;
+    ben.release().await?;
+
+    let writer: Lease = waiting.await??;
+    println!("Ann and Ben have gone, and Cid writes, alone.");
+    assert!(dan.try_acquire().await?.is_none(), "she is alone");
+    let reader = writer.downgrade().await?;
+    let dan = dan.acquire().await?;
+    println!("Cid reads what she wrote, and so does Dan.");
+    assert!(catalog("eve")?.try_acquire().await?.is_none(), "nobody writes meanwhile");
+    assert!(dan.fencing_token() > reader.fencing_token(), "what Cid wrote is older than what Dan reads");
+    dan.release().await?;
+    reader.release().await?;
+    Ok(())
+}
+
+async fn holders(lock: &Lock) -> Result<String, Box<dyn Error>> {
+    let holder = lock.inspect().await?.holder().ok_or("nobody holds it")?;
+    let names =
+        holder.readers.iter().filter_map(|token| token.context()?.rsplit(' ').next().map(String::from));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    Ok(names.join(" and "))
+}
