@@ -76,7 +76,7 @@ impl Lease {
     }
 
     /// The number for the guarded resource to check: larger than that of every lease that was there
-    /// before. It stays the same when the lease is renewed, or acquired again by its
+    /// before; readers that share a lock may have the same. It stays the same when the lease is renewed, or acquired again by its
     /// [owner](crate::Owner). See [`fence`](crate::fence) for what the resource has to do with it.
     ///
     /// # Panics
