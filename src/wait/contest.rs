@@ -257,6 +257,12 @@ fn last_word(waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) ->
         let (resource, ballot) = (waiter.plan.resource.clone(), Box::new(ballot.clone()));
         return Some(AcquireError::NeedsMending { resource, ballot });
     }
+    let in_vain = match waiter.plan.wait {
+        Wait::Never => true,
+        // Quarantines end at a known time. To say at once what is missing is better than after it.
+        Wait::UpTo(longest) => !ballot.may_carry_within((waiter.since + longest).since(now)),
+        Wait::Forever => false,
+    };
     let news = || News { verdict, ballot: Box::new(ballot.clone()) };
-    (waiter.plan.wait == Wait::Never).then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
+    in_vain.then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
 }
