@@ -83,6 +83,10 @@ impl Contest {
             if self.shared.closing.is_cancelled() {
                 return Outcome::Failed(AcquireError::Closed);
             }
+            if waiter.plan.wait == Wait::Never {
+                // Who asks once needs the verdict, and not what one node says.
+                self.order = Order::AllAtOnce;
+            }
             self.shared.lines.ask_anew(&self.key);
             let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
             let verdict = tokio::select! {
