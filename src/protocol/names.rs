@@ -118,10 +118,15 @@ impl Token {
         random.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(context).into_owned())
     }
 
-    /// The first digits of the random part: enough to tell two attempts apart.
+    /// The first digits of the random part: enough to tell two attempts apart. Of another program's
+    /// token that is no text, its first bytes in hexadecimal digits.
     #[must_use]
     pub fn short(&self) -> String {
-        String::from_utf8_lossy(&self.bytes).chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect()
+        if let Ok(text) = str::from_utf8(&self.bytes) {
+            return text.chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect();
+        }
+        let digits = self.bytes.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}"));
+        format!("0x{}", digits.collect::<String>())
     }
 }
 
