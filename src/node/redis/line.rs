@@ -208,8 +208,11 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use proptest::prelude::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
     use super::super::bounds::LONGEST;
     use super::*;
@@ -286,23 +289,51 @@ mod tests {
 
     #[tokio::test]
     async fn pushes_without_end_leave_others_their_turn() {
-        let (near, mut far) = tokio::io::duplex(1000);
-        let flood = tokio::spawn(async move { while far.write_all(&b">0\r\n".repeat(50)).await.is_ok() {} });
+        let read = Arc::new(AtomicU32::new(0));
+        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
         let mut ping = redis::Pipeline::new();
         ping.cmd("PING");
-        let mut line = Line::new(Box::new(near));
-        let mut turns = 0;
         let others = async {
-            while turns < 100 {
+            for _ in 0..100 {
+                read.store(0, Ordering::Relaxed);
                 tokio::task::yield_now().await;
-                turns += 1;
             }
         };
-        let waiting = async move { line.exchange(&ping).await };
-        let first = futures::future::select(Box::pin(waiting), Box::pin(others)).await;
+        let waiting = std::pin::pin!(line.exchange(&ping));
+        let first = futures::future::select(waiting, Box::pin(others)).await;
         assert!(matches!(first, futures::future::Either::Right(_)), "nothing was answered");
-        drop(first);
-        flood.await.unwrap();
+    }
+
+    /// Pushes whenever it is read from, without the runtime's budget.
+    struct Endless {
+        /// How often it was read from since others had their turn.
+        read: Arc<AtomicU32>,
+    }
+
+    impl AsyncRead for Endless {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            room: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            assert!(self.read.fetch_add(1, Ordering::Relaxed) < READS, "nobody else has a turn");
+            room.put_slice(b">0\r\n");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Endless {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
     }
 
     proptest! {
