@@ -52,7 +52,6 @@ fn attacks() -> Vec<Attack> {
         attack("an error of a megabyte", format!("-ERR {}\r\n", "x".repeat(1 << 20)), ""),
         attack("a number without end", ":", "1".repeat(1000)),
         attack("a length without end", "$", "1".repeat(1000)),
-        attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20)),
         attack("half an answer, and silence", "$100\r\nabc", ""),
         attack("half a line, and silence", "*3\r\n$4\r\nhe", ""),
         attack("silence", "", ""),
@@ -60,12 +59,13 @@ fn attacks() -> Vec<Attack> {
         attack("zeros", "", vec![0; 1000]),
         Attack { harmless: true, ..attack("pushes without end", "", push.repeat(20)) },
         Attack { harmless: true, ..attack("empty pushes without end", "", ">0\r\n".repeat(100)) },
-        Attack { harmless: true, ..attack("answers without questions", "", "+OK\r\n".repeat(100)) },
-        Attack { harmless: true, ..attack("errors without questions", "", "-ERR no\r\n".repeat(100)) },
         Attack {
             harmless: true,
-            ..attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100))
+            ..attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20))
         },
+        attack("answers without questions", "", "+OK\r\n".repeat(100)),
+        attack("errors without questions", "", "-ERR no\r\n".repeat(100)),
+        attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100)),
     ]
 }
 

@@ -3,8 +3,9 @@
 //! The only place that names the client crate. A handle checks the node's `state` and puts
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
-//! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `bounds` keeps
-//! what a server sends small, and `failure` says what errors mean.
+//! one connection, as `wire` has them, until that ends, and `hints` the other way. A `line` is the
+//! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
+//! the server and keeps it small, and `parts` reads it. `failure` says what errors mean.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,10 @@ mod dial;
 mod failure;
 mod handshake;
 mod hints;
+mod line;
 mod link;
+mod parts;
+mod request;
 pub mod scripts;
 mod state;
 mod supervisor;

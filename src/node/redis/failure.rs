@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use redis::{ErrorKind, RedisError, ServerError};
+use redis::ServerError;
 
+use super::bounds::{Excess, FOREIGN};
+use super::line::Break;
 use crate::node::{Lasting, NodeError};
 
 /// The longest excerpt of a server's words that is passed on, in characters.
@@ -44,31 +46,35 @@ pub(crate) fn undialled(error: &io::Error) -> NodeError {
 }
 
 /// The error that ended an attempt to connect.
-pub(crate) fn unconnected(error: RedisError, asked: Asked<'_>) -> NodeError {
-    let kind = error.kind();
-    if kind == ErrorKind::AuthenticationFailed {
-        return explain("WRONGPASS", "", asked);
-    }
-    if kind == ErrorKind::Io {
-        return NodeError::Unreachable { reason: ended(&error).into() };
-    }
-    if kind == ErrorKind::Parse {
-        return unexpected("it does not speak the Redis protocol", &error.to_string());
-    }
-    let words = error.to_string();
-    match error.into_server_errors().as_deref() {
-        Some([(_, error), ..]) => refused(error, asked),
-        Some([]) | None => unexpected("it refused the connection", &words),
+pub(crate) fn unconnected(reason: &Break) -> NodeError {
+    match reason {
+        Break::Excess(FOREIGN) => unexpected(FOREIGN.0, ""),
+        Break::Excess(_) | Break::Stream(_) | Break::Stray => {
+            NodeError::Unreachable { reason: broken(reason).into() }
+        }
     }
 }
 
-/// Why a connection ended, when nobody says more.
-pub(crate) const CLOSED: &str = "closed by the server or the network";
-
 /// Why a connection ended, in words.
-pub(crate) fn ended(error: &RedisError) -> String {
-    // The client crate's word for any end of the stream.
-    if error.is_connection_dropped() { CLOSED.into() } else { printable(&error.to_string()) }
+pub(crate) fn broken(reason: &Break) -> String {
+    match reason {
+        Break::Excess(Excess(what)) => (*what).into(),
+        Break::Stray => "it sent an answer to a question that nobody asked".into(),
+        Break::Stream(error) if left(error.kind()) => "closed by the server or the network".into(),
+        Break::Stream(error) => printable(&error.to_string()),
+    }
+}
+
+/// Whether that is the end of a connection, whoever ended it and at whichever moment we noticed.
+fn left(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::NotConnected
+    )
 }
 
 /// An answer that no server should give.

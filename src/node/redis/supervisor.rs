@@ -66,16 +66,16 @@ impl Supervisor {
         let mut outcome = connector.connect().await;
         loop {
             let trouble = match outcome {
-                Ok(line) => {
-                    info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
+                Ok(greeted) => {
+                    info!(node = %name, instance = %greeted.instance.id, age = ?greeted.instance.age, "connected");
                     known = None;
                     let since = clock.now();
                     state.open();
                     drop(contacting.take());
-                    if line.pushes.is_some() {
+                    if greeted.hints {
                         listeners.hearing();
                     }
-                    let end = carry(line, &mut connector, &mut queue, &state, &listeners, clock).await;
+                    let end = carry(greeted, &mut connector, &mut queue, &state, &listeners, clock).await;
                     listeners.deaf();
                     // A connection that lasts less long than the wait for it is no better than none.
                     if clock.now().since(since) >= wait {

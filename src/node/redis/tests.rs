@@ -5,6 +5,7 @@ mod real;
 mod scripted;
 #[cfg(unix)]
 mod server;
+mod stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
