@@ -4,7 +4,8 @@
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
 //! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `bounds` keeps
-//! what a server sends small, and `failure` says what errors mean.
+//! what a server sends small, and `failure` says what errors mean. `examine` is the check-up, over a
+//! connection of its own; `info` reads what a server says of itself.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +26,16 @@ use self::supervisor::Supervisor;
 use super::{Listener, Node, NodeError, Question, Reply};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
+use crate::examination::Facts;
 
 mod address;
 mod bounds;
 mod dial;
+mod examine;
 mod failure;
 mod handshake;
 mod hints;
+mod info;
 mod link;
 pub mod scripts;
 mod state;
@@ -82,6 +86,9 @@ pub struct RedisNode {
     contact: CancellationToken,
     /// The task before it is started.
     parked: Mutex<Option<Box<Supervisor>>>,
+    /// For connections of a check-up.
+    address: Address,
+    settings: Settings,
 }
 
 impl RedisNode {
@@ -99,14 +106,15 @@ impl RedisNode {
         let listeners = Arc::new(Listeners::default());
         let (task, contact) = Supervisor::new(
             Arc::clone(&name),
-            address,
-            settings,
+            address.clone(),
+            settings.clone(),
             questions,
             Arc::clone(&state),
             Arc::clone(&listeners),
         );
         let parked = Mutex::new(Some(Box::new(task)));
-        RedisNode { name, queue, state, listeners, started: AtomicBool::new(false), contact, parked }
+        let started = AtomicBool::new(false);
+        RedisNode { name, queue, state, listeners, started, contact, parked, address, settings }
     }
 
     /// Starts the task, the first time.
@@ -158,6 +166,15 @@ impl Node for RedisNode {
     /// first, hears from the next connection on. Changes made through this node are not told.
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.listeners.add(listener);
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.state.facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let (address, settings) = (self.address.clone(), self.settings.clone());
+        Box::pin(async move { Some(examine::examine(address, settings, key).await) })
     }
 }
 

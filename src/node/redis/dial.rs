@@ -1,5 +1,6 @@
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_ok};
@@ -21,6 +22,13 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 pub trait Dial: Debug + Send + Sync + 'static {
     /// Connects to `address`, without saying anything yet.
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
+
+    /// What a host's name stands for, so that a [check-up](crate::Coordinator::examine) sees which
+    /// nodes share a machine. None unless overridden: then it goes by the names alone.
+    fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
+        // A host that is an address needs nobody to ask.
+        Box::pin(std::future::ready(host.parse().into_iter().collect()))
+    }
 }
 
 /// After how long without traffic the first keepalive probe is sent, and how far apart they are.
@@ -56,6 +64,14 @@ pub struct SystemDial {
 }
 
 impl Dial for SystemDial {
+    fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host, 0)).await;
+            found.into_iter().flatten().map(|address| address.ip()).collect()
+        })
+    }
+
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
         match address.endpoint().clone() {
             Endpoint::Tcp { host, port } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
+use crate::examination::TroubleKind;
 use crate::node::{Lasting, NodeError};
 
 /// The longest excerpt of a server's words that is passed on, in characters.
@@ -13,6 +14,32 @@ const WORDS: usize = 200;
 /// The commands that a user needs: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
      +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat";
+
+/// How the sentences begin by which a check-up tells one trouble from another.
+const NO_PASSWORD: &str = "it wants a password";
+const WRONG_PASSWORD: &str = "it refuses the password";
+const NO_TLS: &str = "no TLS";
+const PROTECTED: &str = "it talks to its own machine only, because it has no password (protected mode); \
+                         give its users passwords, rather than switch that off";
+
+/// Of which kind the error is for which a node cannot be asked.
+pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
+    match error {
+        NodeError::Unreachable { .. }
+        | NodeError::Unanswered { .. }
+        | NodeError::Disconnected { .. }
+        | NodeError::Overloaded { .. }
+        | NodeError::NotAsked => TroubleKind::Unreachable,
+        NodeError::Failed { message, .. } if message.starts_with(PROTECTED) => TroubleKind::ProtectedMode,
+        NodeError::Failed { message, .. } if message.starts_with(NO_TLS) => TroubleKind::Tls,
+        NodeError::Failed { message, .. }
+            if message.starts_with(NO_PASSWORD) || message.starts_with(WRONG_PASSWORD) =>
+        {
+            TroubleKind::Login
+        }
+        NodeError::Failed { .. } | NodeError::Unfit { .. } => TroubleKind::Other,
+    }
+}
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]
@@ -36,7 +63,7 @@ pub(crate) fn undialled(error: &io::Error) -> NodeError {
     // What the TLS library says of a certificate that it does not trust, and of a port without TLS.
     if error.kind() == io::ErrorKind::InvalidData {
         let message = format!(
-            "no TLS: {words}; the port must speak TLS, with a certificate for this host from a root in the system's store or in SSL_CERT_FILE"
+            "{NO_TLS}: {words}; the port must speak TLS, with a certificate for this host from a root in the system's store or in SSL_CERT_FILE"
         );
         return NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended };
     }
@@ -95,13 +122,12 @@ fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             ),
             Lasting::UntilMended,
         ),
-        "NOAUTH" => {
-            ("it wants a password; give user and password of an ACL user".into(), Lasting::UntilMended)
-        }
+        "NOAUTH" => (format!("{NO_PASSWORD}; give user and password of an ACL user"), Lasting::UntilMended),
         "WRONGPASS" => (
-            format!("it refuses the password for the user `{user}`; check both, and that the user is on"),
+            format!("{WRONG_PASSWORD} for the user `{user}`; check both, and that the user is on"),
             Lasting::UntilMended,
         ),
+        "DENIED" => (PROTECTED.into(), Lasting::UntilMended),
         "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
             "a cluster member cannot be a node; give the address of an independent server".into(),

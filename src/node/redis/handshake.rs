@@ -16,8 +16,10 @@ use super::address::Address;
 use super::bounds::Bounded;
 use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
 use super::hints::{self, Listeners, Pushes};
+use super::info::{facts_in, field};
 use super::state::QUESTIONS;
 use super::wire::bytes;
+use crate::examination::Facts;
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, age};
 
@@ -36,6 +38,8 @@ pub(crate) struct Line {
     pub(crate) instance: Arc<Instance>,
     /// What the server tells unasked, if somebody listens and it agreed to tell.
     pub(crate) pushes: Option<Pushes>,
+    /// What it said of itself.
+    pub(crate) facts: Facts,
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -81,23 +85,7 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<Line, NodeError> {
-        if self.address.user().is_some() && self.address.password().is_none() {
-            // The user is not named: it may be a password that lacks its colon.
-            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
-            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
-        }
-        let LoggedIn { mut connection, mut driver, pushes } = match self.log_in().await {
-            Err(Refusal::Protocol) => {
-                // Remembered, so that an old server costs a second connection only once.
-                self.protocol = ProtocolVersion::RESP2;
-                self.log_in().await
-            }
-            done => done,
-        }
-        .map_err(|refusal| match refusal {
-            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
-            Refusal::Error(error) => error,
-        })?;
+        let LoggedIn { mut connection, mut driver, pushes } = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(3);
         // The name is for people who look at the server's list of clients. Its answer does not
@@ -126,10 +114,38 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(bytes).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
-        let process = Process::fit_to_vote(&String::from_utf8_lossy(&info))?;
+        let info = String::from_utf8_lossy(&info);
+        let process = Process::fit_to_vote(&info)?;
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let pushes = pushes.filter(|_| matches!(answers.pop(), Some(Value::Okay)));
-        Ok(Line { connection, driver, instance: self.recognise(process, now), pushes })
+        let facts = facts_in(&info);
+        Ok(Line { connection, driver, instance: self.recognise(process, now), pushes, facts })
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<LoggedIn, NodeError> {
+        if self.address.user().is_some() && self.address.password().is_none() {
+            // The user is not named: it may be a password that lacks its colon.
+            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
+            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
+        }
+        match self.log_in().await {
+            Err(Refusal::Protocol) => {
+                // Remembered, so that an old server costs a second connection only once.
+                self.protocol = ProtocolVersion::RESP2;
+                self.log_in().await
+            }
+            done => done,
+        }
+        .map_err(|refusal| match refusal {
+            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
+            Refusal::Error(error) => error,
+        })
+    }
+
+    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    pub(super) fn hears_pushes(&self) -> bool {
+        self.protocol == ProtocolVersion::RESP3
     }
 
     async fn log_in(&self) -> Result<LoggedIn, Refusal> {
@@ -192,9 +208,9 @@ impl Connector {
 }
 
 /// A connection that has not introduced itself.
-struct LoggedIn {
-    connection: MultiplexedConnection,
-    driver: BoxFuture<'static, ()>,
+pub(super) struct LoggedIn {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: BoxFuture<'static, ()>,
     /// Where the server's pushes would come.
     pushes: Option<Pushes>,
 }
@@ -218,7 +234,7 @@ fn no_resp3(error: &RedisError) -> bool {
         || error.detail().is_some_and(unknown)
 }
 
-fn out_of_time(limit: Duration) -> String {
+pub(super) fn out_of_time(limit: Duration) -> String {
     format!("it did not connect and introduce itself within {}", humantime::format_duration(limit))
 }
 
@@ -232,9 +248,7 @@ struct Process {
 impl Process {
     /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
     fn fit_to_vote(info: &str) -> Result<Process, NodeError> {
-        let field = |name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim)
-        };
+        let field = |name: &str| field(info, name).unwrap_or_default();
         let unfit = |reason: &str| Err(NodeError::Unfit { reason: reason.into() });
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {

@@ -15,6 +15,7 @@ use super::handshake::Connector;
 use super::hints::Listeners;
 use super::link::{End, carry};
 use super::state::{Ask, State};
+use crate::examination::judge::on_sight;
 use crate::node::NodeError;
 use crate::protocol::Backoff;
 
@@ -66,9 +67,15 @@ impl Supervisor {
         let mut outcome = connector.connect().await;
         loop {
             let trouble = match outcome {
-                Ok(line) => {
+                Ok(mut line) => {
                     info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
                     known = None;
+                    let facts = std::mem::take(&mut line.facts);
+                    for finding in on_sight(&name, &facts) {
+                        let (evidence, cure) = (&finding.evidence, &finding.cure);
+                        warn!(node = %name, finding = %finding.matter, cure, "the server {evidence}");
+                    }
+                    state.introduced(facts);
                     let since = clock.now();
                     state.open();
                     drop(contacting.take());

@@ -1,0 +1,422 @@
+//! What the facts mean. Pure: no IO, no clock. Each finding of `finding.rs` is made by one function
+//! here, and the three tables at the top are all of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::facts::{Facts, Fsync, Need, Role, TroubleKind};
+use super::finding::{Finding, Matter, Severity, Subject};
+use super::{NodeReport, RoundTrips, Standing};
+use crate::protocol::{Drift, Quarantine, Quorum, node_limit};
+
+mod deployment;
+
+pub(crate) use deployment::findings as of_deployment;
+
+/// What a coordinator is set to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) quorum: Quorum,
+    pub(crate) ttl: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) drift: Drift,
+    pub(crate) quarantine: Quarantine,
+    /// How long a round waits for a node that is near.
+    pub(crate) base_limit: Duration,
+}
+
+impl Setting {
+    fn guarded(&self) -> bool {
+        !self.quarantine.length().is_zero()
+    }
+}
+
+/// What is known as soon as a node has introduced itself: told at each connection, too.
+const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, promoted, eviction, memory_full];
+
+/// What needs the settings, or questions of its own.
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 10] =
+    [trouble, role, loading, restarted, persistence, rights, version, hints, pace, untold];
+
+/// The findings about one node that its introduction alone tells.
+pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
+    let mut sheet = Sheet::of_node(name);
+    ON_SIGHT.iter().for_each(|check| check(facts, &mut sheet));
+    sheet.findings
+}
+
+/// All findings about one node.
+pub(crate) fn of_node(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    let mut sheet = Sheet::of_node(name);
+    ON_EXAMINATION.iter().for_each(|check| check(facts, setting, &mut sheet));
+    ON_SIGHT.iter().for_each(|check| check(facts, &mut sheet));
+    sheet.findings
+}
+
+/// The table's line for one node, but for what only the others tell.
+pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) -> NodeReport {
+    let standing = facts.map_or(Standing::Unknown, |facts| standing(facts, setting));
+    let unknown = Facts::default();
+    let facts = facts.unwrap_or(&unknown);
+    NodeReport {
+        name: Arc::clone(name),
+        software: facts.software.clone(),
+        role: facts.role,
+        uptime: facts.uptime,
+        round_trips: RoundTrips::of(&facts.round_trips),
+        clock: facts.clock,
+        standing,
+    }
+}
+
+/// Whether its votes count.
+fn standing(facts: &Facts, setting: &Setting) -> Standing {
+    let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
+    if let Some(trouble) = &facts.trouble {
+        return excluded(&trouble.error.to_string());
+    }
+    match facts.role {
+        Some(Role::Master) => {}
+        Some(Role::Replica) => return excluded("it is a replica"),
+        Some(Role::ClusterMember) => return excluded("it is a cluster member"),
+        Some(Role::Sentinel) => return excluded("it is a Sentinel"),
+        None => return excluded("it does not say what it is"),
+    }
+    if facts.loading == Some(true) {
+        return excluded("it is loading");
+    }
+    if let Some(refusal) = facts.refusals.iter().find(|refusal| needed_to_vote(refusal.need)) {
+        return excluded(&format!("its user may not run {}", refusal.command));
+    }
+    if let Some(Err(error)) = &facts.lock {
+        return excluded(&error.to_string());
+    }
+    let left = setting.quarantine.left(age(facts));
+    if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
+}
+
+fn needed_to_vote(need: Need) -> bool {
+    matches!(need, Need::Locks | Need::Fencing)
+}
+
+/// As the restart guard counts it: whole seconds, up to one too many.
+fn age(facts: &Facts) -> Duration {
+    crate::protocol::age(facts.uptime.unwrap_or_default(), None, crate::protocol::Moment::ORIGIN)
+}
+
+/// Where findings about one subject are noted.
+pub(super) struct Sheet<'a> {
+    node: Option<&'a Arc<str>>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Sheet<'a> {
+    fn of_node(name: &'a Arc<str>) -> Sheet<'a> {
+        Sheet { node: Some(name), findings: Vec::new() }
+    }
+
+    fn note(&mut self, severity: Severity, matter: Matter, evidence: impl Into<String>) {
+        self.cured(severity, matter, evidence, matter.cure());
+    }
+
+    fn cured(
+        &mut self,
+        severity: Severity,
+        matter: Matter,
+        evidence: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
+        let subject = self.node.map_or(Subject::Deployment, |name| Subject::Node(Arc::clone(name)));
+        self.findings.push(Finding {
+            severity,
+            subject,
+            matter,
+            evidence: evidence.into(),
+            cure: cure.into(),
+        });
+    }
+}
+
+fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(trouble) = &facts.trouble else { return };
+    let matter = match trouble.kind {
+        TroubleKind::Unreachable => Matter::Unreachable,
+        TroubleKind::Login => Matter::Login,
+        TroubleKind::ProtectedMode => Matter::ProtectedMode,
+        TroubleKind::Tls => Matter::Tls,
+        TroubleKind::Other => Matter::Failed,
+    };
+    sheet.note(Severity::Warning, matter, trouble.error.to_string());
+}
+
+fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    match facts.role {
+        Some(Role::Master) | None => {}
+        Some(Role::Replica) => {
+            sheet.note(Severity::Warning, Matter::Replica, "is a replica (role:slave) and does not vote");
+        }
+        Some(Role::Sentinel) => {
+            sheet.note(Severity::Warning, Matter::Sentinel, "is a Sentinel and does not vote");
+        }
+        Some(Role::ClusterMember) => sheet.note(
+            Severity::Unsafe,
+            Matter::ClusterMember,
+            "is a member of a cluster (cluster_enabled:1): a failover there forgets locks",
+        ),
+    }
+}
+
+fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.loading == Some(true) {
+        sheet.note(Severity::Warning, Matter::Loading, "is still loading its data (loading:1)");
+    }
+}
+
+fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(uptime) = facts.uptime else { return };
+    let longest = setting.drift.stretch(setting.max_ttl);
+    let left = longest.saturating_sub(age(facts));
+    if facts.role != Some(Role::Master) || left.is_zero() {
+        return;
+    }
+    let (up, left) = (length(uptime), length(left));
+    if setting.guarded() {
+        let evidence = format!("started {up} ago and does not vote for another {left}");
+        sheet.note(Severity::Warning, Matter::Restarted, evidence);
+    } else if forgets(facts) != Some(false) {
+        let evidence = format!(
+            "started {up} ago, and with the restart guard off it votes although it may have forgotten \
+             locks that are held for another {left}"
+        );
+        let cure = "turn the restart guard on at every client, unless this was the server's very first start";
+        sheet.cured(Severity::Unsafe, Matter::Restarted, evidence, cure);
+    }
+}
+
+/// Whether a restart loses what was granted; `None` if nobody knows.
+fn forgets(facts: &Facts) -> Option<bool> {
+    match (facts.append_only?, facts.fsync) {
+        (false, _) => Some(true),
+        (true, Some(Fsync::Always)) => Some(false),
+        (true, Some(Fsync::EverySecond | Fsync::Never)) => Some(true),
+        (true, None) => None,
+    }
+}
+
+fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
+        return;
+    }
+    let what = match facts.fsync {
+        Some(Fsync::EverySecond) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last second or two (appendfsync everysec)"
+        }
+        Some(Fsync::Never) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last half minute or so (appendfsync no)"
+        }
+        Some(_) | None => "a restart loses the locks that it granted (appendonly no)",
+    };
+    if setting.guarded() {
+        let wait = length(setting.quarantine.length());
+        let evidence =
+            format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
+        let cure = "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`";
+        sheet.cured(Severity::Note, Matter::NotPersistent, evidence, cure);
+    } else {
+        let evidence = format!("{what}, and the restart guard is off");
+        let cure =
+            "turn the restart guard on at every client, or set `appendonly yes` and `appendfsync always`";
+        sheet.cured(Severity::Unsafe, Matter::NotPersistent, evidence, cure);
+    }
+}
+
+fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    for refusal in &facts.refusals {
+        let (severity, what) = match refusal.need {
+            Need::Locks => (Severity::Warning, "which every lock needs"),
+            Need::Fencing => (Severity::Warning, "which locks need, unless fencing is off"),
+            Need::FairOrder => (Severity::Note, "which locks in fair order need"),
+            Need::Waiting => (Severity::Note, "which spares waiters from asking again and again"),
+        };
+        let evidence = format!("lets its user not run {}, {what} ({})", refusal.command, refusal.words);
+        let cure = format!("grant it: `ACL SETUSER … {}`", refusal.grant);
+        sheet.cured(severity, Matter::MissingRight, evidence, cure);
+    }
+    // What refuses a command alone refuses it in a script, too, and is told above.
+    let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
+    if let (Some(Err(error)), false) = (&facts.lock, told) {
+        sheet.note(Severity::Warning, Matter::LockFails, format!("cannot carry a lock: {error}"));
+    }
+}
+
+fn version(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(software) = &facts.software else { return };
+    let numbers = software.numbers();
+    let (name, version) = (software.name, &software.version);
+    if name == "redis" && numbers < [6, 0, 0] {
+        let evidence = format!("is redis {version}, which knows neither ACLs nor RESP3");
+        sheet.note(Severity::Warning, Matter::OldVersion, evidence);
+    }
+    if has_hole(name, numbers) {
+        let evidence = format!("is {name} {version}: whoever may run scripts may run code (CVE-2025-49844)");
+        sheet.note(Severity::Note, Matter::KnownHole, evidence);
+    }
+}
+
+/// CVE-2025-49844, by the versions in which Redis and Valkey have mended it.
+fn has_hole(name: &str, [major, minor, patch]: [u32; 3]) -> bool {
+    let mended = match (name, major, minor) {
+        ("redis", 6, 2) => 20,
+        ("redis" | "valkey", 7, 2) => 11,
+        ("redis" | "valkey", 7, 4) => 6,
+        ("redis", 8, 0) => 4,
+        ("redis", 8, 2) => 2,
+        ("valkey", 8, 0) => 6,
+        ("valkey", 8, 1) => 4,
+        ("redis", 0..=7, _) => return true,
+        _ => return false,
+    };
+    patch < mended
+}
+
+fn hints(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let told = facts.refusals.iter().any(|refusal| refusal.need == Need::Waiting);
+    if facts.hints == Some(false) && !told {
+        let evidence =
+            "tells of no changes (no RESP3, or no CLIENT TRACKING): waiters ask again after pauses";
+        sheet.note(Severity::Note, Matter::NoHints, evidence);
+    }
+}
+
+fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
+    let most = setting.ttl / 10;
+    let limit = node_limit(setting.base_limit, trips.median, setting.ttl);
+    let took = format!(
+        "answers within {} in half of all cases, and within {} in nearly all",
+        length(trips.median),
+        length(trips.p99)
+    );
+    if trips.p99 > most {
+        let evidence = format!("{took}: more than a tenth of the TTL of {}", length(setting.ttl));
+        sheet.note(Severity::Warning, Matter::ShortTtl, evidence);
+    } else if trips.p99 > limit {
+        let evidence = format!("{took}: its time limit is {}", length(limit));
+        sheet.note(Severity::Warning, Matter::SlowNode, evidence);
+    }
+}
+
+fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
+        let evidence =
+            format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
+        sheet.note(Severity::Warning, Matter::Replicas, evidence);
+    }
+}
+
+fn promoted(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if facts.promoted == Some(true) && facts.role == Some(Role::Master) {
+        let evidence =
+            "was a replica and was promoted (master_replid2 is set): locks may not have reached it";
+        sheet.note(Severity::Warning, Matter::Promoted, evidence);
+    }
+}
+
+fn eviction(facts: &Facts, sheet: &mut Sheet<'_>) {
+    let Some(memory) = &facts.memory else { return };
+    if let Some(limit) = memory.limit
+        && memory.policy != "noeviction"
+    {
+        let evidence = format!(
+            "may evict locks (maxmemory-policy {}, maxmemory {limit}, {} keys evicted so far)",
+            memory.policy, memory.evicted
+        );
+        sheet.note(Severity::Unsafe, Matter::Eviction, evidence);
+    }
+}
+
+/// From this share of `maxmemory` on it counts as nearly full, in percent.
+const NEARLY_FULL: u64 = 90;
+
+fn memory_full(facts: &Facts, sheet: &mut Sheet<'_>) {
+    let Some(memory) = &facts.memory else { return };
+    if let Some(limit @ 1..) = memory.limit
+        && memory.policy == "noeviction"
+        && memory.used >= limit / 100 * NEARLY_FULL
+    {
+        let evidence =
+            format!("uses {} of {limit} bytes (noeviction): when full, it grants nothing", memory.used);
+        sheet.note(Severity::Warning, Matter::MemoryFull, evidence);
+    }
+}
+
+fn untold(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.trouble.is_some() {
+        return;
+    }
+    let fsync_matters = !setting.guarded() && facts.append_only == Some(true);
+    let missing = [
+        (facts.role.is_none(), "what it is"),
+        (facts.instance.is_none(), "whether it is a server of its own"),
+        (facts.uptime.is_none(), "when it started"),
+        (facts.replicas.is_none() && facts.role == Some(Role::Master), "whether it has replicas"),
+        (facts.memory.is_none(), "whether it evicts keys"),
+        (facts.append_only.is_none(), "whether it keeps its data"),
+        (fsync_matters && facts.fsync.is_none(), "when its data reaches the disk (appendfsync)"),
+        (facts.clock.is_none(), "its clock"),
+        (facts.lock.is_none() && facts.role == Some(Role::Master), "whether a lock can be taken"),
+    ];
+    let missing: Vec<_> = missing.into_iter().filter_map(|(untold, what)| untold.then_some(what)).collect();
+    if !missing.is_empty() {
+        sheet.note(Severity::Unknown, Matter::Untold, format!("does not tell {}", missing.join(", ")));
+    }
+}
+
+/// A time, for people.
+pub(super) fn length(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    let unit: u128 = if nanos < 10_000_000 {
+        1_000
+    } else if nanos < 10_000_000_000 {
+        1_000_000
+    } else {
+        1_000_000_000
+    };
+    let cut = u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX);
+    format_duration(Duration::from_nanos(cut)).to_string()
+}
+
+/// Which names stand under the same key, in order.
+pub(super) fn alike<'a, K: Ord>(
+    items: impl Iterator<Item = (K, &'a Arc<str>)>,
+) -> impl Iterator<Item = (K, Vec<&'a str>)> {
+    let mut groups: BTreeMap<K, Vec<&str>> = BTreeMap::new();
+    for (key, name) in items {
+        let names = groups.entry(key).or_default();
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    groups.into_iter().filter(|(_, names)| names.len() > 1)
+}
+
+/// The part of an address that a network of neighbours shares: a /24, or a /64.
+pub(super) fn network(address: IpAddr) -> (IpAddr, u8) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            (IpAddr::from([a, b, c, 0]), 24)
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            (IpAddr::from([a, b, c, d, 0, 0, 0, 0]), 64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! The check-up of one server: everything that bears on locks, asked over connections of its own.
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, Either, select};
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, Value};
+
+use super::address::{Address, Endpoint};
+use super::failure::{Asked, CLOSED, ended, kind_of, refused, unexpected};
+use super::handshake::{Connector, LoggedIn, out_of_time};
+use super::info::facts_in;
+use super::wire::bytes;
+use super::{RedisNode, Settings};
+use crate::clock::Clock;
+use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
+use crate::node::NodeError;
+use crate::protocol::Moment;
+
+mod probe;
+mod rights;
+
+use probe::Probe;
+
+/// How many small questions measure the way there. With twenty, the longest is the 99th percentile.
+const ROUND_TRIPS: usize = 20;
+/// So many times the connect limit a check-up takes at most. A healthy one takes some forty round
+/// trips: two seconds to the other side of the earth and back.
+const PATIENCE: u32 = 10;
+
+/// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
+pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
+    let end = settings.clock.now() + settings.connect_limit.saturating_mul(PATIENCE);
+    let mut facts = Facts::default();
+    let place = place(&address, &settings, end).await;
+    match ask_all(&address, &settings, &key, end, &mut facts).await {
+        Ok(()) => {}
+        Err(error) => facts.trouble = Some(Trouble::new(kind_of(&error), error)),
+    }
+    facts.place = Some(place);
+    facts
+}
+
+/// What was learnt before an error stays learnt.
+async fn ask_all(
+    address: &Address,
+    settings: &Settings,
+    key: &Arc<str>,
+    end: Moment,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
+    let mut session = Session::open(&mut connector, settings, end).await?;
+    introduction(&mut session, facts).await?;
+    measure(&mut session, facts).await?;
+    persistence(&mut session, facts).await?;
+    hints(&mut session, connector.hears_pushes(), facts).await?;
+    if facts.role == Some(Role::Master) && facts.loading != Some(true) {
+        let probe = Probe::new(key, &*settings.entropy);
+        rights::ask(&mut session, &probe, facts).await?;
+        let node = RedisNode::with(address.clone(), settings.clone());
+        facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
+        session.ask_each(&probe.removal()).await?;
+    }
+    Ok(())
+}
+
+async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    match session.ask(&["INFO"]).await? {
+        Value::ServerError(error) => rights::note(&error, &rights::INFO, facts),
+        answer => {
+            let info = bytes(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+            *facts = facts_in(&String::from_utf8_lossy(&info));
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the time again and again. A server that refuses to tell it takes as long to say so.
+async fn measure(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    let half_time = session.clock.now() + session.end.since(session.clock.now()) / 2;
+    for _ in 0..ROUND_TRIPS {
+        let (wall, sent) = (session.clock.wall(), session.clock.now());
+        let answer = session.ask(&["TIME"]).await?;
+        let now = session.clock.now();
+        let took = now.since(sent);
+        facts.round_trips.push(took);
+        let reading = time_in(answer).map(|theirs| reading(theirs, wall, took));
+        // The quickest answer tells the time best.
+        if facts.clock.is_none_or(|best| reading.is_some_and(|new| new.uncertainty < best.uncertainty)) {
+            facts.clock = reading;
+        }
+        if now > half_time {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A clock that showed `theirs` somewhere in the time `took` after ours had shown `wall`.
+fn reading(theirs: Duration, wall: Duration, took: Duration) -> ClockReading {
+    let ours = wall + took / 2;
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    // A millionth of a second is what TIME tells in.
+    ClockReading::new(micros(theirs).saturating_sub(micros(ours)), took / 2 + Duration::from_micros(1))
+}
+
+fn time_in(answer: Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.into_iter().map(|part| String::from_utf8(bytes(part)?).ok()?.parse::<u64>().ok());
+    let (seconds, micros) = (numbers.next()??, numbers.next()??);
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
+}
+
+/// Managed servers and users with few rights do not tell: then it is unknown.
+async fn persistence(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    let answer = session.ask(&["CONFIG", "GET", "appendfsync"]).await?;
+    facts.fsync = last_text(answer).and_then(|policy| match &*policy {
+        "always" => Some(Fsync::Always),
+        "everysec" => Some(Fsync::EverySecond),
+        "no" => Some(Fsync::Never),
+        _ => None,
+    });
+    Ok(())
+}
+
+/// The value in a list or map of one name and its value.
+fn last_text(answer: Value) -> Option<String> {
+    let last = if let Value::Array(mut items) = answer {
+        items.pop()?
+    } else if let Value::Map(mut pairs) = answer {
+        pairs.pop()?.1
+    } else {
+        return None;
+    };
+    String::from_utf8(bytes(last)?).ok()
+}
+
+async fn hints(session: &mut Session, can_push: bool, facts: &mut Facts) -> Result<(), NodeError> {
+    if !can_push {
+        facts.hints = Some(false);
+        return Ok(());
+    }
+    let on = session.ask(&["CLIENT", "TRACKING", "ON", "NOLOOP"]).await?;
+    facts.hints = Some(matches!(on, Value::Okay));
+    if let Value::ServerError(error) = on {
+        rights::note(&error, &rights::TRACKING, facts);
+    } else {
+        session.ask(&["CLIENT", "TRACKING", "OFF"]).await?;
+    }
+    Ok(())
+}
+
+async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
+    let (host, encrypted) = match address.endpoint() {
+        Endpoint::Unix { .. } => return Place::new(None, Vec::new(), true),
+        Endpoint::Tcp { host, .. } => (host, false),
+        Endpoint::Tls { host, .. } => (host, true),
+    };
+    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_limit));
+    let mut addresses: Vec<IpAddr> = match select(settings.dial.resolve(host), late).await {
+        Either::Left((addresses, _)) => addresses,
+        Either::Right(_) => Vec::new(),
+    };
+    addresses.sort_unstable();
+    addresses.dedup();
+    Place::new(Some(host.clone()), addresses, encrypted)
+}
+
+/// A connection that asks one thing after the other, each within a limit.
+pub(super) struct Session {
+    connection: MultiplexedConnection,
+    driver: BoxFuture<'static, ()>,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    end: Moment,
+}
+
+impl Session {
+    async fn open(connector: &mut Connector, settings: &Settings, end: Moment) -> Result<Session, NodeError> {
+        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit);
+        let late = clock.sleep_until(clock.now() + limit);
+        let LoggedIn { connection, driver, .. } = match select(pin!(connector.greet()), late).await {
+            Either::Left((greeted, _)) => greeted?,
+            Either::Right(_) => return Err(NodeError::Unreachable { reason: out_of_time(limit).into() }),
+        };
+        Ok(Session { connection, driver, clock, limit, end })
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    async fn ask(&mut self, words: &[&str]) -> Result<Value, NodeError> {
+        let command = words.iter().map(|word| (*word).to_owned()).collect();
+        let answers = self.ask_each(&[command]).await?;
+        answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers", ""))
+    }
+
+    /// Sends all commands at once, and gives the answers in the same order.
+    async fn ask_each(&mut self, commands: &[Vec<String>]) -> Result<Vec<Value>, NodeError> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        for command in commands {
+            let mut words = command.iter();
+            pipeline.cmd(words.next().map_or("", String::as_str));
+            for word in words {
+                pipeline.arg(word);
+            }
+        }
+        let now = self.clock.now();
+        let limit = self.limit.min(self.end.since(now));
+        let late = self.clock.sleep_until(now + limit);
+        let request = pin!(self.connection.send_packed_commands(&pipeline, 0, commands.len()));
+        match select(select(request, &mut self.driver), late).await {
+            Either::Left((Either::Left((answers, _)), _)) => {
+                answers.map_err(|error| NodeError::Disconnected { reason: ended(&error).into() })
+            }
+            Either::Left((Either::Right(_), _)) => Err(NodeError::Disconnected { reason: CLOSED.into() }),
+            Either::Right(_) => Err(NodeError::Unanswered { waited: limit }),
+        }
+    }
+}
+
+/// What a server's error means, in a sentence.
+fn meaning(error: &redis::ServerError, command: &str) -> NodeError {
+    refused(error, Asked { command, key: "", user: "" })
+}
