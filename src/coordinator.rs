@@ -61,18 +61,20 @@ impl Coordinator {
     /// takes a lock of its own there and gives it back, and says what is unsafe, what is wrong and
     /// what could not be found out, each with its cure.
     ///
-    /// Takes a second or two, and at most some ten times the connect limit. Changes nothing but a
-    /// free key `quorlock-doctor-…` behind the coordinator's key prefix and that key's siblings, all
-    /// of which are gone in the end, or ten seconds later if the node is lost meanwhile.
+    /// Takes some forty round trips, and at most about ten times the connect limit. Changes nothing
+    /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
+    /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
+    /// of fencing tokens within a day.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the check-up; its keys end by themselves.
     pub async fn examine(&self) -> Examination {
-        let key: Arc<str> =
-            format!("{}quorlock-doctor-{:016x}", self.shared.key_prefix, self.shared.entropy.half()).into();
         let nodes = self.shared.nodes.iter().map(|node| {
-            let (name, facts) = (Arc::from(node.name()), node.examine(Arc::clone(&key)));
+            // One for each: two addresses may lead to the same server.
+            let random = self.shared.entropy.half();
+            let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
+            let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
             async move { (name, facts.await) }
         });
         Examination::of(&join_all(nodes).await, &self.shared.setting())

@@ -14,7 +14,7 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
 use crate::node::Node;
 use crate::node::redis::{
-    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, RedisNode, Settings, SystemDial,
+    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
 };
 use crate::protocol::{Drift, Quarantine, Quorum};
 use crate::round::Nodes;
@@ -283,6 +283,7 @@ impl Builder {
                 entropy: self.entropy.clone(),
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
+                notices: Notices::Logged,
             };
             Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
         });

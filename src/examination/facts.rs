@@ -40,6 +40,8 @@ pub struct Facts {
     pub round_trips: Vec<Duration>,
     /// Its calendar clock against ours.
     pub clock: Option<ClockReading>,
+    /// Which of its users asks.
+    pub user: Option<Arc<str>>,
     /// What its user may not do.
     pub refusals: Vec<Refusal>,
     /// Whether a lock could be taken, prolonged, passed on and given back.

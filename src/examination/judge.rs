@@ -150,7 +150,7 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
         TroubleKind::Tls => Matter::Tls,
         TroubleKind::Other => Matter::Failed,
     };
-    sheet.note(Severity::Warning, matter, trouble.error.to_string());
+    sheet.note(Severity::Warning, matter, format!("does not take part: {}", trouble.error));
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
@@ -237,13 +237,25 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
 fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     for refusal in &facts.refusals {
         let (severity, what) = match refusal.need {
-            Need::Locks => (Severity::Warning, "which every lock needs"),
-            Need::Fencing => (Severity::Warning, "which locks need, unless fencing is off"),
-            Need::FairOrder => (Severity::Note, "which locks in fair order need"),
-            Need::Waiting => (Severity::Note, "which spares waiters from asking again and again"),
+            Need::Locks => (Severity::Warning, "as every lock must"),
+            Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
+            Need::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
-        let evidence = format!("lets its user not run {}, {what} ({})", refusal.command, refusal.words);
-        let cure = format!("grant it: `ACL SETUSER … {}`", refusal.grant);
+        let user = facts.user.as_deref().unwrap_or("…");
+        let grant = &refusal.grant;
+        let (barred, cure) = match grant.strip_prefix('~') {
+            Some("*") => (
+                "touch the key of a lock".to_owned(),
+                "grant the keys of your locks, as in `~locks:*`, and examine with --key-prefix locks:"
+                    .to_owned(),
+            ),
+            Some(keys) => {
+                (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
+            }
+            None => (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`")),
+        };
+        let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);
         sheet.cured(severity, Matter::MissingRight, evidence, cure);
     }
     // What refuses a command alone refuses it in a script, too, and is told above.

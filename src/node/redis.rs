@@ -52,6 +52,15 @@ pub(crate) struct Settings {
     pub(crate) dial: Arc<dyn Dial>,
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
+    pub(crate) notices: Notices,
+}
+
+/// Whether what stands out at a connection is logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notices {
+    Logged,
+    /// A check-up tells it.
+    ToldElsewhere,
 }
 
 impl Default for Settings {
@@ -61,6 +70,7 @@ impl Default for Settings {
             entropy: Arc::new(SystemEntropy),
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
+            notices: Notices::Logged,
         }
     }
 }

@@ -69,6 +69,16 @@ impl Settings {
 
     /// Checks everything. Contacts no one.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder().build()?)
+    }
+
+    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock as its own: for a check-up,
+    /// which judges by it.
+    pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder().ttl(self.ttl()).build()?)
+    }
+
+    fn builder(&self) -> Builder {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
         // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
         // raise the limit for this one client while others stick to theirs.
@@ -83,8 +93,7 @@ impl Settings {
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
         }
-        builder = self.with_names(builder);
-        Ok(builder.build()?)
+        self.with_names(builder)
     }
 
     fn with_names(&self, mut builder: Builder) -> Builder {

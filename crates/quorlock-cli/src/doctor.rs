@@ -18,7 +18,7 @@ use crate::runtime::block_on;
 /// Examines all nodes and prints what is found.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = Settings::load_for_run(deployment, args.restart_guard, args.ttl, None)?;
-    let examination = block_on(async { Ok(settings.coordinator()?.examine().await) })?;
+    let examination = block_on(async { Ok(settings.examiner()?.examine().await) })?;
     let code = exit_code(&examination, args.strict);
     let text = if args.json {
         format!("{}\n", in_json(&examination, code))

@@ -14,7 +14,7 @@ use super::failure::{Asked, CLOSED, ended, kind_of, refused, unexpected};
 use super::handshake::{Connector, LoggedIn, out_of_time};
 use super::info::facts_in;
 use super::wire::bytes;
-use super::{RedisNode, Settings};
+use super::{Notices, RedisNode, Settings};
 use crate::clock::Clock;
 use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
 use crate::node::NodeError;
@@ -40,6 +40,7 @@ pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>)
         Ok(()) => {}
         Err(error) => facts.trouble = Some(Trouble::new(kind_of(&error), error)),
     }
+    facts.user = Some(address.user().unwrap_or("default").into());
     facts.place = Some(place);
     facts
 }
@@ -61,7 +62,8 @@ async fn ask_all(
     if facts.role == Some(Role::Master) && facts.loading != Some(true) {
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
-        let node = RedisNode::with(address.clone(), settings.clone());
+        let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
+        let node = RedisNode::with(address.clone(), settings);
         facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
         session.ask_each(&probe.removal()).await?;
     }

@@ -9,12 +9,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, info, warn};
 
-use super::Settings;
 use super::address::Address;
 use super::handshake::Connector;
 use super::hints::Listeners;
 use super::link::{End, carry};
 use super::state::{Ask, State};
+use super::{Notices, Settings};
+use crate::examination::Finding;
 use crate::examination::judge::on_sight;
 use crate::node::NodeError;
 use crate::protocol::Backoff;
@@ -71,9 +72,10 @@ impl Supervisor {
                     info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
                     known = None;
                     let facts = std::mem::take(&mut line.facts);
-                    for finding in on_sight(&name, &facts) {
-                        let (evidence, cure) = (&finding.evidence, &finding.cure);
-                        warn!(node = %name, finding = %finding.matter, cure, "the server {evidence}");
+                    if settings.notices == Notices::Logged {
+                        for Finding { matter, evidence, cure, .. } in on_sight(&name, &facts) {
+                            warn!(node = %name, finding = %matter, cure, "the server {evidence}");
+                        }
                     }
                     state.introduced(facts);
                     let since = clock.now();
