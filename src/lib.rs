@@ -78,6 +78,8 @@ mod round;
 mod sweep;
 mod wait;
 
+#[cfg(feature = "tls")]
+pub use node::redis::Tls;
 /// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
 #[doc(hidden)]
 pub use node::redis::scripts;

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use dial::{Dial, Stream, SystemDial};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 
 use self::hints::Listeners;
 use self::state::{Ask, State};
@@ -42,6 +44,8 @@ mod state;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;
 
 /// What a Redis node works with.

@@ -87,6 +87,19 @@ pub(crate) struct DeploymentArgs {
     /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// The certificates of the authorities to trust at rediss:// addresses, and no others [default:
+    /// those of the system]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate to show to the nodes, with whatever it needs to be trusted after it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of that certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The name that the certificates of all nodes must be for [default: the host of the address]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
 }
 
 /// `quorlock run`.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
+use tokio::io::AsyncReadExt as _;
 
 use super::address::{Address, Endpoint};
-use super::failure::{Asked, CLOSED, ended, kind_of, refused, unexpected};
-use super::handshake::{Connector, LoggedIn, out_of_time};
+use super::failure::{Asked, CLOSED, ended, explain, kind_of, refused, unexpected};
+use super::handshake::{Connector, LoggedIn};
 use super::info::facts_in;
 use super::wire::bytes;
 use super::{Notices, RedisNode, Settings};
@@ -38,7 +39,10 @@ pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>)
     let place = place(&address, &settings, end).await;
     match ask_all(&address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
-        Err(error) => facts.trouble = Some(Trouble::new(kind_of(&error), error)),
+        Err(error) => {
+            let error = first_words(&address, &settings, &error).await.unwrap_or(error);
+            facts.trouble = Some(Trouble::new(kind_of(&error), error));
+        }
     }
     facts.user = Some(address.user().unwrap_or("default").into());
     facts.place = Some(place);
@@ -68,6 +72,33 @@ async fn ask_all(
         session.ask_each(&probe.removal()).await?;
     }
     Ok(())
+}
+
+/// How long a server has that may say something before it is asked.
+const FIRST_WORDS: Duration = Duration::from_millis(200);
+
+/// What a server says that closes connections at once. Whoever writes to it may not hear that: the
+/// system drops what has arrived when a connection is reset.
+async fn first_words(address: &Address, settings: &Settings, error: &NodeError) -> Option<NodeError> {
+    if !matches!(error, NodeError::Unreachable { reason } if reason.starts_with(CLOSED)) {
+        return None;
+    }
+    let mut words = [0; 512];
+    let listen = async {
+        let mut stream = settings.dial.dial(address).await.ok()?;
+        let length = stream.read(&mut words).await.ok()?;
+        let line = String::from_utf8_lossy(words.get(..length)?).into_owned();
+        Some(line.strip_prefix('-')?.lines().next()?.to_owned())
+    };
+    let late = settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit));
+    match select(pin!(listen), late).await {
+        Either::Left((line, _)) => {
+            let line = line?;
+            let (code, words) = line.split_once(' ').unwrap_or((&line, ""));
+            Some(explain(code, words, Asked { command: "HELLO", key: "", user: "default" }))
+        }
+        Either::Right(_) => None,
+    }
 }
 
 async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
@@ -185,10 +216,12 @@ impl Session {
     async fn open(connector: &mut Connector, settings: &Settings, end: Moment) -> Result<Session, NodeError> {
         let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit);
         let late = clock.sleep_until(clock.now() + limit);
-        let LoggedIn { connection, driver, .. } = match select(pin!(connector.greet()), late).await {
-            Either::Left((greeted, _)) => greeted?,
-            Either::Right(_) => return Err(NodeError::Unreachable { reason: out_of_time(limit).into() }),
+        let greeted = match select(pin!(connector.greet()), late).await {
+            Either::Left((greeted, _)) => Some(greeted),
+            Either::Right(_) => None,
         };
+        let LoggedIn { connection, driver, .. } =
+            greeted.unwrap_or_else(|| Err(connector.out_of_time(limit)))?;
         Ok(Session { connection, driver, clock, limit, end })
     }
 

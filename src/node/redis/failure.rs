@@ -9,7 +9,7 @@ use crate::examination::TroubleKind;
 use crate::node::{Lasting, NodeError};
 
 /// The longest excerpt of a server's words that is passed on, in characters.
-const WORDS: usize = 200;
+const WORDS: usize = 300;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
@@ -18,7 +18,7 @@ pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +s
 /// How the sentences begin by which a check-up tells one trouble from another.
 const NO_PASSWORD: &str = "it wants a password";
 const WRONG_PASSWORD: &str = "it refuses the password";
-const NO_TLS: &str = "no TLS";
+pub(super) const NO_TLS: &str = "no TLS";
 const PROTECTED: &str = "it talks to its own machine only, because it has no password (protected mode); \
                          give its users passwords, rather than switch that off";
 
@@ -60,14 +60,16 @@ pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
 /// The error for which no stream could be opened.
 pub(crate) fn undialled(error: &io::Error) -> NodeError {
     let words = printable(&error.to_string());
-    // What the TLS library says of a certificate that it does not trust, and of a port without TLS.
-    if error.kind() == io::ErrorKind::InvalidData {
-        let message = format!(
-            "{NO_TLS}: {words}; the port must speak TLS, with a certificate for this host from a root in the system's store or in SSL_CERT_FILE"
-        );
-        return NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended };
+    if let Some(error) = no_tls(&words) {
+        return error;
     }
     NodeError::Unreachable { reason: words.into() }
+}
+
+/// The error of a connection that cannot be had without somebody mending certificates.
+fn no_tls(words: &str) -> Option<NodeError> {
+    let failed = || NodeError::Failed { message: words.into(), lasting: Lasting::UntilMended };
+    words.starts_with(NO_TLS).then(failed)
 }
 
 /// The error that ended an attempt to connect.
@@ -77,7 +79,8 @@ pub(crate) fn unconnected(error: RedisError, asked: Asked<'_>) -> NodeError {
         return explain("WRONGPASS", "", asked);
     }
     if kind == ErrorKind::Io {
-        return NodeError::Unreachable { reason: ended(&error).into() };
+        let words = ended(&error);
+        return no_tls(&words).unwrap_or_else(|| NodeError::Unreachable { reason: words.into() });
     }
     if kind == ErrorKind::Parse {
         return unexpected("it does not speak the Redis protocol", &error.to_string());
@@ -104,7 +107,7 @@ pub(crate) fn unexpected(what: &str, words: &str) -> NodeError {
     NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
 }
 
-fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
+pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
     let Asked { command, key, user } = asked;
     let code = inner_code(code, words);
     let said = printable(format!("{code} {words}").trim_end());

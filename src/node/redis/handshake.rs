@@ -12,7 +12,7 @@ use redis::{
 };
 
 use super::Settings;
-use super::address::Address;
+use super::address::{Address, Endpoint};
 use super::bounds::Bounded;
 use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
 use super::hints::{self, Listeners, Pushes};
@@ -78,10 +78,10 @@ impl Connector {
     pub(crate) async fn connect(&mut self) -> Result<Line, NodeError> {
         let limit = self.settings.connect_limit;
         let late = self.settings.clock.sleep_until(self.settings.clock.now() + limit);
-        match select(pin!(self.attempt()), late).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => Err(NodeError::Unreachable { reason: out_of_time(limit).into() }),
+        if let Either::Left((result, _)) = select(pin!(self.attempt()), late).await {
+            return result;
         }
+        Err(self.out_of_time(limit))
     }
 
     async fn attempt(&mut self) -> Result<Line, NodeError> {
@@ -139,8 +139,34 @@ impl Connector {
         }
         .map_err(|refusal| match refusal {
             Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
+            Refusal::Error(NodeError::Unreachable { reason }) if *reason == *CLOSED => self.closed_early(),
             Refusal::Error(error) => error,
         })
+    }
+
+    /// The error of a connection that ended before the server had said anything.
+    fn closed_early(&self) -> NodeError {
+        let likely = match self.address.endpoint() {
+            Endpoint::Tcp { .. } => {
+                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
+            }
+            Endpoint::Tls { .. } => {
+                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+            }
+            Endpoint::Unix { .. } => "so does a server with too many clients",
+        };
+        NodeError::Unreachable { reason: format!("{CLOSED} before it said anything; {likely}").into() }
+    }
+
+    /// The error of a server that was given up after `limit`.
+    pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
+        let limit = humantime::format_duration(limit);
+        let likely = match self.address.endpoint() {
+            Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => "",
+        };
+        let reason = format!("it did not connect and introduce itself within {limit}{likely}");
+        NodeError::Unreachable { reason: reason.into() }
     }
 
     /// Whether the server can say something unasked, as it turned out at the last greeting.
@@ -232,10 +258,6 @@ fn no_resp3(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
         || error.detail().is_some_and(unknown)
-}
-
-pub(super) fn out_of_time(limit: Duration) -> String {
-    format!("it did not connect and introduce itself within {}", humantime::format_duration(limit))
 }
 
 /// What a server says of itself.
