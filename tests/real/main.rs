@@ -17,6 +17,7 @@ mod faults;
 mod fence;
 mod interop;
 mod restart;
+mod rights;
 mod rivals;
 mod waiting;
 mod world;
