@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use quorlock::{
-    AcquireError, Address, Clock, Coordinator, Dial, Outlook, RestartGuard, Stream, SystemClock, Wait,
+    AcquireError, Address, Clock, Coordinator, Dial, Outlook, RestartGuard, Standing, Stream, SystemClock,
+    Wait,
 };
 use quorlock_testkit::memory_nodes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -226,6 +227,10 @@ async fn examined(question: &'static str, attack: Attack) {
     let server = Hostile::new(Phase::Asked(question), attack.clone());
     let examination = in_time(&what, deployment(&server, 3).examine()).await;
     assert_eq!(examination.outlook(), Outlook::NoQuorum, "{what}: {examination:#?}");
+    assert!(
+        examination.nodes.iter().all(|node| node.standing != Standing::Votes),
+        "{what}: {examination:#?}"
+    );
     for finding in &examination.findings {
         let said = finding.to_string();
         assert!(said.len() < 2048 && !said.chars().any(char::is_control), "{what}: {said}");

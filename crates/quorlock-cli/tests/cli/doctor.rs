@@ -292,6 +292,20 @@ async fn a_machine_that_several_nodes_share_is_seen_and_so_is_what_can_be_overhe
     assert!(!found.contains("loopback") && !found.contains("login"), "{ended:?}");
 }
 
+#[tokio::test]
+async fn what_stands_out_is_logged_once_for_each_connection_with_its_cure() {
+    let Some(evicting) = with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await else {
+        return;
+    };
+    let url = evicting[0].url();
+    // Several questions over one connection.
+    let run =
+        Quorlock::new(["run", "--restart-guard", "off", "job", "--", "true"]).env("QUORLOCK_NODES", &url);
+    let ended = run.end().await.expect(0);
+    assert_eq!(ended.stderr.matches("may evict locks").count(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("maxmemory-policy noeviction"), "the cure: {ended:?}");
+}
+
 /// A Sentinel, which needs a file of its own and stores no keys.
 struct Sentinel(Child);
 
