@@ -93,8 +93,8 @@ fn ahead(micros: i64) -> String {
 
 /// The findings down to `least`, the worst first. Those that differ in their node alone are one.
 fn findings(examination: &Examination, paint: Paint, least: Severity) -> String {
-    let mut text = String::new();
     let mut told: Vec<(&str, &str)> = Vec::new();
+    let mut blocks = Vec::new();
     for finding in examination.findings.iter().filter(|finding| finding.severity <= least) {
         let kind = (&*finding.evidence, &*finding.cure);
         if told.contains(&kind) {
@@ -110,10 +110,13 @@ fn findings(examination: &Examination, paint: Paint, least: Severity) -> String 
             Severity::Warning => paint.strong(word),
             Severity::Unknown | Severity::Note | _ => paint.faint(word),
         };
-        text += &format!("{word} {:14} {who}{}\n", finding.matter, finding.evidence);
-        text += &format!("{:23} {} {}\n", "", paint.faint("cure:"), finding.cure);
+        let (matter, cure) = (finding.matter, paint.faint("cure:"));
+        blocks.push(format!(
+            "{word} {matter:14} {who}{}\n{:23} {cure} {}\n",
+            finding.evidence, "", finding.cure
+        ));
     }
-    text
+    blocks.concat()
 }
 
 fn node(finding: &Finding) -> Option<&str> {

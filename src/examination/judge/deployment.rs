@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Setting, Sheet, alike, length, network};
-use crate::examination::facts::{ClockReading, Facts};
+use crate::examination::facts::{ClockReading, Facts, Place};
 use crate::examination::finding::{Finding, Matter, Severity};
 use crate::examination::{NodeReport, Standing};
 
@@ -24,7 +24,9 @@ struct Case<'a> {
 pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
     let mut sheet = Sheet { node: None, findings: Vec::new() };
     let case = Case { told, reports, setting };
-    CHECKS.iter().for_each(|check| check(&case, &mut sheet));
+    for check in CHECKS {
+        check(&case, &mut sheet);
+    }
     sheet.findings
 }
 
@@ -116,8 +118,7 @@ fn shared_host(case: &Case<'_>, sheet: &mut Sheet<'_>) {
 }
 
 fn loopback(case: &Case<'_>, sheet: &mut Sheet<'_>) {
-    let here =
-        case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(|place| place.is_here()));
+    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Place::is_here));
     let (here, nodes) = (here.count(), case.setting.quorum.nodes());
     if here > 0 {
         let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");

@@ -1,9 +1,10 @@
 //! Each finding is made by the facts that are its evidence, and by nothing less.
 
-use super::super::facts::{ClockReading, Memory, Place, Refusal, Software, Trouble};
+use super::super::facts::{ClockReading, Fsync, Memory, Place, Refusal, Software, Trouble, TroubleKind};
 use super::super::{Examination, Outlook};
+use super::node::has_hole;
 use super::*;
-use crate::node::{Lasting, NodeError};
+use crate::node::NodeError;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -25,24 +26,24 @@ fn unguarded() -> Setting {
 
 /// A node with which everything is well: number `number` of its deployment.
 fn sound(number: u8) -> Facts {
-    let mut facts = Facts::default();
-    facts.instance = Some(format!("run-{number}").into());
-    facts.software = Some(Software::new("redis", "8.2.2"));
-    facts.role = Some(Role::Master);
-    facts.loading = Some(false);
-    facts.uptime = Some(HOUR);
-    facts.replicas = Some(0);
-    facts.promoted = Some(false);
-    facts.memory = Some(Memory::new(1, None, "noeviction"));
-    facts.append_only = Some(true);
-    facts.fsync = Some(Fsync::Always);
-    facts.hints = Some(true);
-    facts.round_trips = vec![Duration::from_micros(200); 20];
-    facts.clock = Some(ClockReading::new(0, Duration::from_micros(100)));
-    facts.lock = Some(Ok(()));
-    facts.place =
-        Some(Place::new(Some(format!("db-{number}")), vec![IpAddr::from([10, number, 0, 1])], true));
-    facts
+    Facts {
+        instance: Some(format!("run-{number}").into()),
+        software: Some(Software::new("redis", "8.2.2")),
+        role: Some(Role::Master),
+        loading: Some(false),
+        uptime: Some(HOUR),
+        replicas: Some(0),
+        promoted: Some(false),
+        memory: Some(Memory::new(1, None, "noeviction")),
+        append_only: Some(true),
+        fsync: Some(Fsync::Always),
+        hints: Some(true),
+        round_trips: vec![Duration::from_micros(200); 20],
+        clock: Some(ClockReading::new(0, Duration::from_micros(100))),
+        lock: Some(Ok(())),
+        place: Some(Place::new(Some(format!("db-{number}")), vec![IpAddr::from([10, number, 0, 1])], true)),
+        ..Facts::default()
+    }
 }
 
 fn examine(nodes: &[Facts], setting: &Setting) -> Examination {

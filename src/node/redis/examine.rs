@@ -102,12 +102,12 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
 }
 
 async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
-    match session.ask(&["INFO"]).await? {
-        Value::ServerError(error) => rights::note(&error, &rights::INFO, facts),
-        answer => {
-            let info = bytes(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
-            *facts = facts_in(&String::from_utf8_lossy(&info));
-        }
+    let answer = session.ask(&["INFO"]).await?;
+    if let Value::ServerError(error) = answer {
+        rights::note(&error, &rights::INFO, facts);
+    } else {
+        let info = bytes(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+        *facts = facts_in(&String::from_utf8_lossy(&info));
     }
     Ok(())
 }

@@ -20,18 +20,19 @@ pub(super) fn facts_in(info: &str) -> Facts {
         "1" => Some(true),
         _ => None,
     };
-    let mut facts = Facts::default();
-    facts.instance = field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into);
-    facts.software = software(info);
-    facts.role = role(info);
-    facts.loading = flag("loading");
-    facts.uptime = number(info, "uptime_in_seconds").map(Duration::from_secs);
-    facts.replicas = number(info, "connected_slaves");
-    // Forty noughts where there was no other history before.
-    facts.promoted = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
-    facts.memory = memory(info);
-    facts.append_only = flag("aof_enabled");
-    facts
+    Facts {
+        instance: field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
+        software: software(info),
+        role: role(info),
+        loading: flag("loading"),
+        uptime: number(info, "uptime_in_seconds").map(Duration::from_secs),
+        replicas: number(info, "connected_slaves"),
+        // Forty noughts where there was no other history before.
+        promoted: field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0')),
+        memory: memory(info),
+        append_only: flag("aof_enabled"),
+        ..Facts::default()
+    }
 }
 
 fn software(info: &str) -> Option<Software> {

@@ -212,6 +212,7 @@ fn explained(error: io::Error, name: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{NO_TLS}: {}", meaning(tls, name)))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
 fn meaning(error: &TlsError, name: &str) -> String {
     let cause = match error {
         TlsError::InvalidCertificate(certificate) => {
@@ -240,6 +241,7 @@ fn meaning(error: &TlsError, name: &str) -> String {
     format!("{cause} ({error})")
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
 fn fault(error: &CertificateError, name: &str) -> String {
     match error {
         CertificateError::UnknownIssuer => {

@@ -1,6 +1,10 @@
 //! `quorlock doctor`, on real servers with real faults.
 
-#![expect(clippy::unwrap_used, reason = "what does not go as expected fails the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "what does not go as expected fails the test"
+)]
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};

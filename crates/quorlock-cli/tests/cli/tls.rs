@@ -100,7 +100,7 @@ impl World {
 
     /// Runs without having its lock, and says so and the cure in these words.
     async fn refused(&self, url: &str, options: &[&str], words: &[&str]) -> Ended {
-        let ended = self.run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
+        let ended = run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
         assert_eq!(ended.stdout, "", "it ran although nobody knows whose server that is");
         for word in words {
             assert!(ended.stderr.contains(word), "{word}: {ended:?}");
@@ -109,15 +109,21 @@ impl World {
     }
 }
 
+/// A command under a lock of the node at `url`.
+fn run(url: &str, options: &[&str]) -> Quorlock {
+    let words = [&["run", "--restart-guard", "off", "-n"], options, &["job", "--", "echo", "ran"]].concat();
+    Quorlock::new(words).env("QUORLOCK_NODES", url).env("SSL_CERT_DIR", "/nonexistent")
+}
+
 #[tokio::test]
 async fn a_certificate_is_trusted_when_its_authority_is_and_only_then() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let ca = world.path("ca.pem");
-    let by_system = world.run(&world.url(), &[]).env("SSL_CERT_FILE", &ca).end().await.expect(0);
+    let by_system = run(&world.url(), &[]).env("SSL_CERT_FILE", &ca).end().await.expect(0);
     assert_eq!(by_system.stdout, "ran\n");
-    world.run(&world.url(), &["--tls-ca", &ca]).end().await.expect(0);
-    world.run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca).end().await.expect(0);
-    let file = world.run(&world.url(), &[]).file("quorlock.toml", "tls-ca = 'ca.pem'");
+    run(&world.url(), &["--tls-ca", &ca]).end().await.expect(0);
+    run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca).end().await.expect(0);
+    let file = run(&world.url(), &[]).file("quorlock.toml", "tls-ca = 'ca.pem'");
     file.file("ca.pem", &world.authority.certificate).end().await.expect(0);
 
     fs::write(world.file("other.pem"), Authority::new("theirs").certificate).unwrap();
@@ -136,7 +142,7 @@ async fn a_name_must_be_in_the_certificate_and_can_be_given() {
     let by_number = world.url().replace("localhost", "127.0.0.1");
     let words = ["not for the name `127.0.0.1`", "--tls-server-name", "localhost"];
     world.refused(&by_number, &[], &words).await;
-    let named = world.run(&by_number, &["--tls-server-name", "localhost"]);
+    let named = run(&by_number, &["--tls-server-name", "localhost"]);
     named.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(0);
     world.refused(&world.url(), &["--tls-server-name", "db-7.example"], &["not for the name"]).await;
 }
@@ -162,8 +168,8 @@ async fn a_server_may_want_our_certificate() {
     let Some(world) = World::start("yes", |_| {}).await else { return };
     let [ca, certificate, key] = ["ca.pem", "me.pem", "me.key"].map(|name| world.path(name));
     let ours = ["--tls-ca", &ca, "--tls-cert", &certificate, "--tls-key", &key];
-    world.run(&world.url(), &ours).end().await.expect(0);
-    let by_environment = world.run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca);
+    run(&world.url(), &ours).end().await.expect(0);
+    let by_environment = run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca);
     let by_environment = by_environment.env("QUORLOCK_TLS_CERT", &certificate).env("QUORLOCK_TLS_KEY", &key);
     by_environment.end().await.expect(0);
     let examined = Quorlock::new([&["doctor", "--json", "--restart-guard", "off"], &ours[..]].concat());
