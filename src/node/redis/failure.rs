@@ -9,7 +9,9 @@ use crate::examination::TroubleKind;
 use crate::node::{Lasting, NodeError};
 
 /// The longest excerpt of a server's words that is passed on, in characters.
-const WORDS: usize = 300;
+const WORDS: usize = 200;
+/// The same for what the system and the TLS library say, with the cure.
+const SENTENCE: usize = 400;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
@@ -59,7 +61,7 @@ pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
 
 /// The error for which no stream could be opened.
 pub(crate) fn undialled(error: &io::Error) -> NodeError {
-    let words = printable(&error.to_string());
+    let words = cut(&error.to_string(), SENTENCE);
     if let Some(error) = no_tls(&words) {
         return error;
     }
@@ -181,7 +183,11 @@ fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
 /// Somebody else's words: they must not move the cursor of the terminal that shows them, nor fill
 /// it.
 fn printable(words: &str) -> String {
-    words.chars().filter(|c| !c.is_control()).take(WORDS).collect()
+    cut(words, WORDS)
+}
+
+fn cut(words: &str, most: usize) -> String {
+    words.chars().filter(|c| !c.is_control()).take(most).collect()
 }
 
 #[cfg(test)]

@@ -92,12 +92,6 @@ impl World {
         format!("rediss://localhost:{}", self.tls_port)
     }
 
-    fn run(&self, url: &str, options: &[&str]) -> Quorlock {
-        let words =
-            [&["run", "--restart-guard", "off", "-n"], options, &["job", "--", "echo", "ran"]].concat();
-        Quorlock::new(words).env("QUORLOCK_NODES", url).env("SSL_CERT_DIR", "/nonexistent")
-    }
-
     /// Runs without having its lock, and says so and the cure in these words.
     async fn refused(&self, url: &str, options: &[&str], words: &[&str]) -> Ended {
         let ended = run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
