@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,8 @@ pub use builder::{Builder, RestartGuard};
 use crate::clock::Sleep;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
+use crate::examination::judge::{self, Setting};
+use crate::examination::{Examination, Finding};
 use crate::lock::{Fencing, Lock, Plan};
 use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
@@ -52,6 +55,38 @@ impl Coordinator {
     /// the lock is acquired or [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
         Lock::new(self.shared.clone(), resource.as_ref())
+    }
+
+    /// Examines the deployment: asks each node all that bears on locks, over a connection of its own,
+    /// takes a lock of its own there and gives it back, and says what is unsafe, what is wrong and
+    /// what could not be found out, each with its cure.
+    ///
+    /// Takes some forty round trips, and at most about ten times the connect limit. Changes nothing
+    /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
+    /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
+    /// of fencing tokens within a day.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the check-up; its keys end by themselves.
+    pub async fn examine(&self) -> Examination {
+        let nodes = self.shared.nodes.iter().map(|node| {
+            // One for each: two addresses may lead to the same server.
+            let random = self.shared.entropy.half();
+            let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
+            let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
+            async move { (name, facts.await) }
+        });
+        Examination::of(&join_all(nodes).await, &self.shared.setting())
+    }
+
+    /// What stands out in how the connected nodes introduced themselves: eviction, replicas, a
+    /// promotion, memory that is nearly full. Asks nobody, and is the same that a `tracing` warning
+    /// tells of each connection. [`examine`](Coordinator::examine) finds far more.
+    #[must_use]
+    pub fn noticed(&self) -> Vec<Finding> {
+        let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
+        told.flat_map(|(name, facts)| judge::on_sight(&name, &facts)).collect()
     }
 
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
@@ -133,6 +168,18 @@ impl Shared {
     /// when nodes lose their data.
     pub(crate) fn clock_bound(&self) -> Duration {
         self.max_ttl / 2
+    }
+
+    /// What a check-up judges by.
+    fn setting(&self) -> Setting {
+        Setting {
+            quorum: self.nodes.quorum,
+            ttl: self.ttl,
+            max_ttl: self.max_ttl,
+            drift: self.drift,
+            quarantine: self.nodes.quarantine,
+            base_limit: self.nodes.base_limit,
+        }
     }
 
     /// Runs `task` in the background, and has [`Coordinator::close`] wait for it.

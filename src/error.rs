@@ -97,6 +97,12 @@ pub enum ConfigError {
         /// The TTL.
         ttl: Duration,
     },
+    /// Settings for TLS that cannot work, such as a file that cannot be read.
+    #[error("{problem}")]
+    Tls {
+        /// What is wrong.
+        problem: String,
+    },
     /// A resource name that cannot be a key.
     #[error(transparent)]
     Resource(#[from] ResourceError),

@@ -66,6 +66,7 @@ mod coordinator;
 mod draw;
 mod entropy;
 mod error;
+mod examination;
 pub mod fence;
 mod keeper;
 mod lease;
@@ -77,6 +78,8 @@ mod round;
 mod sweep;
 mod wait;
 
+#[cfg(feature = "tls")]
+pub use node::redis::Tls;
 /// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
 #[doc(hidden)]
 pub use node::redis::scripts;
@@ -86,6 +89,10 @@ pub use {
     coordinator::{Builder, Coordinator, RestartGuard},
     entropy::{Entropy, SystemEntropy},
     error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
+    examination::{
+        ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
+        Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
+    },
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::examination::Facts;
 use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
 
 pub(crate) mod redis;
@@ -58,6 +59,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// and its waiters ask again after pauses.
     fn listen(&self, listener: Arc<dyn Listener>) {
         drop(listener);
+    }
+
+    /// What is known of the server from the last time it introduced itself, without asking it.
+    fn facts(&self) -> Option<Arc<Facts>> {
+        None
+    }
+
+    /// Asks the server what a check-up has to know, over a connection of its own. What is probed is
+    /// probed on `key`, which is free, and on its siblings, and nothing is left there. Ends in
+    /// seconds, whatever the server does. `None`, unless overridden: such a node is not examined.
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        drop(key);
+        Box::pin(std::future::ready(None))
     }
 }
 

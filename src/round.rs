@@ -20,7 +20,7 @@ pub(crate) struct Nodes {
     members: Vec<Member>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    quarantine: Quarantine,
+    pub(crate) quarantine: Quarantine,
     /// How long a round waits for a node whose round trip is short.
     pub(crate) base_limit: Duration,
 }

@@ -16,7 +16,11 @@ mod cut;
 mod faults;
 mod fence;
 mod interop;
+mod noticed;
 mod restart;
+mod rights;
 mod rivals;
+#[cfg(unix)]
+mod unix;
 mod waiting;
 mod world;

@@ -37,6 +37,9 @@ pub(crate) enum Verb {
     /// Ask all nodes who holds a lock
     #[command(after_help = SOURCES)]
     Status(StatusArgs),
+    /// Examine the nodes: what makes locks unsafe, slow or impossible, and what to do about it
+    #[command(after_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
+    Doctor(DoctorArgs),
     /// Start five servers and show a lock surviving two of them dying
     Demo,
 }
@@ -45,6 +48,7 @@ impl Args {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.verb {
             Verb::Run(run) => run.json,
+            Verb::Doctor(doctor) => doctor.json,
             Verb::Status(_) | Verb::Demo => false,
         }
     }
@@ -83,6 +87,19 @@ pub(crate) struct DeploymentArgs {
     /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// The certificates of the authorities to trust at rediss:// addresses, and no others [default:
+    /// those of the system]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate to show to the nodes, with whatever it needs to be trusted after it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of that certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The name that the certificates of all nodes must be for [default: the host of the address]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
 }
 
 /// `quorlock run`.
@@ -144,6 +161,23 @@ pub(crate) struct StatusArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `quorlock doctor`.
+#[derive(clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with 79 also when there is nothing worse than a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// The TTL of the locks, against which round trips are judged [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Whether the clients keep nodes that restarted recently from voting [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    pub(crate) restart_guard: Option<Switch>,
 }
 
 /// A setting that is on or off.

@@ -49,6 +49,10 @@ impl Settings {
             max_ttl: args.max_ttl,
             username: args.username,
             password_file: args.password_file,
+            tls_ca: args.tls_ca,
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
+            tls_server_name: args.tls_server_name,
             restart_guard,
             ttl,
             wait,
@@ -69,6 +73,16 @@ impl Settings {
 
     /// Checks everything. Contacts no one.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder()?.build()?)
+    }
+
+    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock as its own: for a check-up,
+    /// which judges by it.
+    pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder()?.ttl(self.ttl()).build()?)
+    }
+
+    fn builder(&self) -> Result<Builder, Failure> {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
         // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
         // raise the limit for this one client while others stick to theirs.
@@ -83,8 +97,39 @@ impl Settings {
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
         }
-        builder = self.with_names(builder);
-        Ok(builder.build()?)
+        self.with_tls(self.with_names(builder))
+    }
+
+    /// With files and names for TLS, if any are given.
+    #[cfg(feature = "tls")]
+    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
+        let mut tls = quorlock::Tls::new();
+        if let Some(file) = &self.said.tls_ca {
+            tls = tls.authority(file);
+        }
+        match (&self.said.tls_cert, &self.said.tls_key) {
+            (Some(certificate), Some(key)) => tls = tls.identity(certificate, key),
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => {
+                let problem = "a certificate and its key go together: give both --tls-cert and --tls-key";
+                return Err(Failure::Config(problem.to_owned()));
+            }
+        }
+        if let Some(name) = &self.said.tls_server_name {
+            tls = tls.server_name(name);
+        }
+        Ok(builder.tls(tls))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
+        let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.said;
+        if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
+            let problem = "settings for TLS are given, and this program was built without it; build it with \
+                           `--features tls`";
+            return Err(Failure::Config(problem.to_owned()));
+        }
+        Ok(builder)
     }
 
     fn with_names(&self, mut builder: Builder) -> Builder {

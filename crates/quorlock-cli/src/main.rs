@@ -11,6 +11,7 @@ mod args;
 mod child;
 mod config;
 mod demo;
+mod doctor;
 pub mod exit;
 mod failure;
 mod logging;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let outcome = match args.verb {
         Verb::Run(run) => run::run(run, args.deployment, args.quiet),
         Verb::Status(status) => status::status(&status, args.deployment),
+        Verb::Doctor(doctor) => doctor::doctor(&doctor, args.deployment, args.quiet),
         Verb::Demo => demo::demo(),
     };
     let code = outcome.unwrap_or_else(|failure| explain_failure(&failure, json, args.quiet));

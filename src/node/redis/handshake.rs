@@ -8,10 +8,12 @@ use futures::future::{Either, select};
 use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
 use super::Settings;
-use super::address::Address;
-use super::failure::{Asked, refused, unconnected, undialled, unexpected};
+use super::address::{Address, Endpoint};
+use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
 use super::hints::Listeners;
-use super::line::Line;
+use super::info::{facts_in, field};
+use super::line::{Line, text};
+use crate::examination::Facts;
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, age};
 
@@ -28,6 +30,8 @@ pub(crate) struct Greeted {
     pub(crate) instance: Arc<Instance>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
+    /// What it said of itself.
+    pub(crate) facts: Facts,
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -66,30 +70,14 @@ impl Connector {
     pub(crate) async fn connect(&mut self) -> Result<Greeted, NodeError> {
         let limit = self.settings.connect_limit;
         let late = self.settings.clock.sleep_until(self.settings.clock.now() + limit);
-        match select(pin!(self.attempt()), late).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => Err(NodeError::Unreachable { reason: out_of_time(limit).into() }),
+        if let Either::Left((result, _)) = select(pin!(self.attempt()), late).await {
+            return result;
         }
+        Err(self.out_of_time(limit))
     }
 
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
-        if self.address.user().is_some() && self.address.password().is_none() {
-            // The user is not named: it may be a password that lacks its colon.
-            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
-            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
-        }
-        let mut line = match self.log_in().await {
-            Err(Refusal::Protocol) => {
-                // Remembered, so that an old server costs a second connection only once.
-                self.protocol = ProtocolVersion::RESP2;
-                self.log_in().await
-            }
-            done => done,
-        }
-        .map_err(|refusal| match refusal {
-            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
-            Refusal::Error(error) => error,
-        })?;
+        let mut line = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(3);
         // The name is for people who look at the server's list of clients. Its answer does not
@@ -105,14 +93,65 @@ impl Connector {
         let now = self.settings.clock.now();
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
-            Some(Value::BulkString(info)) => String::from_utf8_lossy(&info).into_owned(),
-            Some(Value::SimpleString(info) | Value::VerbatimString { text: info, .. }) => info,
-            _ => return Err(unexpected("unexpected answer to INFO", "")),
+            info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
         let process = Process::fit_to_vote(&info)?;
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        Ok(Greeted { line, instance: self.recognise(process, now), hints })
+        let facts = facts_in(&info);
+        Ok(Greeted { line, instance: self.recognise(process, now), hints, facts })
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<Line, NodeError> {
+        if self.address.user().is_some() && self.address.password().is_none() {
+            // The user is not named: it may be a password that lacks its colon.
+            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
+            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
+        }
+        match self.log_in().await {
+            Err(Refusal::Protocol) => {
+                // Remembered, so that an old server costs a second connection only once.
+                self.protocol = ProtocolVersion::RESP2;
+                self.log_in().await
+            }
+            done => done,
+        }
+        .map_err(|refusal| match refusal {
+            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
+            Refusal::Error(NodeError::Unreachable { reason }) if *reason == *CLOSED => self.closed_early(),
+            Refusal::Error(error) => error,
+        })
+    }
+
+    /// The error of a connection that ended before the server had said anything.
+    fn closed_early(&self) -> NodeError {
+        let likely = match self.address.endpoint() {
+            Endpoint::Tcp { .. } => {
+                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
+            }
+            Endpoint::Tls { .. } => {
+                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+            }
+            Endpoint::Unix { .. } => "so does a server with too many clients",
+        };
+        NodeError::Unreachable { reason: format!("{CLOSED} before it said anything; {likely}").into() }
+    }
+
+    /// The error of a server that was given up after `limit`.
+    pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
+        let limit = humantime::format_duration(limit);
+        let likely = match self.address.endpoint() {
+            Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => "",
+        };
+        let reason = format!("it did not connect and introduce itself within {limit}{likely}");
+        NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    pub(super) fn hears_pushes(&self) -> bool {
+        self.protocol == ProtocolVersion::RESP3
     }
 
     async fn log_in(&self) -> Result<Line, Refusal> {
@@ -188,10 +227,6 @@ fn no_resp3(error: &ServerError) -> bool {
     error.code() == "NOPROTO" || error.details().is_some_and(unknown)
 }
 
-fn out_of_time(limit: Duration) -> String {
-    format!("it did not connect and introduce itself within {}", humantime::format_duration(limit))
-}
-
 /// What a server says of itself.
 #[derive(PartialEq, Eq, Debug)]
 struct Process {
@@ -202,9 +237,7 @@ struct Process {
 impl Process {
     /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
     fn fit_to_vote(info: &str) -> Result<Process, NodeError> {
-        let field = |name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim)
-        };
+        let field = |name: &str| field(info, name).unwrap_or_default();
         let unfit = |reason: &str| Err(NodeError::Unfit { reason: reason.into() });
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {

@@ -116,6 +116,17 @@ pub(crate) fn value(message: &[u8]) -> Result<Value, Break> {
     redis::parse_redis_value(message).map_err(|_| Break::Excess(FOREIGN))
 }
 
+/// The text of an answer, of whichever kind of string.
+pub(crate) fn text(answer: Value) -> Option<String> {
+    if let Value::BulkString(bytes) = answer {
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    } else if let Value::SimpleString(text) | Value::VerbatimString { text, .. } = answer {
+        Some(text)
+    } else {
+        None
+    }
+}
+
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::examination::Facts;
 use crate::node::{Answer, NodeError, Question, Reply};
 
 /// The most unanswered questions of a node that may create a key.
@@ -41,6 +42,8 @@ pub(crate) struct State {
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
+    /// What the server said of itself at the last connection.
+    facts: Mutex<Option<Arc<Facts>>>,
 }
 
 /// A vote, in the count of what is unanswered. The lower half counts questions.
@@ -60,7 +63,17 @@ impl State {
             standing: AtomicU8::new(OPEN),
             trouble: Mutex::new(NodeError::NotAsked),
             unanswered: AtomicU64::new(0),
+            facts: Mutex::default(),
         }
+    }
+
+    /// Keeps what a server has said of itself.
+    pub(crate) fn introduced(&self, facts: Facts) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
+    }
+
+    pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A place among the unanswered questions, or why there is none.

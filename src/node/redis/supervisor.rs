@@ -9,12 +9,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, info, warn};
 
-use super::Settings;
 use super::address::Address;
 use super::handshake::Connector;
 use super::hints::Listeners;
 use super::link::{End, carry};
 use super::state::{Ask, State};
+use super::{Notices, Settings};
+use crate::examination::Finding;
+use crate::examination::judge::on_sight;
 use crate::node::NodeError;
 use crate::protocol::Backoff;
 
@@ -66,9 +68,16 @@ impl Supervisor {
         let mut outcome = connector.connect().await;
         loop {
             let trouble = match outcome {
-                Ok(greeted) => {
+                Ok(mut greeted) => {
                     info!(node = %name, instance = %greeted.instance.id, age = ?greeted.instance.age, "connected");
                     known = None;
+                    let facts = std::mem::take(&mut greeted.facts);
+                    if settings.notices == Notices::Logged {
+                        for Finding { matter, evidence, cure, .. } in on_sight(&name, &facts) {
+                            warn!(node = %name, finding = %matter, cure, "the server {evidence}");
+                        }
+                    }
+                    state.introduced(facts);
                     let since = clock.now();
                     state.open();
                     drop(contacting.take());

@@ -26,6 +26,10 @@ pub(super) struct Layer {
     pub(super) max_ttl: Option<Duration>,
     pub(super) username: Option<String>,
     pub(super) password_file: Option<PathBuf>,
+    pub(super) tls_ca: Option<PathBuf>,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+    pub(super) tls_server_name: Option<String>,
     pub(super) restart_guard: Option<Switch>,
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Option<WaitArg>,
@@ -33,7 +37,7 @@ pub(super) struct Layer {
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 14] = [
     "nodes",
     "key-prefix",
     "node-limit",
@@ -41,6 +45,10 @@ const KEYS: [&str; 10] = [
     "max-ttl",
     "username",
     "password-file",
+    "tls-ca",
+    "tls-cert",
+    "tls-key",
+    "tls-server-name",
     "restart-guard",
     "ttl",
     "wait",
@@ -78,6 +86,10 @@ impl Layer {
             max_ttl: self.max_ttl.or(other.max_ttl),
             username: self.username.or(other.username),
             password_file: self.password_file.or(other.password_file),
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_server_name: self.tls_server_name.or(other.tls_server_name),
             restart_guard: self.restart_guard.or(other.restart_guard),
             ttl: self.ttl.or(other.ttl),
             wait: self.wait.or(other.wait),
@@ -113,8 +125,9 @@ impl Layer {
             layer.set(&key, &value).map_err(refuse)?;
         }
         // A path in a file is relative to that file, wherever the program is started.
-        if let (Some(password_file), Some(folder)) = (&mut layer.password_file, path.parent()) {
-            *password_file = folder.join(&password_file);
+        let Layer { password_file, tls_ca, tls_cert, tls_key, .. } = &mut layer;
+        for file in [password_file, tls_ca, tls_cert, tls_key].into_iter().flatten() {
+            *file = path.parent().unwrap_or(Path::new("")).join(&file);
         }
         Ok(layer)
     }
@@ -128,6 +141,10 @@ impl Layer {
             "max-ttl" => self.max_ttl = Some(duration(key, value)?),
             "username" => self.username = Some(string(key, value)?),
             "password-file" => self.password_file = Some(string(key, value)?.into()),
+            "tls-ca" => self.tls_ca = Some(string(key, value)?.into()),
+            "tls-cert" => self.tls_cert = Some(string(key, value)?.into()),
+            "tls-key" => self.tls_key = Some(string(key, value)?.into()),
+            "tls-server-name" => self.tls_server_name = Some(string(key, value)?),
             "restart-guard" => self.restart_guard = Some(switch(key, value)?),
             "ttl" => self.ttl = Some(duration(key, value)?),
             "wait" => {
@@ -213,7 +230,8 @@ mod tests {
         let file = parse(
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
-             ttl = '10s'\nwait = 'forever'",
+             ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
+             tls-server-name = 'locks.internal'",
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
@@ -221,6 +239,9 @@ mod tests {
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));
         assert_eq!(file.password_file, Some(PathBuf::from("/etc/secret")), "relative to the file");
+        assert_eq!(file.tls_cert, Some(PathBuf::from("/etc/me.pem")), "relative to the file");
+        assert_eq!(file.tls_key, Some(PathBuf::from("/run/me.key")), "unless it is absolute");
+        assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
     }
 
     #[test]

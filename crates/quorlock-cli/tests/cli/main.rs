@@ -4,6 +4,7 @@
 
 mod command;
 mod demonstration;
+mod doctor;
 mod exit_codes;
 mod loss;
 mod migration;
