@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{TTL, another, bench};
-use quorlock::{LossReason, Said, Wait};
+use quorlock::protocol::Claim;
+use quorlock::{LossReason, Question, Said, Vote, Wait, ask};
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
@@ -30,6 +33,19 @@ async fn its_holder_learns_of_it_at_the_next_renewal_and_gets_nothing_back() {
     let told = bench.clock.now().since(revoked);
     assert!(told <= TTL / 2, "told by the first renewal, not by the end of validity: {told:?}");
     assert_eq!(operator.lock("r").inspect().await.unwrap().holder(), None, "the renewal has stored it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    operator.lock("r").revoke(lease.token()).await.unwrap();
+    let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
+    for node in &bench.nodes {
+        let renew = Question::Renew { claim: claim.clone(), ttl: TTL, fence: lease.try_fencing_token() };
+        assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
+    }
 }
 
 #[tokio::test(start_paused = true)]
