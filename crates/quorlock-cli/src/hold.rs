@@ -89,18 +89,19 @@ async fn until_told(
     let since = now();
 
     let told = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
-    let asked_to_end = async {
-        told.await?;
+    tokio::pin!(told);
+    let mut telling = true;
+    let lost = loop {
         tokio::select! {
             biased;
-            _ = signals.next_end() => Ok::<(), Failure>(()),
-            () = &mut closed => Ok(()),
+            lost = lease.lost() => break Some(lost),
+            _ = signals.next_end() => break None,
+            () = &mut closed => break None,
+            printed = &mut told, if telling => {
+                printed?;
+                telling = false;
+            }
         }
-    };
-    let lost = tokio::select! {
-        biased;
-        lost = lease.lost() => Some(lost),
-        asked = asked_to_end => { asked?; None }
     };
     let (token, held) = (lease.token().short(), now().since(since));
     let lost = match lost {

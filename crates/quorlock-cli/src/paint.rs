@@ -10,12 +10,12 @@ use clap::ValueEnum;
 /// When to colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum When {
-    /// Where a person is likely to read it.
+    // Where a person is likely to read it.
     #[default]
     Auto,
-    /// Wherever it goes.
+    // Wherever it goes.
     Always,
-    /// Nowhere.
+    // Nowhere.
     Never,
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
+use clap::ArgGroup;
 use quorlock::{AcquireError, Ballot, Lock, Token};
 
 use crate::args::DeploymentArgs;
@@ -20,7 +21,7 @@ use outcome::Outcome;
 /// `quorlock release`.
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
-#[group(id = "whose", required = true, multiple = false, args = ["token", "token_file", "force"])]
+#[command(group = ArgGroup::new("whose").required(true).args(["token", "token_file", "force"]))]
 pub(crate) struct ReleaseArgs {
     /// What is protected
     resource: String,

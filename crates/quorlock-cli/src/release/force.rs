@@ -25,6 +25,7 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
     }
     stderr::say(format!("{}\n", warning(resource, &holders)));
     if !sure && !is_confirmed()? {
+        stderr::say("quorlock: nothing was changed\n");
         return Ok(None);
     }
     let mut outcome = Outcome::before(&seen);

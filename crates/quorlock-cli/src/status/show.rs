@@ -16,6 +16,7 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
+    table.style_text_only();
     if Paint::for_stdout().is_on() {
         table.enforce_styling()
     } else {
@@ -32,7 +33,7 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
             (paper.said.to_string(), String::new(), String::new())
         };
         let fence = paper.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        let state = Cell::new(state).fg(colour(&paper.said));
+        let state = coloured(Cell::new(state), &paper.said);
         let rest = [holder, remaining, fence, round_trip(paper)].map(Cell::new);
         table.add_row([Cell::new(&paper.node), state].into_iter().chain(rest));
     }
@@ -44,13 +45,13 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
     table.trim_fmt()
 }
 
-fn colour(said: &Said) -> Color {
+fn coloured(cell: Cell, said: &Said) -> Cell {
     if matches!(said, Said::Held(_)) {
-        Color::Green
+        cell.fg(Color::Green)
     } else if is_answer(said) {
-        Color::Reset
+        cell
     } else {
-        Color::Red
+        cell.fg(Color::Red)
     }
 }
 

@@ -30,7 +30,11 @@ pub(super) async fn watch(
     let mut last = exit::SUCCESS;
     tokio::select! {
         biased;
-        _ = signals.next_end() => Ok(last),
+        _ = signals.next_end() => {
+            // The terminal has written ^C there.
+            if io::stdout().is_terminal() { print("\n")? };
+            Ok(last)
+        }
         failed = async {
             let mut screen = Screen::new(args.json);
             loop {

@@ -5,7 +5,9 @@
 mod command;
 mod demonstration;
 mod exit_codes;
+mod holding;
 mod loss;
+mod releasing;
 mod secrets;
 mod settings;
 mod status;

@@ -4,11 +4,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{PipeReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock_testkit::{Kind, Resp, Servers, eventually};
@@ -82,6 +83,12 @@ impl Quorlock {
         self
     }
 
+    /// With a pipe as stdin that stays open until [`Running::close_stdin`].
+    pub(crate) fn stdin_open(mut self) -> Quorlock {
+        self.command.stdin(Stdio::piped());
+        self
+    }
+
     pub(crate) fn start(self) -> Running {
         let errors = self.create("stderr");
         self.start_with_stderr(errors.into())
@@ -93,6 +100,21 @@ impl Quorlock {
         self.start_with_stderr(Stdio::piped())
     }
 
+    /// Starts it with a stdout that takes no byte, and that nobody reads.
+    pub(crate) fn start_with_full_stdout(mut self) -> Running {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let flags = fcntl(&writer, FcntlArg::F_GETFL).expect("flags");
+        let flags = OFlag::from_bits_truncate(flags);
+        fcntl(&writer, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).expect("it does not block");
+        while writer.write(&[0; 512]).is_ok() {}
+        fcntl(&writer, FcntlArg::F_SETFL(flags)).expect("it blocks again");
+        let (stdout, errors) = (self.create("stdout"), self.create("stderr"));
+        drop(stdout);
+        self.command.stdout(writer).stderr(errors);
+        let process = self.command.spawn().expect("quorlock starts");
+        Running { process, folder: self.folder, unread: Some(reader) }
+    }
+
     fn create(&self, name: &str) -> File {
         File::create(self.folder.path().join(name)).expect("a file for the output")
     }
@@ -100,7 +122,7 @@ impl Quorlock {
     fn start_with_stderr(mut self, stderr: Stdio) -> Running {
         self.command.stdout(self.create("stdout")).stderr(stderr);
         let process = self.command.spawn().expect("quorlock starts");
-        Running { process, folder: self.folder }
+        Running { process, folder: self.folder, unread: None }
     }
 
     /// Runs it to its end.
@@ -113,6 +135,8 @@ impl Quorlock {
 pub(crate) struct Running {
     process: Child,
     folder: TempDir,
+    /// Keeps a pipe from being broken.
+    unread: Option<PipeReader>,
 }
 
 impl Running {
@@ -137,6 +161,10 @@ impl Running {
         self.stdout().lines().map(str::to_owned).collect()
     }
 
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.process.stdin.take());
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("quorlock is there to be signalled");
@@ -150,6 +178,7 @@ impl Running {
             status.is_some()
         });
         let ended = ended.await;
+        drop(self.unread.take());
         let (stdout, stderr) = (self.stdout(), self.stderr());
         ended.unwrap_or_else(|error| panic!("{error}\nstdout: {stdout}\nstderr: {stderr}"));
         Ended { code: status.and_then(|status| status.code()), stdout, stderr }
