@@ -44,11 +44,6 @@ impl Paint {
         }
     }
 
-    /// Whether anything is coloured.
-    pub(crate) fn is_on(self) -> bool {
-        self.on
-    }
-
     fn is_likely_wanted() -> bool {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

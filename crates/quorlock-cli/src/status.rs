@@ -60,7 +60,7 @@ pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8
 
 async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failure> {
     let looks = look(args, coordinator).await?;
-    let text: Vec<String> = looks.iter().map(|look| look.text(args.json, None)).collect();
+    let text: Vec<String> = looks.iter().map(|look| look.text(args.json)).collect();
     print(&text.join(if args.json { "" } else { "\n" }))?;
     Ok(code(&looks))
 }
@@ -89,12 +89,16 @@ fn code(looks: &[Look]) -> u8 {
 }
 
 impl Look {
-    fn text(&self, json: bool, width: Option<u16>) -> String {
+    fn text(&self, json: bool) -> String {
         let Look { resource, ballot, finding } = self;
         if json {
             format!("{}\n", show::in_json(resource, ballot, finding))
         } else {
-            format!("{}\n\n`{resource}` {}\n", show::table(ballot, width), finding.in_words(ballot))
+            format!("{}\n\n{}\n", show::table(ballot, None), finding.painted(&self.sentence()))
         }
+    }
+
+    fn sentence(&self) -> String {
+        format!("`{}` {}", self.resource, self.finding.in_words(&self.ballot))
     }
 }

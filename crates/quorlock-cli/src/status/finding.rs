@@ -2,6 +2,7 @@
 
 use quorlock::{Ballot, Holder, Said};
 
+use crate::paint::Paint;
 use crate::report::length;
 
 /// What the answers add up to.
@@ -56,6 +57,16 @@ impl Finding {
                     quorum.needed(),
                 )
             }
+        }
+    }
+
+    /// In the colour that it deserves.
+    pub(super) fn painted(&self, sentence: &str) -> String {
+        let paint = Paint::for_stdout();
+        match self {
+            Finding::Held(_) => paint.strong(sentence),
+            Finding::Free => paint.good(sentence),
+            Finding::Unclear(_) => paint.bad(sentence),
         }
     }
 

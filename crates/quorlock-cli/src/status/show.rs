@@ -1,12 +1,11 @@
 //! How the answers are shown.
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use quorlock::{Ballot, Expiry, FencingToken, Paper, Said};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::paint::Paint;
 use crate::report::{length, millis};
 
 /// A table for people, a line for each node, in lines of at most `width` if that is given.
@@ -16,12 +15,6 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
-    table.style_text_only();
-    if Paint::for_stdout().is_on() {
-        table.enforce_styling()
-    } else {
-        table.force_no_tty()
-    };
     for paper in ballot.papers() {
         let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
             let (state, remaining) = match holding.expiry {
@@ -33,9 +26,7 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
             (paper.said.to_string(), String::new(), String::new())
         };
         let fence = paper.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        let state = coloured(Cell::new(state), &paper.said);
-        let rest = [holder, remaining, fence, round_trip(paper)].map(Cell::new);
-        table.add_row([Cell::new(&paper.node), state].into_iter().chain(rest));
+        table.add_row([paper.node.to_string(), state, holder, remaining, fence, round_trip(paper)]);
     }
     for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
@@ -43,16 +34,6 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
         }
     }
     table.trim_fmt()
-}
-
-fn coloured(cell: Cell, said: &Said) -> Cell {
-    if matches!(said, Said::Held(_)) {
-        cell.fg(Color::Green)
-    } else if is_answer(said) {
-        cell
-    } else {
-        cell.fg(Color::Red)
-    }
 }
 
 fn round_trip(paper: &Paper) -> String {

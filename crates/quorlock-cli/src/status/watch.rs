@@ -102,8 +102,8 @@ impl Picture {
         for look in looks {
             lines.extend(show::table(&look.ballot, Some(width)).lines().map(str::to_owned));
             lines.push(String::new());
-            let sentence = format!("`{}` {}", look.resource, look.finding.in_words(&look.ballot));
-            lines.extend(wrapped(&sentence, usize::from(width)));
+            let sentence = wrapped(&look.sentence(), usize::from(width));
+            lines.extend(sentence.iter().map(|line| look.finding.painted(line)));
             lines.push(String::new());
         }
         lines.pop();
@@ -141,10 +141,10 @@ impl Look {
 
     fn line(&self, json: bool) -> String {
         if json {
-            return self.text(true, None);
+            return self.text(true);
         }
         let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
-        format!("{at}  `{}` {}\n", self.resource, self.finding.in_words(&self.ballot))
+        format!("{at}  {}\n", self.finding.painted(&self.sentence()))
     }
 }
 

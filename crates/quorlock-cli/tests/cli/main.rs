@@ -2,17 +2,24 @@
 
 #![cfg(unix)]
 
+mod benching;
 mod command;
 mod demonstration;
 mod exit_codes;
 mod holding;
 mod loss;
+mod manual;
+#[cfg(target_os = "linux")]
+mod pty;
 mod releasing;
 mod secrets;
 mod settings;
 mod status;
 mod support;
+#[cfg(target_os = "linux")]
+mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;
+mod watching;
 mod wrappers;

@@ -55,6 +55,8 @@ impl Quorlock {
                 command.env_remove(&name);
             }
         }
+        // Whoever runs the tests may have set these.
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
         command.args(words).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env("SHELL", "/bin/sh");
         command.current_dir(folder.path()).stdin(Stdio::null());
         Quorlock { command, folder }
@@ -68,6 +70,11 @@ impl Quorlock {
     pub(crate) fn env(mut self, name: &str, value: &str) -> Quorlock {
         self.command.env(name, value);
         self
+    }
+
+    /// What would be started.
+    pub(crate) fn command(&self) -> &Command {
+        &self.command
     }
 
     /// Puts a file into the folder that it runs in.
