@@ -147,9 +147,9 @@ pub(crate) struct RunArgs {
 /// A setting that is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Switch {
-    /// It applies.
+    // It applies.
     On,
-    /// It does not.
+    // It does not.
     Off,
 }
 

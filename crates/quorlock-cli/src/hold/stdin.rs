@@ -11,15 +11,13 @@ use tokio::sync::oneshot;
 /// When the end of stdin ends the hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum UntilEof {
-    /// When somebody is at its other end.
-    ///
-    /// The default, because it is safe both ways. A script that is killed closes its pipe, and must
-    /// not leave its lock behind. A service manager or `&` in a script gives /dev/null, which ends
-    /// at once and means nothing.
+    // When somebody is at its other end. The default, because it is safe both ways: a script that is
+    // killed closes its pipe, and must not leave its lock behind; a service manager, or `&` in a
+    // script, gives /dev/null, which ends at once and means nothing.
     Auto,
-    /// Whatever it is: on a terminal, Ctrl-D.
+    // Whatever it is: on a terminal, Ctrl-D.
     Always,
-    /// Never.
+    // The end of stdin means nothing.
     Never,
 }
 

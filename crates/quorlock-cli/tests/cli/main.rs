@@ -14,6 +14,7 @@ mod pty;
 mod releasing;
 mod secrets;
 mod settings;
+mod shown;
 mod status;
 mod support;
 #[cfg(target_os = "linux")]
