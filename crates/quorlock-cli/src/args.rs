@@ -133,8 +133,6 @@ pub(crate) struct RunArgs {
     /// Run one string through $SHELL, or /bin/sh, instead
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
-    #[command(flatten)]
-    pub(crate) lock: LockArgs,
     /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
     /// just before the end. At most a third of the TTL
     #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
@@ -142,6 +140,9 @@ pub(crate) struct RunArgs {
     /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
     #[arg(long)]
     pub(crate) json: bool,
+    // Last, because its heading holds for all that follows.
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
 }
 
 /// A setting that is on or off.

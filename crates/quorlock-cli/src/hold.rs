@@ -26,8 +26,6 @@ use stdin::UntilEof;
 pub(crate) struct HoldArgs {
     /// What is protected; its name is the key at the nodes
     resource: String,
-    #[command(flatten)]
-    pub(crate) lock: LockArgs,
     /// Whether the end of stdin ends the hold. `auto`: if stdin is a pipe or a socket, whose end
     /// says that whoever wanted the lock has gone. A terminal, a file and /dev/null say nothing
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -35,6 +33,9 @@ pub(crate) struct HoldArgs {
     /// Print JSON, a line for each event: acquired, lost, released
     #[arg(long)]
     pub(crate) json: bool,
+    // Last, because its heading holds for all that follows.
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
 }
 
 pub(crate) const HOLD_CODES: &str = "\

@@ -12,6 +12,7 @@ mod manual;
 #[cfg(target_os = "linux")]
 mod pty;
 mod releasing;
+mod scars;
 mod secrets;
 mod settings;
 mod shown;
@@ -23,4 +24,3 @@ mod terminal;
 mod tls;
 mod waiting;
 mod watching;
-mod wrappers;
