@@ -1,0 +1,200 @@
+//! The runners: `quorlock run` again and again, and what is done to them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock_testkit::eventually;
+
+use crate::command::{LASTS, RECORD};
+use crate::dice::Dice;
+use crate::record::{Record, now};
+use crate::servers::Masters;
+use crate::{LOCKS, RUNNERS, SOON, TTL};
+
+pub(crate) struct Runners {
+    nodes: String,
+    record: PathBuf,
+    slots: Vec<Option<Runner>>,
+    /// All that was done to each of them.
+    history: History,
+    codes: BTreeMap<String, usize>,
+    idle_since: BTreeMap<u32, Duration>,
+}
+
+/// What was done to a runner, by its process id.
+pub(crate) type History = BTreeMap<u32, Fate>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    /// It stood still between these.
+    pub(crate) stopped: Vec<(Duration, Duration)>,
+    pub(crate) killed: Option<Duration>,
+}
+
+struct Runner {
+    process: Child,
+    /// Since when it stands still, and until when.
+    still: Option<(Duration, Duration)>,
+}
+
+const SIGNALS: [Signal; 9] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+];
+
+impl Runners {
+    pub(crate) fn new(masters: &Masters, record: &Record) -> Runners {
+        Runners {
+            nodes: masters.urls(),
+            record: record.path(),
+            slots: (0..RUNNERS).map(|_| None).collect(),
+            history: History::new(),
+            codes: BTreeMap::new(),
+            idle_since: BTreeMap::new(),
+        }
+    }
+
+    /// Starts those that have ended, and continues those that have stood still for long enough.
+    pub(crate) fn tend(&mut self, dice: &Dice) {
+        for place in 0..self.slots.len() {
+            if let Some(runner) = &mut self.slots[place] {
+                if let Some((since, until)) = runner.still
+                    && now() >= until
+                {
+                    send(&runner.process, Signal::SIGCONT);
+                    runner.still = None;
+                    let fate = self.history.entry(runner.process.id()).or_default();
+                    fate.stopped.push((since, now()));
+                }
+                let Some(status) = runner.process.try_wait().expect("a runner is our child") else {
+                    continue;
+                };
+                *self.codes.entry(status.to_string()).or_default() += 1;
+                if let Some((since, _)) = runner.still {
+                    self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+                }
+            }
+            self.slots[place] = Some(self.start(dice));
+        }
+    }
+
+    fn start(&self, dice: &Dice) -> Runner {
+        let ttl = format!("{}ms", TTL.as_millis());
+        let lock = format!("lock-{}", dice.below(LOCKS));
+        // Some end soon, some stay until somebody tells them to end, and some do not listen.
+        let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(400) };
+        let deaf = if dice.below(3) == 0 { "trap '' TERM HUP INT QUIT; " } else { "" };
+        let script = format!("{deaf}exec \"$0\"");
+        let this = std::env::current_exe().expect("this program");
+        let process = Command::new(env!("CARGO_BIN_EXE_quorlock"))
+            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "4s", &lock, "--"])
+            .args(["sh", "-c", &script])
+            .arg(this)
+            .env("QUORLOCK_NODES", &self.nodes)
+            .env("QUORLOCK_RESTART_GUARD", "on")
+            .env(RECORD, &self.record)
+            .env(LASTS, lasts.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("quorlock starts");
+        Runner { process, still: None }
+    }
+
+    /// Sends something to one of them.
+    pub(crate) fn hurt(&mut self, dice: &Dice) {
+        let place = dice.index(RUNNERS);
+        let signal = SIGNALS[dice.index(SIGNALS.len())];
+        let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
+        let Some(Runner { process, still: still @ None }) = &mut self.slots[place] else { return };
+        send(process, signal);
+        match signal {
+            Signal::SIGKILL => {
+                self.history.entry(process.id()).or_default().killed = Some(now());
+            }
+            // The one stands still at once, the other when it has stopped its command.
+            Signal::SIGSTOP | Signal::SIGTSTP => *still = Some((now(), now() + length)),
+            _ => {}
+        }
+    }
+
+    /// Checks that no runner keeps a lock for long that has no command. For a moment each does: before
+    /// its command is started, and after that has ended.
+    pub(crate) fn check(&mut self, tokens: &[String]) {
+        let idle = |runner: &Runner| {
+            let pid = runner.process.id();
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            runner.still.is_none() && children.is_ok_and(|children| children.trim().is_empty())
+        };
+        for runner in self.slots.iter().flatten() {
+            let pid = runner.process.id();
+            // `… host:pid`
+            let holds = tokens.iter().any(|token| token.ends_with(&format!(":{pid}")));
+            if holds && idle(runner) {
+                let since = *self.idle_since.entry(pid).or_insert_with(now);
+                let kept = now() - since;
+                assert!(kept < TTL * 3, "runner {pid} has kept a lock for {kept:?} without its command");
+            } else {
+                self.idle_since.remove(&pid);
+            }
+        }
+    }
+
+    /// Asks all of them to end, and waits until they have.
+    pub(crate) async fn end(&mut self) {
+        for runner in self.slots.iter_mut().flatten() {
+            send(&runner.process, Signal::SIGCONT);
+            if let Some((since, _)) = runner.still.take() {
+                self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+            }
+            // Twice: those whose command does not listen.
+            send(&runner.process, Signal::SIGTERM);
+        }
+        eventually("the end of all runners", SOON, async || {
+            self.slots.iter_mut().flatten().all(|runner| {
+                let ended = runner.process.try_wait().expect("a runner is our child").is_some();
+                if !ended {
+                    send(&runner.process, Signal::SIGTERM);
+                }
+                ended
+            })
+        })
+        .await
+        .expect("no runner stays");
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.history.clone()
+    }
+
+    pub(crate) fn codes(&self) -> &BTreeMap<String, usize> {
+        &self.codes
+    }
+}
+
+impl Drop for Runners {
+    fn drop(&mut self) {
+        for runner in self.slots.iter_mut().flatten() {
+            drop(runner.process.kill());
+            drop(runner.process.wait());
+        }
+    }
+}
+
+fn send(process: &Child, signal: Signal) {
+    // It has not been waited for, so the number is its own; an error means that it has ended.
+    let _ = kill(Pid::from_raw(i32::try_from(process.id()).expect("a process id")), signal);
+}
