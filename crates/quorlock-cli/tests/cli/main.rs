@@ -10,6 +10,8 @@ mod holding;
 mod loss;
 mod manual;
 #[cfg(target_os = "linux")]
+mod phases;
+#[cfg(target_os = "linux")]
 mod pty;
 mod releasing;
 mod scars;

@@ -72,6 +72,21 @@ impl Quorlock {
         self
     }
 
+    /// Starts `program` instead, with these words and the path of `quorlock` after them.
+    pub(crate) fn through(mut self, program: &str, words: &[&str]) -> Quorlock {
+        let mut command = Command::new(program);
+        command.args(words).arg(self.command.get_program()).stdin(Stdio::null());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder.path());
+        self.command = command;
+        self
+    }
+
     /// What would be started.
     pub(crate) fn command(&self) -> &Command {
         &self.command
@@ -166,6 +181,10 @@ impl Running {
             .await
             .expect("the lines");
         self.stdout().lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.process.id().to_string()
     }
 
     pub(crate) fn close_stdin(&mut self) {

@@ -86,7 +86,7 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
             } else {
                 runners.hurt(&dice);
             }
-            next_fault = now() + Duration::from_millis(20 + dice.below(200));
+            next_fault = now() + Duration::from_millis(10 + dice.below(120));
             runners.check(&masters.tokens().await);
         }
         record::pause(Duration::from_millis(2)).await;

@@ -94,12 +94,12 @@ impl Runners {
         let ttl = format!("{}ms", TTL.as_millis());
         let lock = format!("lock-{}", dice.below(LOCKS));
         // Some end soon, some stay until somebody tells them to end, and some do not listen.
-        let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(400) };
+        let lasts = if dice.below(4) == 0 { 3_600_000 } else { dice.below(300) };
         let deaf = if dice.below(3) == 0 { "trap '' TERM HUP INT QUIT; " } else { "" };
         let script = format!("{deaf}exec \"$0\"");
         let this = std::env::current_exe().expect("this program");
         let process = Command::new(env!("CARGO_BIN_EXE_quorlock"))
-            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "4s", &lock, "--"])
+            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s", &lock, "--"])
             .args(["sh", "-c", &script])
             .arg(this)
             .env("QUORLOCK_NODES", &self.nodes)

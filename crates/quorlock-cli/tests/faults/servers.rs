@@ -1,15 +1,19 @@
 //! Five masters that go wrong.
 
 use std::fmt;
+use std::time::Duration;
 
 use quorlock_testkit::{Kind, Resp, Servers, ask};
 
-use crate::LOCKS;
 use crate::dice::Dice;
+use crate::record::now;
+use crate::{LOCKS, TTL};
 
 pub(crate) struct Masters {
     servers: Servers,
     state: [State; 5],
+    /// Until when each may not vote, because it has restarted.
+    young_until: [Duration; 5],
     faults: usize,
 }
 
@@ -23,7 +27,7 @@ enum State {
 impl Masters {
     pub(crate) async fn start() -> Masters {
         let servers = Servers::start(5).await.expect("the servers start");
-        Masters { servers, state: [State::Sound; 5], faults: 0 }
+        Masters { servers, state: [State::Sound; 5], young_until: [Duration::ZERO; 5], faults: 0 }
     }
 
     pub(crate) fn kind(&self) -> &Kind {
@@ -37,7 +41,10 @@ impl Masters {
     /// Breaks one, or mends one. Mostly a quorum stays; now and then it does not.
     pub(crate) async fn hurt(&mut self, dice: &Dice) {
         let which = dice.index(5);
-        let broken = self.state.iter().filter(|state| **state != State::Sound).count();
+        let present = now();
+        let votes =
+            |(state, young_until): &(&State, &Duration)| **state == State::Sound && present > **young_until;
+        let broken = 5 - self.state.iter().zip(&self.young_until).filter(votes).count();
         let server = &self.servers[which];
         match self.state[which] {
             State::Sound if broken >= 3 || (broken == 2 && dice.below(4) > 0) => return,
@@ -52,6 +59,7 @@ impl Masters {
             State::Dead => {
                 server.restart_empty().await.expect("a server starts again");
                 self.state[which] = State::Sound;
+                self.young_until[which] = now() + TTL;
             }
             State::Frozen => {
                 server.thaw().expect("a server goes on");
