@@ -32,8 +32,8 @@ pub(crate) struct Figures {
     killed: usize,
 }
 
-/// After a runner that was stopped goes on, its command ends within this.
-const LATE: Duration = Duration::from_secs(5);
+/// After a runner that was stopped goes on, or is killed, its command ends within this.
+const LATE: Duration = Duration::from_millis(1500);
 /// A runner that goes on looks at its lease at once.
 const AT_ONCE: Duration = Duration::from_millis(250);
 /// A gap this long before the overlap may have delayed the timer that would have prevented it.
@@ -62,7 +62,7 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
             }
             if fate.is_some_and(|fate| was_stopped(fate, first, second)) {
                 figures.stopped += 1;
-            } else if gaps.iter().any(|gap| gap.from < first.last && gap.to + NEAR > second.began) {
+            } else if gaps.iter().any(|gap| was_starved(gap, first, second)) {
                 figures.starved += 1;
             } else {
                 panic!(
@@ -81,6 +81,13 @@ fn was_stopped(fate: &Fate, first: &Span, second: &Span) -> bool {
     fate.stopped.iter().any(|(from, to)| {
         *from < second.began && first.began < *to && second.began < *to + AT_ONCE && first.last < *to + LATE
     })
+}
+
+/// Whether the machine had no time right before the second began, and the overlap is no longer than
+/// that explains.
+fn was_starved(gap: &Gap, first: &Span, second: &Span) -> bool {
+    let overlap = first.last - second.began;
+    gap.from < second.began && gap.to + NEAR > second.began && overlap < gap.to - gap.from + AT_ONCE
 }
 
 /// In the order in which they began.

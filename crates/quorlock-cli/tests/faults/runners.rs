@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{Proxy, Way, eventually};
 
 use crate::command::{LASTS, RECORD};
 use crate::dice::Dice;
@@ -17,8 +17,12 @@ use crate::servers::Masters;
 use crate::{LOCKS, RUNNERS, SOON, TTL};
 
 pub(crate) struct Runners {
-    nodes: String,
     record: PathBuf,
+    /// Each has ways of its own to the servers.
+    ways: Vec<Vec<Proxy>>,
+    /// Until when these are cut.
+    cut_until: Vec<Option<Duration>>,
+    cuts: usize,
     slots: Vec<Option<Runner>>,
     /// All that was done to each of them.
     history: History,
@@ -42,6 +46,15 @@ struct Runner {
     still: Option<(Duration, Duration)>,
 }
 
+impl Runner {
+    /// Whether it has started its command, and has not yet reaped it.
+    fn has_a_command(&self) -> bool {
+        let pid = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.is_ok_and(|children| !children.trim().is_empty())
+    }
+}
+
 const SIGNALS: [Signal; 9] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -55,10 +68,16 @@ const SIGNALS: [Signal; 9] = [
 ];
 
 impl Runners {
-    pub(crate) fn new(masters: &Masters, record: &Record) -> Runners {
+    pub(crate) async fn new(masters: &Masters, record: &Record) -> Runners {
+        let mut ways = Vec::new();
+        for _ in 0..RUNNERS {
+            ways.push(masters.ways().await);
+        }
         Runners {
-            nodes: masters.urls(),
             record: record.path(),
+            ways,
+            cut_until: vec![None; RUNNERS],
+            cuts: 0,
             slots: (0..RUNNERS).map(|_| None).collect(),
             history: History::new(),
             codes: BTreeMap::new(),
@@ -69,6 +88,9 @@ impl Runners {
     /// Starts those that have ended, and continues those that have stood still for long enough.
     pub(crate) fn tend(&mut self, dice: &Dice) {
         for place in 0..self.slots.len() {
+            if self.cut_until[place].is_some_and(|until| now() >= until) {
+                self.mend(place);
+            }
             if let Some(runner) = &mut self.slots[place] {
                 if let Some((since, until)) = runner.still
                     && now() >= until
@@ -86,15 +108,16 @@ impl Runners {
                     self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
                 }
             }
-            self.slots[place] = Some(self.start(dice));
+            self.slots[place] = Some(self.start(place, dice));
         }
     }
 
-    fn start(&self, dice: &Dice) -> Runner {
+    fn start(&self, place: usize, dice: &Dice) -> Runner {
+        let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
         let ttl = format!("{}ms", TTL.as_millis());
         let lock = format!("lock-{}", dice.below(LOCKS));
         // Some end soon, some stay until somebody tells them to end, and some do not listen.
-        let lasts = if dice.below(4) == 0 { 3_600_000 } else { dice.below(300) };
+        let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
         let deaf = if dice.below(3) == 0 { "trap '' TERM HUP INT QUIT; " } else { "" };
         let script = format!("{deaf}exec \"$0\"");
         let this = std::env::current_exe().expect("this program");
@@ -102,7 +125,7 @@ impl Runners {
             .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s", &lock, "--"])
             .args(["sh", "-c", &script])
             .arg(this)
-            .env("QUORLOCK_NODES", &self.nodes)
+            .env("QUORLOCK_NODES", nodes.join(","))
             .env("QUORLOCK_RESTART_GUARD", "on")
             .env(RECORD, &self.record)
             .env(LASTS, lasts.to_string())
@@ -114,11 +137,34 @@ impl Runners {
         Runner { process, still: None }
     }
 
+    /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
+    /// get it.
+    pub(crate) fn cut(&mut self, dice: &Dice) {
+        let first = dice.index(RUNNERS);
+        let busy = |place: &usize| {
+            self.cut_until[*place].is_none() && self.slots[*place].as_ref().is_some_and(Runner::has_a_command)
+        };
+        if let Some(place) = (0..RUNNERS).map(|step| (first + step) % RUNNERS).find(busy) {
+            self.ways[place].iter().for_each(|way| way.hold(Way::Both));
+            self.cut_until[place] = Some(now() + TTL * 2);
+            self.cuts += 1;
+        }
+    }
+
+    fn mend(&mut self, place: usize) {
+        self.ways[place].iter().for_each(|way| way.let_go(Way::Both));
+        self.cut_until[place] = None;
+    }
+
     /// Sends something to one of them.
     pub(crate) fn hurt(&mut self, dice: &Dice) {
         let place = dice.index(RUNNERS);
         let signal = SIGNALS[dice.index(SIGNALS.len())];
         let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
+        // What is cut off is to feel that, and nothing else.
+        if self.cut_until[place].is_some() {
+            return;
+        }
         let Some(Runner { process, still: still @ None }) = &mut self.slots[place] else { return };
         send(process, signal);
         match signal {
@@ -134,16 +180,11 @@ impl Runners {
     /// Checks that no runner keeps a lock for long that has no command. For a moment each does: before
     /// its command is started, and after that has ended.
     pub(crate) fn check(&mut self, tokens: &[String]) {
-        let idle = |runner: &Runner| {
-            let pid = runner.process.id();
-            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-            runner.still.is_none() && children.is_ok_and(|children| children.trim().is_empty())
-        };
         for runner in self.slots.iter().flatten() {
             let pid = runner.process.id();
             // `… host:pid`
             let holds = tokens.iter().any(|token| token.ends_with(&format!(":{pid}")));
-            if holds && idle(runner) {
+            if holds && runner.still.is_none() && !runner.has_a_command() {
                 let since = *self.idle_since.entry(pid).or_insert_with(now);
                 let kept = now() - since;
                 assert!(kept < TTL * 3, "runner {pid} has kept a lock for {kept:?} without its command");
@@ -155,6 +196,7 @@ impl Runners {
 
     /// Asks all of them to end, and waits until they have.
     pub(crate) async fn end(&mut self) {
+        (0..RUNNERS).for_each(|place| self.mend(place));
         for runner in self.slots.iter_mut().flatten() {
             send(&runner.process, Signal::SIGCONT);
             if let Some((since, _)) = runner.still.take() {
@@ -180,8 +222,9 @@ impl Runners {
         self.history.clone()
     }
 
-    pub(crate) fn codes(&self) -> &BTreeMap<String, usize> {
-        &self.codes
+    /// How often one was cut off, and how they ended.
+    pub(crate) fn fates(&self) -> String {
+        format!("{} times one was cut off; they ended with {:?}", self.cuts, self.codes)
     }
 }
 

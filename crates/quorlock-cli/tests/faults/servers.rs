@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Resp, Servers, ask};
+use quorlock_testkit::{Kind, Proxy, Resp, Servers, ask};
 
 use crate::dice::Dice;
 use crate::record::now;
@@ -34,8 +34,13 @@ impl Masters {
         self.servers.kind()
     }
 
-    pub(crate) fn urls(&self) -> String {
-        self.servers.urls().join(",")
+    /// A way to each of them that can be cut.
+    pub(crate) async fn ways(&self) -> Vec<Proxy> {
+        let mut ways = Vec::new();
+        for server in self.servers.iter() {
+            ways.push(Proxy::start(server.address()).await.expect("a proxy starts"));
+        }
+        ways
     }
 
     /// Breaks one, or mends one. Mostly a quorum stays; now and then it does not.
