@@ -140,15 +140,20 @@ impl Runners {
     /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
     /// get it.
     pub(crate) fn cut(&mut self, dice: &Dice) {
-        let first = dice.index(RUNNERS);
-        let busy = |place: &usize| {
-            self.cut_until[*place].is_none() && self.slots[*place].as_ref().is_some_and(Runner::has_a_command)
-        };
-        if let Some(place) = (0..RUNNERS).map(|step| (first + step) % RUNNERS).find(busy) {
+        if let Some(place) = self.busy(dice) {
             self.ways[place].iter().for_each(|way| way.hold(Way::Both));
             self.cut_until[place] = Some(now() + TTL * 2);
             self.cuts += 1;
         }
+    }
+
+    /// One that has a command, and is not cut off.
+    fn busy(&self, dice: &Dice) -> Option<usize> {
+        let first = dice.index(RUNNERS);
+        let busy = |place: &usize| {
+            self.cut_until[*place].is_none() && self.slots[*place].as_ref().is_some_and(Runner::has_a_command)
+        };
+        (0..RUNNERS).map(|step| (first + step) % RUNNERS).find(busy)
     }
 
     fn mend(&mut self, place: usize) {
@@ -158,8 +163,11 @@ impl Runners {
 
     /// Sends something to one of them.
     pub(crate) fn hurt(&mut self, dice: &Dice) {
-        let place = dice.index(RUNNERS);
         let signal = SIGNALS[dice.index(SIGNALS.len())];
+        // Any phase of a run for most; these two matter while there is a command.
+        let matters = matches!(signal, Signal::SIGKILL | Signal::SIGSTOP);
+        let any = dice.index(RUNNERS);
+        let place = self.busy(dice).filter(|_| matters).unwrap_or(any);
         let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
         // What is cut off is to feel that, and nothing else.
         if self.cut_until[place].is_some() {
