@@ -32,7 +32,9 @@ pub(super) async fn watch(
         biased;
         _ = signals.next_end() => {
             // The terminal has written ^C there.
-            if io::stdout().is_terminal() { print("\n")? };
+            if io::stdout().is_terminal() {
+                print("\n")?;
+            }
             Ok(last)
         }
         failed = async {

@@ -1,6 +1,13 @@
 //! The program `quorlock`, as its users meet it, on real servers.
 
 #![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod benching;
 mod command;

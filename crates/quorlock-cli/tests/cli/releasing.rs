@@ -73,13 +73,13 @@ async fn unlock_is_another_name_for_it_and_json_tells_the_same() {
     let (_holder, token, _) = holder(&servers).await;
     let secret = token.split(' ').next().unwrap_or_default();
     let words = ["unlock", "--force", "-y", "--json", "job"];
-    let taken = Quorlock::new(words).on(&servers).end().await.expect(0);
-    let value: Value = serde_json::from_str(&taken.stdout).unwrap();
+    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
+    let value: Value = serde_json::from_str(&released.stdout).unwrap();
     assert_eq!((&value["state"], &value["nodes"][2]["state"]), (&"released".into(), &"deleted".into()));
     assert!(value["nodes"][0]["from"][0].as_str().is_some_and(|from| from.ends_with("the first")), "{value}");
     assert!(
-        !taken.stdout.contains(secret) && !taken.stderr.contains(secret),
-        "a token is a secret: {taken:?}"
+        !released.stdout.contains(secret) && !released.stderr.contains(secret),
+        "a token is a secret: {released:?}"
     );
     let again = Quorlock::new(words).on(&servers).end().await.expect(0);
     let value: Value = serde_json::from_str(&again.stdout).unwrap();

@@ -81,11 +81,13 @@ async fn whoever_was_told_to_end_starts_no_command_that_stays() {
         eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
         // Both at once: the lock becomes free while the waiter is told to end.
         let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
-        order.iter().for_each(|running| running.signal(Signal::SIGTERM));
+        for running in order {
+            running.signal(Signal::SIGTERM);
+        }
         holder.end().await.expect(143);
-        let waited = waiter.end().await.expect(143);
+        let ended = waiter.end().await.expect(143);
         assert!(is_gone(&held));
-        assert!(waited.stdout.lines().all(is_gone), "a command was started and stays: {waited:?}");
+        assert!(ended.stdout.lines().all(is_gone), "a command was started and stays: {ended:?}");
         assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
     }
 }
@@ -167,11 +169,15 @@ async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it()
     let pid = cut_off.lines(1).await.remove(0);
     let next = run(&servers, &["-w", "forever", "-vv"], &format!("! kill -0 {pid} && echo alone")).start();
     eventually("the wait", SOON, async || next.stderr().contains("not acquired")).await.unwrap();
-    proxies.iter().for_each(|proxy| proxy.hold(Way::Both));
+    for proxy in &proxies {
+        proxy.hold(Way::Both);
+    }
     // The first has told its parent of its end by then, or it would still be there to be signalled.
     let next = next.end().await.expect(0);
     assert_eq!(next.stdout, "alone\n", "two ran at once; {next:?}");
-    proxies.iter().for_each(|proxy| proxy.let_go(Way::Both));
+    for proxy in &proxies {
+        proxy.let_go(Way::Both);
+    }
     cut_off.end().await.expect(76);
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
             } else {
                 panic!(
                     "two ran at once for {:?}: {first:?}, {second:?}; {fate:?}",
-                    first.last - second.began
+                    first.last.saturating_sub(second.began)
                 );
             }
         }
@@ -86,8 +86,10 @@ fn was_stopped(fate: &Fate, first: &Span, second: &Span) -> bool {
 /// Whether the machine had no time right before the second began, and the overlap is no longer than
 /// that explains.
 fn was_starved(gap: &Gap, first: &Span, second: &Span) -> bool {
-    let overlap = first.last - second.began;
-    gap.from < second.began && gap.to + NEAR > second.began && overlap < gap.to - gap.from + AT_ONCE
+    let overlap = first.last.saturating_sub(second.began);
+    gap.from < second.began
+        && gap.to + NEAR > second.began
+        && overlap < gap.to.saturating_sub(gap.from) + AT_ONCE
 }
 
 /// In the order in which they began.

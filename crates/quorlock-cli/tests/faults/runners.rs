@@ -175,13 +175,11 @@ impl Runners {
         }
         let Some(Runner { process, still: still @ None }) = &mut self.slots[place] else { return };
         send(process, signal);
-        match signal {
-            Signal::SIGKILL => {
-                self.history.entry(process.id()).or_default().killed = Some(now());
-            }
+        if signal == Signal::SIGKILL {
+            self.history.entry(process.id()).or_default().killed = Some(now());
+        } else if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP) {
             // The one stands still at once, the other when it has stopped its command.
-            Signal::SIGSTOP | Signal::SIGTSTP => *still = Some((now(), now() + length)),
-            _ => {}
+            *still = Some((now(), now() + length));
         }
     }
 
@@ -194,7 +192,7 @@ impl Runners {
             let holds = tokens.iter().any(|token| token.ends_with(&format!(":{pid}")));
             if holds && runner.still.is_none() && !runner.has_a_command() {
                 let since = *self.idle_since.entry(pid).or_insert_with(now);
-                let kept = now() - since;
+                let kept = now().saturating_sub(since);
                 assert!(kept < TTL * 3, "runner {pid} has kept a lock for {kept:?} without its command");
             } else {
                 self.idle_since.remove(&pid);
