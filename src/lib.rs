@@ -46,6 +46,7 @@
 //! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
+//! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
 //! served in the order they came and put the load of one waiter on the nodes, however many they

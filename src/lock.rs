@@ -19,6 +19,8 @@ use crate::round::{Aim, Round};
 use crate::wait::line::{Joined, News};
 use crate::wait::{HandOver, OnWait, Wait, Waiting};
 
+mod revoke;
+
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
 /// # Examples

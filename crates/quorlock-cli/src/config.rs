@@ -30,11 +30,11 @@ const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
 impl Settings {
     /// For verbs without settings of their own.
     pub(crate) fn load(args: DeploymentArgs) -> Result<Settings, Failure> {
-        Settings::load_for_run(args, None, None, None)
+        Settings::load_for_lock(args, None, None, None)
     }
 
     /// Puts the command line before the environment, and that before the file.
-    pub(crate) fn load_for_run(
+    pub(crate) fn load_for_lock(
         args: DeploymentArgs,
         restart_guard: Option<Switch>,
         ttl: Option<Duration>,
@@ -82,7 +82,8 @@ impl Settings {
         Ok(self.builder()?.ttl(self.ttl()).build()?)
     }
 
-    fn builder(&self) -> Result<Builder, Failure> {
+    /// The same, for whoever has something to add.
+    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
         // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
         // raise the limit for this one client while others stick to theirs.
@@ -152,6 +153,16 @@ impl Settings {
             .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
     }
 
+    /// What stands before every resource name in its key.
+    pub(crate) fn key_prefix(&self) -> &str {
+        self.said.key_prefix.as_deref().unwrap_or_default()
+    }
+
+    /// How long a node has for its answer, unless it is far away.
+    pub(crate) fn node_limit(&self) -> Duration {
+        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT)
+    }
+
     pub(crate) fn wait(&self) -> Wait {
         self.said.wait.map_or(Wait::UpTo(DEFAULT_WAIT), |WaitArg(wait)| wait)
     }
@@ -163,7 +174,7 @@ impl Settings {
     /// How long the end of the program waits for nodes that have not yet confirmed that the lock
     /// was given back. What is not confirmed by then ends with its TTL.
     pub(crate) fn patience(&self) -> Duration {
-        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT).saturating_mul(4)
+        self.node_limit().saturating_mul(4)
     }
 }
 

@@ -1,7 +1,5 @@
 //! `quorlock doctor`: whether the nodes can be relied on, and what to do about those that cannot.
 
-use std::io::{self, Write as _};
-
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject};
@@ -14,10 +12,11 @@ use crate::failure::Failure;
 use crate::paint::Paint;
 use crate::report::{length, millis};
 use crate::runtime::block_on;
+use crate::stdout;
 
 /// Examines all nodes and prints what is found.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
-    let settings = Settings::load_for_run(deployment, args.restart_guard, args.ttl, None)?;
+    let settings = Settings::load_for_lock(deployment, args.restart_guard, args.ttl, None)?;
     let examination = block_on(async { Ok(settings.examiner()?.examine().await) })?;
     let code = exit_code(&examination, args.strict);
     let text = if args.json {
@@ -30,7 +29,7 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
         let gap = if listed.is_empty() { "" } else { "\n" };
         format!("{}\n\n{listed}{gap}{}\n", table(&examination).trim_fmt(), verdict(&examination, paint))
     };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::to_write)?;
+    stdout::print(&text)?;
     Ok(code)
 }
 
