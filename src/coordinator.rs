@@ -15,7 +15,9 @@ pub use builder::{Builder, RestartGuard};
 use crate::clock::Sleep;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
+use crate::health::Health;
 use crate::lock::{Fencing, Lock, Plan};
+use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
 use crate::wait::line::Lines;
@@ -52,6 +54,12 @@ impl Coordinator {
     /// the lock is acquired or [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
         Lock::new(self.shared.clone(), resource.as_ref())
+    }
+
+    /// How the nodes stand, now and whenever that changes. Asks nobody.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.shared.nodes)
     }
 
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
@@ -104,6 +112,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) meters: Meters,
 }
 
 impl Shared {

@@ -22,7 +22,7 @@ pub use dial::{Dial, Stream, SystemDial};
 use self::hints::Listeners;
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
-use super::{Listener, Node, NodeError, Question, Reply};
+use super::{Listener, Node, NodeError, Observer, Question, Reply};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 
@@ -97,14 +97,8 @@ impl RedisNode {
         let state = Arc::new(State::new());
         let name: Arc<str> = address.to_string().into();
         let listeners = Arc::new(Listeners::default());
-        let (task, contact) = Supervisor::new(
-            Arc::clone(&name),
-            address,
-            settings,
-            questions,
-            Arc::clone(&state),
-            Arc::clone(&listeners),
-        );
+        let (task, contact) =
+            Supervisor::new(address, settings, questions, Arc::clone(&state), Arc::clone(&listeners));
         let parked = Mutex::new(Some(Box::new(task)));
         RedisNode { name, queue, state, listeners, started: AtomicBool::new(false), contact, parked }
     }
@@ -158,6 +152,10 @@ impl Node for RedisNode {
     /// first, hears from the next connection on. Changes made through this node are not told.
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.listeners.add(listener);
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.state.observe(observer);
     }
 }
 

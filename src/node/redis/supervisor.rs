@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{debug, info, warn};
 
 use super::Settings;
 use super::address::Address;
@@ -28,7 +27,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// What the task of a node owns.
 pub(crate) struct Supervisor {
-    name: Arc<str>,
     connector: Connector,
     settings: Settings,
     queue: UnboundedReceiver<Ask>,
@@ -41,7 +39,6 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// The task, and what is cancelled once its first attempt to connect is over.
     pub(crate) fn new(
-        name: Arc<str>,
         address: Address,
         settings: Settings,
         queue: UnboundedReceiver<Ask>,
@@ -52,25 +49,23 @@ impl Supervisor {
         let contact = CancellationToken::new();
         let contacting = Some(contact.clone().drop_guard());
         let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
-        (Supervisor { name, connector, settings, queue, state, listeners, contacting }, contact)
+        (Supervisor { connector, settings, queue, state, listeners, contacting }, contact)
     }
 
     /// Serves the node until its last handle is dropped.
     pub(crate) async fn run(self) {
-        let Supervisor { name, mut connector, settings, mut queue, state, listeners, mut contacting } = self;
+        let Supervisor { mut connector, settings, mut queue, state, listeners, mut contacting } = self;
+        let _leaving = Leaving(&state);
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let mut known = None;
         let mut wait = FIRST_WAIT;
         // The first time, questions wait in the queue for the connection.
         let mut outcome = connector.connect().await;
         loop {
             let trouble = match outcome {
                 Ok(line) => {
-                    info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
-                    known = None;
                     let since = clock.now();
-                    state.open();
+                    state.connect(Arc::clone(&line.instance));
                     drop(contacting.take());
                     if line.pushes.is_some() {
                         listeners.hearing();
@@ -92,13 +87,6 @@ impl Supervisor {
             };
             state.down(trouble.clone());
             drop(contacting.take());
-            // One warning for each outage, and another if it turns out that somebody has to act.
-            let news = known.as_ref().is_none_or(|known| trouble.lasts() && *known != trouble);
-            if news {
-                warn!(node = %name, %trouble, "down; it is dialled again until it answers");
-            } else {
-                debug!(node = %name, %trouble, "still down");
-            }
             wait = backoff.next(settings.entropy.half());
             let connected = pin!(async {
                 clock.sleep_until(clock.now() + wait).await;
@@ -108,8 +96,16 @@ impl Supervisor {
                 Either::Left(_) => return,
                 Either::Right((outcome, _)) => outcome,
             };
-            known = Some(trouble);
         }
+    }
+}
+
+/// Says, when dropped, that nobody connects any more.
+struct Leaving<'a>(&'a State);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
