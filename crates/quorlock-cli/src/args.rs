@@ -10,6 +10,7 @@ use humantime::parse_duration;
 use quorlock::Wait;
 
 use crate::exit;
+use crate::metrics::MetricsArgs;
 
 /// Runs a command while a quorum of independent Redis or Valkey masters holds its lock.
 #[derive(Parser)]
@@ -134,6 +135,8 @@ pub(crate) struct RunArgs {
     /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// `quorlock status`.
@@ -177,7 +180,8 @@ impl FromStr for WaitArg {
 const SOURCES: &str = "\
 Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
 configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
-file. This holds for all that is listed under Nodes, and for --ttl, --wait and --restart-guard.";
+file. This holds for all that is listed under Nodes and under Metrics, and for --ttl, --wait and
+--restart-guard.";
 
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...

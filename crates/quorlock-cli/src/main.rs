@@ -14,6 +14,7 @@ mod demo;
 pub mod exit;
 mod failure;
 mod logging;
+mod metrics;
 mod notice;
 mod paint;
 mod parent_death;

@@ -29,11 +29,13 @@ pub(super) struct Layer {
     pub(super) restart_guard: Option<Switch>,
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Option<WaitArg>,
+    pub(super) metrics: Option<String>,
+    pub(super) metrics_file: Option<PathBuf>,
 }
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 12] = [
     "nodes",
     "key-prefix",
     "node-limit",
@@ -44,6 +46,8 @@ const KEYS: [&str; 10] = [
     "restart-guard",
     "ttl",
     "wait",
+    "metrics",
+    "metrics-file",
 ];
 
 /// Where the file is looked for when none is named, the preferred place first.
@@ -81,6 +85,8 @@ impl Layer {
             restart_guard: self.restart_guard.or(other.restart_guard),
             ttl: self.ttl.or(other.ttl),
             wait: self.wait.or(other.wait),
+            metrics: self.metrics.or(other.metrics),
+            metrics_file: self.metrics_file.or(other.metrics_file),
         }
     }
 
@@ -116,6 +122,9 @@ impl Layer {
         if let (Some(password_file), Some(folder)) = (&mut layer.password_file, path.parent()) {
             *password_file = folder.join(&password_file);
         }
+        if let (Some(metrics_file), Some(folder)) = (&mut layer.metrics_file, path.parent()) {
+            *metrics_file = folder.join(&metrics_file);
+        }
         Ok(layer)
     }
 
@@ -133,6 +142,8 @@ impl Layer {
             "wait" => {
                 self.wait = Some(string(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
             }
+            "metrics" => self.metrics = Some(string(key, value)?),
+            "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
             "password" => {
                 return Err("a password does not belong here; put it into a file of its own and name that \
                             with `password-file`, or into the variable QUORLOCK_PASSWORD"
@@ -213,7 +224,7 @@ mod tests {
         let file = parse(
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
-             ttl = '10s'\nwait = 'forever'",
+             ttl = '10s'\nwait = 'forever'\nmetrics = '9464'\nmetrics-file = 'job.prom'",
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
@@ -221,6 +232,8 @@ mod tests {
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));
         assert_eq!(file.password_file, Some(PathBuf::from("/etc/secret")), "relative to the file");
+        assert_eq!(file.metrics.as_deref(), Some("9464"));
+        assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
     }
 
     #[test]

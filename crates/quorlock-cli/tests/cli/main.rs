@@ -6,6 +6,7 @@ mod command;
 mod demonstration;
 mod exit_codes;
 mod loss;
+mod metrics;
 mod secrets;
 mod settings;
 mod status;
