@@ -7,6 +7,7 @@ mod demonstration;
 mod exit_codes;
 mod loss;
 mod metrics;
+mod observability;
 mod secrets;
 mod settings;
 mod status;
