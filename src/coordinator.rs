@@ -18,7 +18,9 @@ use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::examination::judge::{self, Setting};
 use crate::examination::{Examination, Finding};
+use crate::health::Health;
 use crate::lock::{Fencing, Lock, Plan};
+use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
 use crate::wait::line::Lines;
@@ -89,6 +91,12 @@ impl Coordinator {
         told.flat_map(|(name, facts)| judge::on_sight(&name, &facts)).collect()
     }
 
+    /// How the nodes stand, now and whenever that changes. Asks nobody.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.shared.nodes)
+    }
+
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
     /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
     ///
@@ -139,6 +147,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) meters: Meters,
 }
 
 impl Shared {

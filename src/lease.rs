@@ -388,6 +388,11 @@ impl LeaseState {
         self.term.renew(self.hold_until.map_or(deadline, |end| end.min(deadline)), now)
     }
 
+    /// For how much longer the lease holds at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        self.term.remaining(now).unwrap_or(now).since(now)
+    }
+
     /// Why a lease whose deadline has passed by `now` is over.
     pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
         match self.hold_until {

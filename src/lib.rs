@@ -55,11 +55,33 @@
 //! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
 //! for each node why.
 //!
+//! # What it tells
+//!
+//! [`Coordinator::health`] says how the nodes stand, and waits for changes. The module `metrics`,
+//! with the feature of that name, lists what is counted. Events go to `tracing`, at levels by one rule:
+//!
+//! | level | what |
+//! |---|---|
+//! | error | a defect |
+//! | warn | somebody may have to act: a lease lost, renewals failing, a node down; once for each change |
+//! | info | the life of a connection |
+//! | debug | the life of a lease, with a span `acquire` for each call that asks for one |
+//! | trace | each round |
+//!
+//! Tokens are cut to a few digits there, since a whole one is the right to release; passwords never
+//! appear.
+//!
+//! # Features
+//!
+//! None is on by default, and none changes what happens without it: `tls` for `rediss://`
+//! addresses, `metrics`, and `stream` for [`Health`] as a stream.
+//!
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
 
+mod asking;
 mod attempt;
 mod ballot;
 mod clock;
@@ -69,9 +91,13 @@ mod entropy;
 mod error;
 mod examination;
 pub mod fence;
+mod health;
 mod keeper;
 mod lease;
 mod lock;
+mod meter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod node;
 mod owner;
 pub mod protocol;
@@ -94,12 +120,13 @@ pub use {
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
         Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
     },
+    health::{Condition, Health, NodeHealth},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
     node::{
-        Answer, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question, Reply, Vote,
-        ask,
+        Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Observer,
+        Question, Reply, Vote, ask,
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Resource, Token},

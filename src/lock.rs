@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::Span;
 
+use crate::asking::Asking;
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
+use crate::meter::LockMeter;
 use crate::node::Question;
 use crate::owner::Owner;
 use crate::protocol::{Backoff, Moment, Resource, Ticket, Verdict, renewal_every};
@@ -54,6 +57,7 @@ pub struct Lock {
     fencing: Fencing,
     on_wait: Option<Arc<OnWait>>,
     reentry: Reentry,
+    meter: LockMeter,
 }
 
 /// In which order those who wait in different processes get the lock.
@@ -126,6 +130,7 @@ pub(crate) struct Plan {
     pub(crate) turn: Turn,
     pub(crate) fencing: Fencing,
     pub(crate) on_wait: Option<Arc<OnWait>>,
+    pub(crate) meter: LockMeter,
 }
 
 /// When it is somebody's turn.
@@ -172,6 +177,7 @@ impl Lock {
             fencing: Fencing::On,
             on_wait: None,
             reentry: Reentry::None,
+            meter: shared.meters.lock(""),
             shared,
         }
     }
@@ -208,6 +214,16 @@ impl Lock {
     /// What others read of the holder, after the name of the host and the number of the process.
     pub fn label(mut self, label: &str) -> Lock {
         self.label = label.into();
+        self
+    }
+
+    /// What kind of lock it is, for the metrics: their label `class`.
+    /// None unless set.
+    ///
+    /// A handful of names that stand in the program. Each is counted apart and kept for as long
+    /// as the coordinator, so never a name that comes from elsewhere, such as the resource's.
+    pub fn class(mut self, class: &str) -> Lock {
+        self.meter = self.shared.meters.lock(class);
         self
     }
 
@@ -380,16 +396,35 @@ impl Lock {
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
+        let since = self.shared.now();
+        let asking = Asking::begin(&self.name, &self.meter, since, || self.shared.context(&self.label));
+        let got = self.ask(wait, since, asking.span()).await;
+        let outcome = match &got {
+            Ok(Got::Lease(_)) => Some(Ok(())),
+            Ok(Got::TakenHere) => None,
+            Err(error) => Some(Err(error)),
+        };
+        asking.end(outcome, || self.shared.now());
+        got
+    }
+
+    async fn ask(&self, wait: Wait, since: Moment, span: &Span) -> Result<Got, AcquireError> {
         let plan = Arc::new(self.plan(wait)?);
         let owner = match &self.reentry {
-            Reentry::None => return self.acquire_anew(plan).await,
+            Reentry::None => return self.acquire_anew(plan, since, span).await,
             Reentry::Of(owner) => owner.clone(),
             Reentry::OfScope => Owner::current().ok_or(ConfigError::NoOwner)?,
         };
-        Box::pin(self.acquire_as(owner, plan)).await
+        Box::pin(self.acquire_as(owner, plan, since, span)).await
     }
 
-    async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_as(
+        &self,
+        owner: Owner,
+        plan: Arc<Plan>,
+        since: Moment,
+        span: &Span,
+    ) -> Result<Got, AcquireError> {
         let wait = plan.wait;
         let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
         // Somebody of the same owner may be acquiring it right now.
@@ -409,16 +444,16 @@ impl Lock {
         {
             return Ok(Got::Lease(again));
         }
-        let got = self.acquire_anew(plan).await?;
+        let got = self.acquire_anew(plan, since, span).await?;
         if let Got::Lease(lease) = &got {
             *held = lease.downgrade();
         }
         Ok(got)
     }
 
-    async fn acquire_anew(&self, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_anew(&self, plan: Arc<Plan>, since: Moment, span: &Span) -> Result<Got, AcquireError> {
         let shared = &self.shared;
-        let (key, wait, since) = (plan.key.clone(), plan.wait, shared.now());
+        let (key, wait) = (plan.key.clone(), plan.wait);
         if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
@@ -426,7 +461,7 @@ impl Lock {
             return Ok(Got::TakenHere);
         }
         let (door, mut lease) = oneshot::channel();
-        let _place = match shared.lines.join(plan.clone(), since, door) {
+        let _place = match shared.lines.join(plan.clone(), since, span.clone(), door) {
             Joined::Behind(place) => place,
             Joined::First(place) => {
                 shared.tasks.spawn(keeper::keep(shared.clone(), key.clone()));
@@ -506,6 +541,7 @@ impl Lock {
             },
             fencing: self.fencing,
             on_wait: self.on_wait.clone(),
+            meter: self.meter.clone(),
         })
     }
 }

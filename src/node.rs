@@ -73,6 +73,41 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         drop(key);
         Box::pin(std::future::ready(None))
     }
+
+    /// Tells `observer` how this node stands to its server, and from now on whenever that changes.
+    /// A node that does not know says nothing, and its [health](crate::Health) stays unknown.
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        drop(observer);
+    }
+}
+
+/// Sees how a [`Node`] stands to its server.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Called from the node's own task: must not block, nor call that node.
+    fn see(&self, contact: Contact);
+}
+
+/// How a [`Node`] stands to its server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Contact {
+    /// This process answers.
+    Connected(Arc<Instance>),
+    /// There is a connection, and it has not been answered over for a while.
+    Stalled(NodeError),
+    /// There is no connection, and another one is being tried.
+    Lost(NodeError),
+    /// There is none, and nobody tries: the node was dropped, or the runtime has ended.
+    Ended(NodeError),
+}
+
+impl fmt::Display for Contact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contact::Connected(instance) => write!(f, "connected to {}", instance.id),
+            Contact::Stalled(reason) | Contact::Lost(reason) | Contact::Ended(reason) => reason.fmt(f),
+        }
+    }
 }
 
 /// Hears from a [`Node`] what may be worth asking again.

@@ -12,6 +12,7 @@ use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
+use crate::meter::Meters;
 use crate::node::Node;
 #[cfg(feature = "tls")]
 use crate::node::redis::Tls;
@@ -275,6 +276,7 @@ impl Builder {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             lines,
+            meters: Meters::new(quorum),
         };
         shared.check_ttl(self.ttl)?;
         Ok(Coordinator { shared: Arc::new(shared) })

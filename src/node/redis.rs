@@ -26,7 +26,7 @@ pub use tls::Tls;
 use self::hints::Listeners;
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
-use super::{Listener, Node, NodeError, Question, Reply};
+use super::{Listener, Node, NodeError, Observer, Question, Reply};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
@@ -193,6 +193,10 @@ impl Node for RedisNode {
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         let (address, settings) = (self.address.clone(), self.settings.clone());
         Box::pin(async move { Some(examine::examine(address, settings, key).await) })
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.state.observe(observer);
     }
 }
 

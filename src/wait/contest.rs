@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::trace;
 
 use super::line::{News, Waiter, bit};
 use super::{Wait, Waiting, tell};
@@ -25,6 +25,8 @@ pub(crate) struct Contest {
     refused_by: Option<Token>,
     /// The largest fencing token met here.
     seen: Option<FencingToken>,
+    /// How many rounds it has taken for this waiter.
+    pub(crate) rounds: usize,
     /// Pauses after split votes, and where nodes do not tell of changes.
     pauses: Backoff,
 }
@@ -73,12 +75,14 @@ impl Contest {
             preference: Preference::default(),
             refused_by: None,
             seen: None,
+            rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
 
     /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
     pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
+        self.rounds = 0;
         loop {
             if self.shared.closing.is_cancelled() {
                 return Outcome::Failed(AcquireError::Closed);
@@ -95,6 +99,7 @@ impl Contest {
                 () = waiter.door.closed() => return Outcome::Gone,
             };
             let now = self.shared.now();
+            self.rounds += attempt.rounds();
             self.seen = self.seen.max(attempt.largest_number());
             if verdict == Verdict::Carried && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -106,7 +111,7 @@ impl Contest {
             let ballot = attempt.ballot();
             self.learn(&ballot);
             drop(attempt);
-            debug!(key = %self.key, %verdict, %ballot, "not acquired");
+            trace!(key = %self.key, %verdict, %ballot, "not acquired");
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }

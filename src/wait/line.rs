@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
+use tracing::Span;
 
 use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
@@ -71,6 +72,8 @@ pub(crate) struct Waiter {
     arrival: u64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) since: Moment,
+    /// Of the call that waits.
+    pub(crate) span: Span,
     pub(crate) door: Door,
 }
 
@@ -114,12 +117,12 @@ impl Lines {
     }
 
     /// Joins the end of the line for the waiter's key.
-    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, door: Door) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
         let key = plan.key.clone();
         let mut inside = self.lock();
         inside.arrivals += 1;
         let arrival = inside.arrivals;
-        let waiter = Waiter { arrival, plan, since, door };
+        let waiter = Waiter { arrival, plan, since, span, door };
         let first = !inside.by_key.contains_key(&key);
         inside.by_key.entry(key.clone()).or_default().waiters.insert(arrival, waiter);
         drop(inside);

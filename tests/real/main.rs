@@ -15,6 +15,7 @@ mod contract;
 mod cut;
 mod faults;
 mod fence;
+mod health;
 mod interop;
 mod noticed;
 mod restart;

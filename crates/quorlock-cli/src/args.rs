@@ -15,6 +15,7 @@ use crate::demo::DemoArgs;
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};
+use crate::metrics::MetricsArgs;
 use crate::paint::When;
 use crate::release::{RELEASE_CODES, RELEASE_EXAMPLES, ReleaseArgs};
 use crate::status::{STATUS_EXAMPLES, StatusArgs};
@@ -160,6 +161,8 @@ pub(crate) struct RunArgs {
     // Last, because its heading holds for all that follows.
     #[command(flatten)]
     pub(crate) lock: LockArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// `quorlock doctor`.
@@ -210,8 +213,8 @@ impl FromStr for WaitArg {
 const SOURCES: &str = "\
 Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
 configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
-file. This holds for all that is listed under Nodes, and for --ttl, --wait and --restart-guard.
-The password is QUORLOCK_PASSWORD, and the file QUORLOCK_CONFIG.";
+file. This holds for all that is listed under Nodes and under Metrics, and for --ttl, --wait and
+--restart-guard. The password is QUORLOCK_PASSWORD, and the file QUORLOCK_CONFIG.";
 
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...

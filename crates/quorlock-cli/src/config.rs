@@ -9,6 +9,7 @@ use quorlock::{Builder, Coordinator, RestartGuard, Wait};
 
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
+use crate::metrics::MetricsArgs;
 
 mod layer;
 
@@ -56,6 +57,7 @@ impl Settings {
             restart_guard,
             ttl,
             wait,
+            ..Layer::default()
         };
         // A password in the environment goes before all files but one named by a flag.
         let password =
@@ -144,6 +146,14 @@ impl Settings {
             builder = builder.password(password);
         }
         builder
+    }
+
+    /// Where metrics go: as `flags` say, or else as the other sources do.
+    pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
+        MetricsArgs {
+            metrics: flags.metrics.clone().or_else(|| self.said.metrics.clone()),
+            metrics_file: flags.metrics_file.clone().or_else(|| self.said.metrics_file.clone()),
+        }
     }
 
     /// The TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.

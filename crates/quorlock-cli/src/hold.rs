@@ -11,6 +11,7 @@ use crate::args::{DeploymentArgs, LockArgs};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::metrics::{self, MetricsArgs};
 use crate::report::{Reason, Report, length, millis};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
@@ -33,6 +34,8 @@ pub(crate) struct HoldArgs {
     /// Print JSON, a line for each event: acquired, lost, released
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     // Last, because its heading holds for all that follows.
     #[command(flatten)]
     pub(crate) lock: LockArgs,
@@ -61,11 +64,13 @@ your work. Prefer `quorlock run`, which stops its command.";
 /// Holds the lock that `args` name, and says with which code to exit.
 pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = args.lock.settings(deployment)?;
-    block_on(async {
-        let coordinator = settings.coordinator()?;
-        let outcome = until_told(args, &settings, &coordinator, Report::to(args.json, quiet)).await;
-        coordinator.close(settings.patience()).await;
-        outcome
+    metrics::counted(&settings.metrics(&args.metrics), &args.resource, || {
+        block_on(async {
+            let coordinator = settings.coordinator()?;
+            let outcome = until_told(args, &settings, &coordinator, Report::to(args.json, quiet)).await;
+            coordinator.close(settings.patience()).await;
+            outcome
+        })
     })
 }
 

@@ -26,7 +26,9 @@ fn level(args: &Args) -> LevelFilter {
     match args.verbose {
         0 if args.quiet || tells_itself => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        _ => LevelFilter::DEBUG,
+        // What happens once in the life of a lease or of a connection.
+        1 => LevelFilter::DEBUG,
+        // And each round.
+        _ => LevelFilter::TRACE,
     }
 }

@@ -19,6 +19,7 @@ mod failure;
 mod hold;
 mod logging;
 mod man;
+mod metrics;
 mod notice;
 mod paint;
 mod parent_death;

@@ -13,6 +13,7 @@ use crate::child::Child;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::metrics;
 use crate::notice::Notice;
 use crate::program::{Program, not_started};
 use crate::report::Report;
@@ -30,11 +31,13 @@ const WHILE_WAITING: &str = "while waiting; the command was not started";
 pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
-    block_on(async {
-        let coordinator = settings.coordinator()?;
-        let outcome = under_lock(args, &settings, &coordinator, report).await;
-        coordinator.close(settings.patience()).await;
-        outcome
+    metrics::counted(&settings.metrics(&args.metrics), &args.resource.clone(), || {
+        block_on(async {
+            let coordinator = settings.coordinator()?;
+            let outcome = under_lock(args, &settings, &coordinator, report).await;
+            coordinator.close(settings.patience()).await;
+            outcome
+        })
     })
 }
 
@@ -55,6 +58,7 @@ async fn under_lock(
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
     report.acquired(&lease, since.since(asked));
+    metrics::waited(since.since(asked));
 
     tell_command(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
@@ -62,6 +66,10 @@ async fn under_lock(
     let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
     let hold_until = max_hold.map(|longest| since + longest);
     let ended = watch::until_ended(child, &lease, notice, hold_until, &mut signals, report).await?;
+    metrics::command_ended(match ended {
+        Ended::ByItself(status) => Some(code_of(status)),
+        Ended::Stopped => None,
+    });
     let (resource, token) = (lease.resource().clone(), lease.token().short());
     // Only now: the command has been reaped.
     let released = lease.release().await;
@@ -87,7 +95,10 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
         .env("QUORLOCK_TOKEN", OsString::from_vec(lease.token().as_bytes().to_vec()))
-        .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string());
+        .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string())
+        // These are taken; a lock within a lock has metrics of its own.
+        .env_remove("QUORLOCK_METRICS")
+        .env_remove("QUORLOCK_METRICS_FILE");
     match lease.try_fencing_token() {
         Some(fence) => command.env("QUORLOCK_FENCE", fence.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),

@@ -33,11 +33,13 @@ pub(super) struct Layer {
     pub(super) restart_guard: Option<Switch>,
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Option<WaitArg>,
+    pub(super) metrics: Option<String>,
+    pub(super) metrics_file: Option<PathBuf>,
 }
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "nodes",
     "key-prefix",
     "node-limit",
@@ -52,6 +54,8 @@ const KEYS: [&str; 14] = [
     "restart-guard",
     "ttl",
     "wait",
+    "metrics",
+    "metrics-file",
 ];
 
 /// Where the file is looked for when none is named, the preferred place first.
@@ -93,6 +97,8 @@ impl Layer {
             restart_guard: self.restart_guard.or(other.restart_guard),
             ttl: self.ttl.or(other.ttl),
             wait: self.wait.or(other.wait),
+            metrics: self.metrics.or(other.metrics),
+            metrics_file: self.metrics_file.or(other.metrics_file),
         }
     }
 
@@ -129,6 +135,9 @@ impl Layer {
         for file in [password_file, tls_ca, tls_cert, tls_key].into_iter().flatten() {
             *file = path.parent().unwrap_or(Path::new("")).join(&file);
         }
+        if let (Some(metrics_file), Some(folder)) = (&mut layer.metrics_file, path.parent()) {
+            *metrics_file = folder.join(&metrics_file);
+        }
         Ok(layer)
     }
 
@@ -150,6 +159,8 @@ impl Layer {
             "wait" => {
                 self.wait = Some(string(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
             }
+            "metrics" => self.metrics = Some(string(key, value)?),
+            "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
             "password" => {
                 return Err("a password does not belong here; put it into a file of its own and name that \
                             with `password-file`, or into the variable QUORLOCK_PASSWORD"
@@ -231,7 +242,8 @@ mod tests {
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
              ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
-             tls-server-name = 'locks.internal'",
+             tls-server-name = 'locks.internal'\n\
+             metrics = '9464'\nmetrics-file = 'job.prom'",
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
@@ -242,6 +254,8 @@ mod tests {
         assert_eq!(file.tls_cert, Some(PathBuf::from("/etc/me.pem")), "relative to the file");
         assert_eq!(file.tls_key, Some(PathBuf::from("/run/me.key")), "unless it is absolute");
         assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
+        assert_eq!(file.metrics.as_deref(), Some("9464"));
+        assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
     }
 
     #[test]

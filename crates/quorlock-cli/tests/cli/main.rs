@@ -17,7 +17,9 @@ mod exit_codes;
 mod holding;
 mod loss;
 mod manual;
+mod metrics;
 mod migration;
+mod observability;
 #[cfg(target_os = "linux")]
 mod phases;
 #[cfg(target_os = "linux")]
