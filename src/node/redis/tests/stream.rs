@@ -236,7 +236,7 @@ impl Listener for Diary {
         match hint {
             Hint::Changed(b"orders/42") => self.note("changed"),
             Hint::Hearing | Hint::Changed(_) | Hint::AllChanged | Hint::Deaf => {
-                self.note(&format!("{hint:?}"))
+                self.note(&format!("{hint:?}"));
             }
         }
     }
