@@ -5,8 +5,11 @@ use quorlock_testkit::{Servers, eventually};
 
 use crate::support::{Running, SOON, is_gone, keys, run, servers};
 
-/// Says that it runs, again and again.
-const TICKS: &str = "echo $$; while :; do echo tick; sleep 0.02; done";
+/// Says that it runs, again and again. One process, and no shell: a shell that is stopped at the very
+/// moment at which it starts another program (`vfork`) is not reported as stopped.
+const TICKS: &str = r#"exec python3 -uc 'import os, time
+print(os.getpid())
+while True: print("tick"); time.sleep(0.02)'"#;
 
 /// Waits until a process stands still, or does not.
 async fn stands_still(pid: &str, still: bool) {

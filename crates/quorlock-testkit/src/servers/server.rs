@@ -256,8 +256,11 @@ impl Plant for Server {
 impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
-        let (port, process) = (Port::reserve()?, Mutex::new(None));
         let Setup { durable, password, environment, options, .. } = setup;
+        // The members of a cluster talk to each other on a port that is 10,000 higher.
+        let member = options.iter().any(|option| option == "--cluster-enabled");
+        let port = Port::reserve(if member { u16::MAX - 10_000 } else { u16::MAX })?;
+        let process = Mutex::new(None);
         let server = Server { kind, durable, password, environment, options, port, folder, process };
         server.launch().await?;
         Ok(server)
