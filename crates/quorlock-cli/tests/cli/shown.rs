@@ -75,7 +75,7 @@ async fn holder(servers: &Servers) -> Running {
 async fn the_help_of_each_verb() {
     // As it is: nothing in it varies.
     assert_snapshot!("help", Quorlock::new(["--help"]).end().await.expect(0).stdout);
-    for verb in ["run", "status", "hold", "release", "bench", "demo", "completions", "man"] {
+    for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
         let help = Quorlock::new([verb, "--help"]).end().await.expect(0);
         assert_snapshot!(format!("help_{verb}"), help.stdout);
     }
