@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 pub use builder::{Builder, RestartGuard};
 
 use crate::clock::Sleep;
+use crate::election::Election;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::lock::{Fencing, Lock, Plan};
@@ -52,6 +53,11 @@ impl Coordinator {
     /// the lock is acquired or [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
         Lock::new(self.shared.clone(), resource.as_ref())
+    }
+
+    /// An election of one leader, under the name of `resource`: see [`Election`]. Asks nobody.
+    pub fn election(&self, resource: impl AsRef<str>) -> Election {
+        Election::new(self.lock(resource))
     }
 
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes

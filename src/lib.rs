@@ -46,6 +46,8 @@
 //! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
+//! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
+//! | follow who leads | [`Observer::changed`] | says who | |
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
 //! served in the order they came and put the load of one waiter on the nodes, however many they
@@ -64,6 +66,7 @@ mod ballot;
 mod clock;
 mod coordinator;
 mod draw;
+mod election;
 mod entropy;
 mod error;
 pub mod fence;
@@ -84,6 +87,7 @@ pub use {
     ballot::{Ballot, Holder, Paper, Said},
     clock::{Clock, Sleep, SystemClock},
     coordinator::{Builder, Coordinator, RestartGuard},
+    election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
     error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
     lease::{Lease, LeaseWatch},

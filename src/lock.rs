@@ -174,6 +174,11 @@ impl Lock {
         }
     }
 
+    /// What all locks of its coordinator share, and the key.
+    pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
+        (&self.shared, &self.key)
+    }
+
     /// For how long the nodes keep the lock if it is not renewed. 30 s unless set here or for the
     /// coordinator: long enough to ride out a failover of the network, short enough to wait for
     /// after a crash. At most the deployment's `max_ttl`.

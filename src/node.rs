@@ -75,7 +75,8 @@ pub trait Listener: fmt::Debug + Send + Sync {
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
     /// From now on changes are told: of every key for which the node answers [`Vote::Held`], the
-    /// next change after that answer, be it a release, an expiry or anything else.
+    /// next change after that answer, be it a release, an expiry or anything else. The same of a key
+    /// of which an [inspection](Question::Inspect) has found that it is free.
     Hearing,
     /// This key has changed or ended.
     Changed(&'a [u8]),

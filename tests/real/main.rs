@@ -13,6 +13,7 @@
 mod bad_nodes;
 mod contract;
 mod cut;
+mod election;
 mod faults;
 mod fence;
 mod interop;
