@@ -103,6 +103,12 @@ pub enum ConfigError {
     /// A reentrant lock that nobody could re-enter.
     #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
     NoOwner,
+    /// There is no thread for the blocking API.
+    #[error("the background thread of the blocking API cannot be started: {reason}")]
+    NoBackground {
+        /// What the system says.
+        reason: Arc<str>,
+    },
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
     LabelTooLong {
@@ -153,6 +159,9 @@ pub enum AcquireError {
     /// The coordinator was closed.
     #[error("the coordinator is closed")]
     Closed,
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
 
 impl AcquireError {
@@ -163,7 +172,7 @@ impl AcquireError {
             AcquireError::Contended { ballot, .. }
             | AcquireError::Unavailable { ballot, .. }
             | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
-            AcquireError::Config(_) | AcquireError::Closed => None,
+            AcquireError::Config(_) | AcquireError::Closed | AcquireError::InAsyncContext(_) => None,
         }
     }
 }
@@ -238,7 +247,20 @@ pub enum RenewError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
+
+/// A call of the blocking API within an async task, where waiting would stall the
+/// executor. Nothing was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a blocking call in an async context would stall its executor; use the async API there, or make the \
+     call in `tokio::task::spawn_blocking`"
+)]
+#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
+pub struct InAsyncContext;
 
 /// Why work under a lock did not succeed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -56,6 +56,8 @@
 //! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
 //! for each node why.
 //!
+//! Programs without async have the same in the module `blocking`, with the Cargo feature of that name.
+//!
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
@@ -63,6 +65,8 @@
 
 mod attempt;
 mod ballot;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod clock;
 mod coordinator;
 mod draw;
@@ -89,7 +93,7 @@ pub use {
     coordinator::{Builder, Coordinator, RestartGuard},
     election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
-    error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
+    error::{AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, WithError},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
