@@ -19,6 +19,7 @@ use crate::error::ConfigError;
 use crate::lock::{Fencing, Lock, Plan};
 use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
+use crate::semaphore::Semaphore;
 use crate::wait::line::Lines;
 
 mod builder;
@@ -60,6 +61,11 @@ impl Coordinator {
         Election::new(self.lock(resource))
     }
 
+    /// A semaphore of so many `permits`, under the name of `resource`: see [`Semaphore`]. Asks nobody.
+    pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
+        Semaphore::new(&self.shared, resource.as_ref(), permits)
+    }
+
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
     /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
     ///
@@ -90,7 +96,7 @@ impl fmt::Debug for Coordinator {
 }
 
 /// What all locks of a coordinator share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) entropy: Arc<dyn Entropy>,
@@ -100,7 +106,7 @@ pub(crate) struct Shared {
     pub(crate) max_ttl: Duration,
     /// The longest that the first use waits for connections.
     introduction: Duration,
-    introduced: AtomicBool,
+    introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
     host: String,
@@ -113,6 +119,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The same over other nodes, with lines of its own that hear the same hints.
+    pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
+        Arc::new(Shared { nodes: Arc::new(nodes), lines: self.lines.branch(), ..self.clone() })
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.nodes.clock.now()
     }

@@ -103,6 +103,17 @@ pub enum ConfigError {
     /// A reentrant lock that nobody could re-enter.
     #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
     NoOwner,
+    /// A semaphore that cannot have so many permits.
+    #[error(
+        "a semaphore of {given} permits is not possible; it has between 1 and {most}, because whoever \
+         waits watches each of them"
+    )]
+    Permits {
+        /// What was asked for.
+        given: usize,
+        /// The most there may be.
+        most: usize,
+    },
     /// There is no thread for the blocking API.
     #[error("the background thread of the blocking API cannot be started: {reason}")]
     NoBackground {
@@ -153,6 +164,10 @@ pub enum AcquireError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// Others hold all permits of the semaphore, and did so for as long as the caller was willing to
+    /// wait.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The options of the lock cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -172,17 +187,16 @@ impl AcquireError {
             AcquireError::Contended { ballot, .. }
             | AcquireError::Unavailable { ballot, .. }
             | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
-            AcquireError::Config(_) | AcquireError::Closed | AcquireError::InAsyncContext(_) => None,
+            AcquireError::Full(_)
+            | AcquireError::Config(_)
+            | AcquireError::Closed
+            | AcquireError::InAsyncContext(_) => None,
         }
     }
 }
 
 fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
-    let waited = if waited < Duration::from_millis(1) {
-        String::new()
-    } else {
-        format!(", waited {}", format_duration(whole(waited)))
-    };
+    let waited = after(waited);
     match ballot.holder() {
         Some(Holder { token, nodes, remaining, .. }) => format!(
             "`{resource}` is held by {token} at {nodes} of {} nodes for up to {} more{waited}",
@@ -190,6 +204,35 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
             format_duration(whole(remaining)),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
+    }
+}
+
+/// All permits of a semaphore are taken.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
+#[non_exhaustive]
+pub struct Full {
+    /// The semaphore.
+    pub resource: Resource,
+    /// Who holds each permit, by number; `None` where several contend for it right now.
+    pub holders: Vec<Option<Holder>>,
+    /// How long the caller waited.
+    pub waited: Duration,
+}
+
+fn by_number(holders: &[Option<Holder>]) -> String {
+    let holder = |(number, holder): (usize, &Option<Holder>)| match holder {
+        Some(Holder { token, .. }) => format!("#{number} {token}"),
+        None => format!("#{number} wanted by several"),
+    };
+    holders.iter().enumerate().map(holder).collect::<Vec<_>>().join(", ")
+}
+
+fn after(waited: Duration) -> String {
+    if waited < Duration::from_millis(1) {
+        String::new()
+    } else {
+        format!(", waited {}", format_duration(whole(waited)))
     }
 }
 

@@ -46,6 +46,7 @@
 //! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
+//! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
 //! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
 //! | follow who leads | [`Observer::changed`] | says who | |
 //!
@@ -81,6 +82,7 @@ mod node;
 mod owner;
 pub mod protocol;
 mod round;
+mod semaphore;
 mod sweep;
 mod wait;
 
@@ -93,7 +95,7 @@ pub use {
     coordinator::{Builder, Coordinator, RestartGuard},
     election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
-    error::{AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, WithError},
+    error::{AcquireError, ConfigError, Full, InAsyncContext, LossReason, Lost, RenewError, WithError},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
@@ -103,5 +105,6 @@ pub use {
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Resource, Token},
+    semaphore::{Permit, Semaphore},
     wait::{HandOver, Wait, Waiting},
 };

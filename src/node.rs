@@ -338,6 +338,17 @@ pub enum NodeError {
         /// What is wrong with it, and what would be right.
         reason: Arc<str>,
     },
+    /// The semaphore has another number of permits there.
+    #[error(
+        "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
+         same, and another number is possible when nobody has held a permit for one TTL"
+    )]
+    OtherLimit {
+        /// As the node has it.
+        found: Arc<str>,
+        /// As it was asked for.
+        asked: Arc<str>,
+    },
     /// The server answered with an error.
     #[error("{message}")]
     Failed {
@@ -363,7 +374,9 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } => true,
+            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
+                true
+            }
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -376,7 +389,9 @@ impl NodeError {
     #[must_use]
     pub fn lasts(&self) -> bool {
         match self {
-            NodeError::Unfit { .. } | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
+            NodeError::Unfit { .. }
+            | NodeError::OtherLimit { .. }
+            | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }

@@ -46,6 +46,16 @@ impl Nodes {
         Nodes { members: nodes.into_iter().map(member).collect(), quorum, clock, quarantine, base_limit }
     }
 
+    /// The same, each as `made` of the node that it is here.
+    pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
+        let nodes = self.iter().cloned().map(made).collect();
+        let same = Nodes::new(nodes, self.quorum, self.clock.clone(), self.quarantine, self.base_limit);
+        for (member, known) in same.members.iter().zip(&self.members) {
+            member.round_trip.store(known.round_trip.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        same
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
         self.members.iter().map(|member| &member.node)
     }

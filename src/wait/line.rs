@@ -19,6 +19,8 @@ use crate::protocol::{Moment, Verdict};
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: Mutex<Inside>,
+    /// Those from which these hear of hints. They live on for it when their coordinator has gone.
+    _trunk: Option<Arc<Lines>>,
 }
 
 #[derive(Default)]
@@ -104,8 +106,8 @@ pub(crate) struct Place {
 impl Lines {
     /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
     /// because they only watch, or want more than the key.
-    pub(crate) fn branch(&self) -> Arc<Lines> {
-        let branch = Arc::<Lines>::default();
+    pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
+        let branch = Arc::new(Lines { lines: Mutex::default(), _trunk: Some(self.clone()) });
         let mut inside = self.lock();
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);

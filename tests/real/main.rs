@@ -19,5 +19,6 @@ mod fence;
 mod interop;
 mod restart;
 mod rivals;
+mod semaphore;
 mod waiting;
 mod world;
