@@ -64,10 +64,10 @@ impl Drop for Asking {
 fn word(outcome: Result<(), &AcquireError>) -> &'static str {
     match outcome {
         Ok(()) => "acquired",
-        Err(AcquireError::Contended { .. }) => "contended",
+        Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => "contended",
         Err(AcquireError::Unavailable { .. }) => "unavailable",
         Err(AcquireError::NeedsMending { .. }) => "needs_mending",
-        Err(AcquireError::Config(_)) => "config",
+        Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => "config",
         Err(AcquireError::Closed) => "closed",
     }
 }

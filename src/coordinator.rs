@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 pub use builder::{Builder, RestartGuard};
 
 use crate::clock::Sleep;
+use crate::election::Election;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
 use crate::examination::judge::{self, Setting};
@@ -23,6 +24,7 @@ use crate::lock::{Fencing, Lock, Plan};
 use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Moment, Ticket};
 use crate::round::Nodes;
+use crate::semaphore::Semaphore;
 use crate::wait::line::Lines;
 
 mod builder;
@@ -97,6 +99,16 @@ impl Coordinator {
         Health::of(&self.shared.nodes)
     }
 
+    /// An election of one leader, under the name of `resource`: see [`Election`]. Asks nobody.
+    pub fn election(&self, resource: impl AsRef<str>) -> Election {
+        Election::new(self.lock(resource))
+    }
+
+    /// A semaphore of so many `permits`, under the name of `resource`: see [`Semaphore`]. Asks nobody.
+    pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
+        Semaphore::new(&self.shared, resource.as_ref(), permits)
+    }
+
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
     /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
     ///
@@ -127,7 +139,7 @@ impl fmt::Debug for Coordinator {
 }
 
 /// What all locks of a coordinator share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) entropy: Arc<dyn Entropy>,
@@ -137,7 +149,7 @@ pub(crate) struct Shared {
     pub(crate) max_ttl: Duration,
     /// The longest that the first use waits for connections.
     introduction: Duration,
-    introduced: AtomicBool,
+    introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
     host: String,
@@ -151,6 +163,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The same over other nodes, with lines of its own that hear the same hints.
+    pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
+        Arc::new(Shared { nodes: Arc::new(nodes), lines: self.lines.branch(), ..self.clone() })
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.nodes.clock.now()
     }

@@ -109,6 +109,23 @@ pub enum ConfigError {
     /// A reentrant lock that nobody could re-enter.
     #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
     NoOwner,
+    /// A semaphore that cannot have so many permits.
+    #[error(
+        "a semaphore of {given} permits is not possible; it has between 1 and {most}, because whoever \
+         waits watches each of them"
+    )]
+    Permits {
+        /// What was asked for.
+        given: usize,
+        /// The most there may be.
+        most: usize,
+    },
+    /// There is no thread for the blocking API.
+    #[error("the background thread of the blocking API cannot be started: {reason}")]
+    NoBackground {
+        /// What the system says.
+        reason: Arc<str>,
+    },
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
     LabelTooLong {
@@ -153,12 +170,19 @@ pub enum AcquireError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// Others hold all permits of the semaphore, and did so for as long as the caller was willing to
+    /// wait.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The options of the lock cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The coordinator was closed.
     #[error("the coordinator is closed")]
     Closed,
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
 
 impl AcquireError {
@@ -169,17 +193,16 @@ impl AcquireError {
             AcquireError::Contended { ballot, .. }
             | AcquireError::Unavailable { ballot, .. }
             | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
-            AcquireError::Config(_) | AcquireError::Closed => None,
+            AcquireError::Full(_)
+            | AcquireError::Config(_)
+            | AcquireError::Closed
+            | AcquireError::InAsyncContext(_) => None,
         }
     }
 }
 
 fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
-    let waited = if waited < Duration::from_millis(1) {
-        String::new()
-    } else {
-        format!(", waited {}", format_duration(whole(waited)))
-    };
+    let waited = after(waited);
     match ballot.holder() {
         Some(Holder { token, nodes, remaining, .. }) => format!(
             "`{resource}` is held by {token} at {nodes} of {} nodes for up to {} more{waited}",
@@ -187,6 +210,35 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
             format_duration(whole(remaining)),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
+    }
+}
+
+/// All permits of a semaphore are taken.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
+#[non_exhaustive]
+pub struct Full {
+    /// The semaphore.
+    pub resource: Resource,
+    /// Who holds each permit, by number; `None` where several contend for it right now.
+    pub holders: Vec<Option<Holder>>,
+    /// How long the caller waited.
+    pub waited: Duration,
+}
+
+fn by_number(holders: &[Option<Holder>]) -> String {
+    let holder = |(number, holder): (usize, &Option<Holder>)| match holder {
+        Some(Holder { token, .. }) => format!("#{number} {token}"),
+        None => format!("#{number} wanted by several"),
+    };
+    holders.iter().enumerate().map(holder).collect::<Vec<_>>().join(", ")
+}
+
+fn after(waited: Duration) -> String {
+    if waited < Duration::from_millis(1) {
+        String::new()
+    } else {
+        format!(", waited {}", format_duration(whole(waited)))
     }
 }
 
@@ -244,7 +296,20 @@ pub enum RenewError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
+
+/// A call of the blocking API within an async task, where waiting would stall the
+/// executor. Nothing was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a blocking call in an async context would stall its executor; use the async API there, or make the \
+     call in `tokio::task::spawn_blocking`"
+)]
+#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
+pub struct InAsyncContext;
 
 /// Why work under a lock did not succeed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::meter::NodeMeter;
-use crate::node::{Contact, Instance, NodeError, Observer};
+use crate::node::{Contact, Instance, NodeError, Watcher};
 use crate::protocol::{Moment, Quarantine};
 use crate::round::Nodes;
 
@@ -265,7 +265,7 @@ pub(crate) struct Eye {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Observer for Eye {
+impl Watcher for Eye {
     fn see(&self, contact: Contact) {
         let now = self.clock.now();
         let mut inside = self.board.inside();

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
 use crate::coordinator::Shared;
-use crate::error::{LossReason, Lost, RenewError};
+use crate::error::{LossReason, Lost, RenewError, WithError};
 use crate::protocol::{Claim, FencingToken, Moment, Resource, Term, Token};
 
 /// A held lock.
@@ -183,6 +183,20 @@ impl Lease {
             Ok(outcome) => outcome,
             Err(_) => Err(watch.state.forsake()),
         }
+    }
+
+    /// Runs `work` under the lease, and gives it back: [`Lock::with`](crate::Lock::with).
+    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, WithError<E>>
+    where
+        Work: FnOnce(LeaseWatch) -> Running,
+        Running: Future<Output = Result<T, E>>,
+    {
+        let outcome = self.run_until_lost(work(self.watch())).await.map_err(WithError::Lost)?;
+        let released = self.release().await;
+        // The work's own error says more than a loss that came after it.
+        let value = outcome.map_err(WithError::Work)?;
+        released.map_err(WithError::Lost)?;
+        Ok(value)
     }
 
     /// Somebody who watches this lease.

@@ -47,6 +47,9 @@
 //! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
 //! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
+//! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
+//! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
+//! | follow who leads | [`Observer::changed`] | says who | |
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
 //! served in the order they came and put the load of one waiter on the nodes, however many they
@@ -74,7 +77,7 @@
 //! # Features
 //!
 //! None is on by default, and none changes what happens without it: `tls` for `rediss://`
-//! addresses, `metrics`, and `stream` for [`Health`] as a stream.
+//! addresses, `metrics`, `stream` for [`Health`] as a stream, and `blocking` for programs without async.
 //!
 //! # Testing your own code
 //!
@@ -84,9 +87,12 @@
 mod asking;
 mod attempt;
 mod ballot;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod clock;
 mod coordinator;
 mod draw;
+mod election;
 mod entropy;
 mod error;
 mod examination;
@@ -102,6 +108,7 @@ mod node;
 mod owner;
 pub mod protocol;
 mod round;
+mod semaphore;
 mod sweep;
 mod wait;
 
@@ -114,8 +121,9 @@ pub use {
     ballot::{Ballot, Holder, Paper, Said},
     clock::{Clock, Sleep, SystemClock},
     coordinator::{Builder, Coordinator, RestartGuard},
+    election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
-    error::{AcquireError, ConfigError, LossReason, Lost, RenewError, WithError},
+    error::{AcquireError, ConfigError, Full, InAsyncContext, LossReason, Lost, RenewError, WithError},
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
         Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
@@ -125,10 +133,11 @@ pub use {
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
     node::{
-        Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Observer,
-        Question, Reply, Vote, ask,
+        Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question,
+        Reply, Vote, Watcher, ask,
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Resource, Token},
+    semaphore::{Permit, Semaphore},
     wait::{HandOver, Wait, Waiting},
 };

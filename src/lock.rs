@@ -182,6 +182,17 @@ impl Lock {
         }
     }
 
+    /// The same options for another resource.
+    pub(crate) fn renamed(&self, name: &str) -> Lock {
+        let key = format!("{}{name}", self.shared.key_prefix).into();
+        Lock { name: name.into(), key, ..self.clone() }
+    }
+
+    /// What all locks of its coordinator share, and the key.
+    pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
+        (&self.shared, &self.key)
+    }
+
     /// For how long the nodes keep the lock if it is not renewed. 30 s unless set here or for the
     /// coordinator: long enough to ride out a failover of the network, short enough to wait for
     /// after a crash. At most the deployment's `max_ttl`.
@@ -363,12 +374,7 @@ impl Lock {
         Running: Future<Output = Result<T, E>>,
     {
         let lease = self.acquire().await.map_err(WithError::Acquire)?;
-        let outcome = lease.run_until_lost(work(lease.watch())).await.map_err(WithError::Lost)?;
-        let released = lease.release().await;
-        // The work's own error says more than a loss that came after it.
-        let value = outcome.map_err(WithError::Work)?;
-        released.map_err(WithError::Lost)?;
-        Ok(value)
+        lease.run(work).await
     }
 
     /// Asks all nodes who holds the lock, and waits for each of them at most its time limit.

@@ -76,13 +76,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Tells `observer` how this node stands to its server, and from now on whenever that changes.
     /// A node that does not know says nothing, and its [health](crate::Health) stays unknown.
-    fn observe(&self, observer: Arc<dyn Observer>) {
+    fn observe(&self, observer: Arc<dyn Watcher>) {
         drop(observer);
     }
 }
 
 /// Sees how a [`Node`] stands to its server.
-pub trait Observer: fmt::Debug + Send + Sync {
+pub trait Watcher: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor call that node.
     fn see(&self, contact: Contact);
 }
@@ -124,7 +124,8 @@ pub trait Listener: fmt::Debug + Send + Sync {
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
     /// From now on changes are told: of every key for which the node answers [`Vote::Held`], the
-    /// next change after that answer, be it a release, an expiry or anything else.
+    /// next change after that answer, be it a release, an expiry or anything else. The same of a key
+    /// of which an [inspection](Question::Inspect) has found that it is free.
     Hearing,
     /// This key has changed or ended.
     Changed(&'a [u8]),
@@ -386,6 +387,17 @@ pub enum NodeError {
         /// What is wrong with it, and what would be right.
         reason: Arc<str>,
     },
+    /// The semaphore has another number of permits there.
+    #[error(
+        "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
+         same, and another number is possible when nobody has held a permit for one TTL"
+    )]
+    OtherLimit {
+        /// As the node has it.
+        found: Arc<str>,
+        /// As it was asked for.
+        asked: Arc<str>,
+    },
     /// The server answered with an error.
     #[error("{message}")]
     Failed {
@@ -411,7 +423,9 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } => true,
+            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
+                true
+            }
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -424,7 +438,9 @@ impl NodeError {
     #[must_use]
     pub fn lasts(&self) -> bool {
         match self {
-            NodeError::Unfit { .. } | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
+            NodeError::Unfit { .. }
+            | NodeError::OtherLimit { .. }
+            | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }

@@ -18,7 +18,7 @@ mod validity;
 
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys};
+pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys, semaphore_limit};
 pub use quorum::Quorum;
 pub use restart::{Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};

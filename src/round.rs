@@ -56,6 +56,25 @@ impl Nodes {
         Nodes { members, quorum, clock, quarantine, base_limit, board }
     }
 
+    /// The same, each as `made` of the node that it is here, and counted as that.
+    pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
+        let member = |known: &Member| Member {
+            node: made(known.node.clone()),
+            name: known.name.clone(),
+            round_trip: AtomicU64::new(known.round_trip.load(Ordering::Relaxed)),
+            meter: known.meter.clone(),
+        };
+        Nodes {
+            members: self.members.iter().map(member).collect(),
+            quorum: self.quorum,
+            clock: self.clock.clone(),
+            quarantine: self.quarantine,
+            base_limit: self.base_limit,
+            // How they stand is seen where they came from.
+            board: Board::new(0, self.quarantine, self.clock.now()),
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
         self.members.iter().map(|member| &member.node)
     }

@@ -58,3 +58,13 @@ fn a_stale_write_to_postgresql_is_refused_and_without_the_check_it_is_not() {
     }
     assert_told(&ended);
 }
+
+#[test]
+#[cfg(feature = "blocking")]
+fn threads_without_async_count_together_and_miss_nothing() {
+    let ended = Command::new(example("blocking")).output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
+    assert!(told.contains("The counter is at 20."), "{told}");
+    assert_eq!(told.matches("has counted to 5").count(), 4, "{told}");
+}

@@ -268,7 +268,7 @@ impl Builder {
             least_ttl,
             max_ttl,
             introduction: self.connect_limit,
-            introduced: AtomicBool::new(false),
+            introduced: Arc::new(AtomicBool::new(false)),
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
             label,

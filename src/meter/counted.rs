@@ -14,10 +14,10 @@ use crate::node::{Answer, NodeError, Question, Vote};
 use crate::protocol::{Moment, Quorum, Verdict};
 
 /// What a coordinator counts, but for its nodes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Meters {
     unclassed: LockMeter,
-    by_class: Mutex<HashMap<Box<str>, LockMeter>>,
+    by_class: Arc<Mutex<HashMap<Box<str>, LockMeter>>>,
     write_backs: Counter,
 }
 
@@ -25,7 +25,7 @@ impl Meters {
     pub(crate) fn new(quorum: Quorum) -> Meters {
         list::ALL.iter().for_each(describe);
         gauge(&list::QUORUM, &[]).set(small(quorum.needed()));
-        let (unclassed, by_class) = (LockMeter::new(""), Mutex::default());
+        let (unclassed, by_class) = (LockMeter::new(""), Arc::default());
         Meters { unclassed, by_class, write_backs: counter(&list::WRITE_BACKS, &[]) }
     }
 
@@ -140,10 +140,10 @@ impl Acquiring {
                 self.meter.0.acquire_seconds.record(now().since(self.since));
                 ACQUIRED
             }
-            Err(AcquireError::Contended { .. }) => CONTENDED,
+            Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => CONTENDED,
             Err(AcquireError::Unavailable { .. }) => 2,
             Err(AcquireError::NeedsMending { .. }) => 3,
-            Err(AcquireError::Config(_)) => 4,
+            Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => 4,
             Err(AcquireError::Closed) => 5,
         };
     }
@@ -310,8 +310,16 @@ fn kind_of(vote: &Vote) -> usize {
     }
 }
 
-const ERRORS: &[&str] =
-    &["unreachable", "unanswered", "disconnected", "overloaded", "not_asked", "unfit", "failed"];
+const ERRORS: &[&str] = &[
+    "unreachable",
+    "unanswered",
+    "disconnected",
+    "overloaded",
+    "not_asked",
+    "unfit",
+    "failed",
+    "other_limit",
+];
 
 fn error_kind(error: &NodeError) -> usize {
     match error {
@@ -322,6 +330,7 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::NotAsked => 4,
         NodeError::Unfit { .. } => 5,
         NodeError::Failed { .. } => 6,
+        NodeError::OtherLimit { .. } => 7,
     }
 }
 

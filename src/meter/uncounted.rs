@@ -10,7 +10,7 @@ use crate::error::{AcquireError, LossReason};
 use crate::node::{Answer, NodeError, Question};
 use crate::protocol::{Moment, Quorum, Verdict};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Meters;
 
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ pub use tls::Tls;
 use self::hints::Listeners;
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
-use super::{Listener, Node, NodeError, Observer, Question, Reply};
+use super::{Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
@@ -195,7 +195,7 @@ impl Node for RedisNode {
         Box::pin(async move { Some(examine::examine(address, settings, key).await) })
     }
 
-    fn observe(&self, observer: Arc<dyn Observer>) {
+    fn observe(&self, observer: Arc<dyn Watcher>) {
         self.state.observe(observer);
     }
 }

@@ -273,6 +273,12 @@ pub(crate) fn fence_counter_key(key: &str) -> Sibling<'_> {
     Sibling::new("fence", key, "counter")
 }
 
+/// The key in which a node keeps how many permits the semaphore at `key` has.
+#[must_use]
+pub fn semaphore_limit(key: &str) -> String {
+    Sibling::new("semaphore", key, "limit").to_string()
+}
+
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
 /// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
 /// tag has no sibling of that form, and gets one without the guarantee.

@@ -38,11 +38,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
 /// lost with a connection that nobody has noticed yet.
-const HEARTBEAT: Duration = Duration::from_secs(2);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
 pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
 /// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
-const EXPIRY_JITTER: Duration = Duration::from_millis(5);
+pub(crate) const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// How long a process stays back that has just had the lock while others want it: a few round
 /// trips, in which they are told and ask. Without it, whoever releases and asks again at once would
 /// always be first.

@@ -20,6 +20,8 @@ use crate::protocol::{Moment, Verdict};
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: Mutex<Inside>,
+    /// Those from which these hear of hints. They live on for it when their coordinator has gone.
+    _trunk: Option<Arc<Lines>>,
 }
 
 #[derive(Default)]
@@ -31,6 +33,8 @@ struct Inside {
     courtesies: HashMap<Arc<str>, Moment>,
     /// A bit for each node that tells of changes.
     hearing: u32,
+    /// Other lines, which hear the same.
+    branches: Vec<Weak<Lines>>,
 }
 
 #[derive(Default)]
@@ -103,6 +107,22 @@ pub(crate) struct Place {
 }
 
 impl Lines {
+    /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
+    /// because they only watch, or want more than the key.
+    pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
+        let branch = Arc::new(Lines { lines: Mutex::default(), _trunk: Some(self.clone()) });
+        let mut inside = self.lock();
+        branch.lock().hearing = inside.hearing;
+        inside.branches.retain(|known| known.strong_count() > 0);
+        inside.branches.push(Arc::downgrade(&branch));
+        branch
+    }
+
+    /// From now on hints for `key` are kept, though nobody here waits for it.
+    pub(crate) fn watch(&self, key: &Arc<str>) {
+        self.lock().by_key.entry(key.clone()).or_default();
+    }
+
     /// How many keys are held here or contended for.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_key.len()
@@ -308,6 +328,11 @@ impl Listener for Ear {
                     line.hint(bit);
                 }
             }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        for branch in &branches {
+            Ear { lines: Arc::downgrade(branch), node: self.node }.hear(hint);
         }
     }
 }

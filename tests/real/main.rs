@@ -13,6 +13,7 @@
 mod bad_nodes;
 mod contract;
 mod cut;
+mod election;
 mod faults;
 mod fence;
 mod health;
@@ -21,6 +22,7 @@ mod noticed;
 mod restart;
 mod rights;
 mod rivals;
+mod semaphore;
 #[cfg(unix)]
 mod unix;
 mod waiting;

@@ -41,7 +41,9 @@ pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
         {
             TroubleKind::Login
         }
-        NodeError::Failed { .. } | NodeError::Unfit { .. } => TroubleKind::Other,
+        NodeError::Failed { .. } | NodeError::Unfit { .. } | NodeError::OtherLimit { .. } => {
+            TroubleKind::Other
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::examination::Facts;
-use crate::node::{Answer, Contact, Instance, NodeError, Observer, Question, Reply};
+use crate::node::{Answer, Contact, Instance, NodeError, Question, Reply, Watcher};
 
 /// The most unanswered questions of a node that may create a key.
 ///
@@ -41,7 +41,7 @@ pub(crate) struct State {
     trouble: Mutex<NodeError>,
     /// Who answers, or did.
     instance: Mutex<Option<Arc<Instance>>>,
-    observers: Mutex<Vec<Arc<dyn Observer>>>,
+    observers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// From now on tells `observer` how the node stands.
-    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn observe(&self, observer: Arc<dyn Watcher>) {
         let mut observers = lock(&self.observers);
         if let Some(contact) = self.contact() {
             observer.see(contact);
