@@ -78,6 +78,20 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     assert!(matches!(examination.nodes[0].standing, Standing::Votes), "{examination:#?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_needs_one_right_more() {
+    let servers = Servers::start(1).await.unwrap();
+    let documented = documented(&servers);
+    let text = include_str!("../../SECURITY.md");
+    let more = text.split_once("Semaphores need `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    for (words, suffices) in [(documented.clone(), false), ([&documented[..], &[more.into()]].concat(), true)]
+    {
+        set_user(&servers[0], &words).await;
+        let permit = client(&servers[0]).semaphore("s", 2).wait(Wait::Never).acquire().await;
+        assert_eq!(permit.is_ok(), suffices, "{permit:?}");
+    }
+}
+
 /// What the check-up says of rights.
 fn missed(examination: &Examination) -> Vec<&str> {
     let findings = examination.findings.iter();
