@@ -2,7 +2,9 @@
 //! two of them hung (SIGSTOP), dead, and slower by 20 ms.
 //!
 //! The conditions take turns, many times, so that a machine whose speed drifts does not favour one
-//! of them. Prints medians, tails and the ratio to healthy. `cargo bench --bench sick_nodes`
+//! of them. Prints medians, tails and the ratio to healthy, where those that are slow are compared
+//! with the same servers behind the same proxies, which then delay nothing. After that the cycles
+//! per second of many tasks. `cargo bench --bench sick_nodes`
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,24 +21,34 @@ use quorlock_testkit::{Proxy, Servers, Way, eventually};
 
 const TURNS: usize = 12;
 const CYCLES: usize = 250;
+/// How long many tasks are counted.
+const WINDOW_MILLIS: usize = 250;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 struct Condition {
     name: &'static str,
     hung: usize,
     dead: usize,
-    /// Answers come 20 ms late.
-    slow: usize,
+    /// Reached through proxies.
+    behind: usize,
+    /// Whether those deliver answers 20 ms late.
+    slow: bool,
 }
 
-const CONDITIONS: [Condition; 7] = [
-    Condition { name: "healthy", hung: 0, dead: 0, slow: 0 },
-    Condition { name: "1 of 5 hung", hung: 1, dead: 0, slow: 0 },
-    Condition { name: "2 of 5 hung", hung: 2, dead: 0, slow: 0 },
-    Condition { name: "1 of 5 dead", hung: 0, dead: 1, slow: 0 },
-    Condition { name: "2 of 5 dead", hung: 0, dead: 2, slow: 0 },
-    Condition { name: "1 of 5 slow", hung: 0, dead: 0, slow: 1 },
-    Condition { name: "2 of 5 slow", hung: 0, dead: 0, slow: 2 },
+const fn healthy(name: &'static str, behind: usize) -> Condition {
+    Condition { name, hung: 0, dead: 0, behind, slow: false }
+}
+
+const CONDITIONS: [Condition; 9] = [
+    healthy("healthy", 0),
+    Condition { hung: 1, ..healthy("1 of 5 hung", 0) },
+    Condition { hung: 2, ..healthy("2 of 5 hung", 0) },
+    Condition { dead: 1, ..healthy("1 of 5 dead", 0) },
+    Condition { dead: 2, ..healthy("2 of 5 dead", 0) },
+    healthy("1 behind a proxy", 1),
+    Condition { slow: true, ..healthy("1 of 5 slow", 1) },
+    healthy("2 behind proxies", 2),
+    Condition { slow: true, ..healthy("2 of 5 slow", 2) },
 ];
 
 struct Figures {
@@ -49,19 +61,18 @@ async fn main() {
     let servers = Servers::start(5).await.unwrap();
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
-    // One client for each number of servers that it reaches through slow proxies.
-    let mut proxies = Vec::new();
-    let mut coordinators = Vec::new();
-    for slow in 0..3 {
+    // One client for each number of servers that it reaches through proxies.
+    let mut clients = Vec::new();
+    for behind in 0..3 {
         let mut urls = servers.urls();
-        for (url, server) in urls.iter_mut().zip(servers.iter()).take(slow) {
+        let mut proxies = Vec::new();
+        for (url, server) in urls.iter_mut().zip(servers.iter()).take(behind) {
             let proxy = Proxy::start(server.address()).await.unwrap();
-            proxy.delay(Way::ToClient, Duration::from_millis(20));
             *url = proxy.url();
             proxies.push(proxy);
         }
         let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off);
-        coordinators.push(builder.build().unwrap());
+        clients.push((builder.build().unwrap(), proxies));
     }
     let mut figures = CONDITIONS.map(|_| Figures {
         acquire: Histogram::new_with_bounds(1, 60_000_000, 3).unwrap(),
@@ -69,36 +80,109 @@ async fn main() {
     });
     for _ in 0..TURNS {
         for (condition, figures) in CONDITIONS.iter().zip(&mut figures) {
-            let coordinator = coordinators.get(condition.slow).unwrap();
+            let (coordinator, proxies) = clients.get(condition.behind).unwrap();
             all_well(coordinator).await;
-            for server in servers.iter().take(condition.hung) {
-                server.freeze().unwrap();
+            for proxy in proxies {
+                proxy.delay(Way::ToClient, Duration::from_millis(if condition.slow { 20 } else { 0 }));
             }
-            for server in servers.iter().take(condition.dead) {
-                server.kill();
-            }
+            fall_ill(&servers, condition);
             measure(coordinator, figures).await;
-            for server in servers.iter() {
-                if server.pid().is_some() {
-                    server.thaw().unwrap();
-                } else {
-                    server.restart_empty().await.unwrap();
-                }
-            }
+            recover(&servers, condition).await;
         }
     }
     println!(
-        "{:<14}{:>32}{:>32}{:>10}",
+        "{:<18}{:>32}{:>32}{:>10}",
         "", "acquire p50 / p99 / max (µs)", "release p50 / p99 / max (µs)", "ratio"
     );
     let cycle =
         |figures: &Figures| figures.acquire.value_at_quantile(0.5) + figures.release.value_at_quantile(0.5);
-    let healthy = figures.first().map_or(1, cycle);
-    for (Condition { name, .. }, figures) in CONDITIONS.iter().zip(&figures) {
+    let mut well = 1;
+    for (condition, figures) in CONDITIONS.iter().zip(&figures) {
+        if condition.is_healthy() {
+            well = cycle(figures);
+        }
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a cycle are small numbers")]
-        let ratio = cycle(figures) as f64 / healthy as f64;
-        println!("{name:<14}{:>32}{:>32}{ratio:>10.2}", line(&figures.acquire), line(&figures.release));
+        let ratio = cycle(figures) as f64 / well as f64;
+        let (acquire, release) = (line(&figures.acquire), line(&figures.release));
+        println!("{:<18}{acquire:>32}{release:>32}{ratio:>10.2}", condition.name);
     }
+    let (coordinator, _) = clients.first().unwrap();
+    throughput(&servers, coordinator).await;
+}
+
+impl Condition {
+    fn is_healthy(&self) -> bool {
+        self.hung == 0 && self.dead == 0 && !self.slow
+    }
+}
+
+fn fall_ill(servers: &Servers, condition: &Condition) {
+    for server in servers.iter().take(condition.hung) {
+        server.freeze().unwrap();
+    }
+    for server in servers.iter().take(condition.dead) {
+        server.kill();
+    }
+}
+
+async fn recover(servers: &Servers, condition: &Condition) {
+    for server in servers.iter().take(condition.hung) {
+        server.thaw().unwrap();
+    }
+    for server in servers.iter().take(condition.dead) {
+        server.restart_empty().await.unwrap();
+    }
+}
+
+/// Cycles per second of many tasks, each with locks of its own.
+async fn throughput(servers: &Servers, coordinator: &Coordinator) {
+    let conditions: Vec<_> = CONDITIONS.iter().filter(|condition| condition.behind == 0).collect();
+    print!("\n{:<18}", "cycles/s");
+    for condition in &conditions {
+        print!("{:>14}", condition.name);
+    }
+    println!();
+    for tasks in [16, 64, 256] {
+        let mut rates: Vec<Vec<usize>> = conditions.iter().map(|_| Vec::new()).collect();
+        for _ in 0..5 {
+            for (condition, rates) in conditions.iter().zip(&mut rates) {
+                all_well(coordinator).await;
+                fall_ill(servers, condition);
+                rates.push(cycles(coordinator, tasks).await);
+                recover(servers, condition).await;
+            }
+        }
+        print!("{:<18}", format!("{tasks} tasks"));
+        for rates in &mut rates {
+            rates.sort_unstable();
+            print!("{:>14}", rates.get(rates.len() / 2).unwrap() * 1000 / WINDOW_MILLIS);
+        }
+        println!();
+    }
+}
+
+/// How many cycles so many tasks get done in a while.
+async fn cycles(coordinator: &Coordinator, tasks: usize) -> usize {
+    let clock = SystemClock::default();
+    let end = clock.now() + Duration::from_millis(WINDOW_MILLIS as u64);
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let lock = coordinator.lock(format!("task {task}"));
+            tokio::spawn(async move {
+                let mut cycles = 0;
+                while clock.now() < end {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                    cycles += 1;
+                }
+                cycles
+            })
+        })
+        .collect();
+    let mut all = 0;
+    for task in running {
+        all += task.await.unwrap();
+    }
+    all
 }
 
 /// Waits until every server is connected and answers.

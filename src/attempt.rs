@@ -116,6 +116,11 @@ impl Attempt {
         self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
     }
 
+    /// How many rounds it took: one, and one to write the fencing token back.
+    pub(crate) fn rounds(&self) -> usize {
+        self.decision.as_ref().map_or(1, |decision| decision.rounds(&self.round))
+    }
+
     /// The largest number that a node has spoken of.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         self.round.largest_number()

@@ -29,6 +29,25 @@ pub struct Paper {
     pub fence: Option<FencingToken>,
 }
 
+impl Paper {
+    /// Whether the node cannot grant until somebody mends something.
+    fn needs_mending(&self) -> bool {
+        match &self.said {
+            Said::Failed(error) => error.lasts(),
+            Said::Held(holding) => holding.expiry == Expiry::Never,
+            Said::Duplicate { .. } => true,
+            Said::Granted
+            | Said::Restored
+            | Said::Behind
+            | Said::Ahead
+            | Said::Free
+            | Said::Quarantined { .. }
+            | Said::Pending
+            | Said::Skipped => false,
+        }
+    }
+}
+
 /// What a node said.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -134,20 +153,19 @@ impl Ballot {
     /// topology, or data that stands where the lock should be.
     #[must_use]
     pub fn needs_mending(&self) -> bool {
-        let stuck = self.papers.iter().filter(|paper| match &paper.said {
-            Said::Failed(error) => error.lasts(),
-            Said::Held(holding) => holding.expiry == Expiry::Never,
-            Said::Duplicate { .. } => true,
-            Said::Granted
-            | Said::Restored
-            | Said::Behind
-            | Said::Ahead
-            | Said::Free
-            | Said::Quarantined { .. }
-            | Said::Pending
-            | Said::Skipped => false,
-        });
-        stuck.count() >= self.quorum.blocking()
+        self.bars_a_quorum(Paper::needs_mending)
+    }
+
+    /// Whether a quorum may be able to grant within `time`: not where too many nodes must not vote
+    /// for longer than that, or need mending.
+    pub(crate) fn may_carry_within(&self, time: Duration) -> bool {
+        let quarantined = |paper: &Paper| matches!(paper.said, Said::Quarantined { left } if left > time);
+        !self.bars_a_quorum(|paper| paper.needs_mending() || quarantined(paper))
+    }
+
+    /// Whether no quorum is left without those who are `out`.
+    fn bars_a_quorum(&self, out: impl Fn(&Paper) -> bool) -> bool {
+        self.papers.iter().filter(|paper| out(paper)).count() >= self.quorum.blocking()
     }
 
     fn tally(&self) -> Tally {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -13,11 +14,17 @@ use tokio_util::task::TaskTracker;
 pub use builder::{Builder, RestartGuard};
 
 use crate::clock::Sleep;
+use crate::election::Election;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
+use crate::examination::judge::{self, Setting};
+use crate::examination::{Examination, Finding};
+use crate::health::Health;
 use crate::lock::{Fencing, Lock, Plan};
+use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::round::Nodes;
+use crate::semaphore::Semaphore;
 use crate::wait::line::Lines;
 
 mod builder;
@@ -54,6 +61,54 @@ impl Coordinator {
         Lock::new(self.shared.clone(), resource.as_ref())
     }
 
+    /// Examines the deployment: asks each node all that bears on locks, over a connection of its own,
+    /// takes a lock of its own there and gives it back, and says what is unsafe, what is wrong and
+    /// what could not be found out, each with its cure.
+    ///
+    /// Takes some forty round trips, and at most about ten times the connect limit. Changes nothing
+    /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
+    /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
+    /// of fencing tokens within a day.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the check-up; its keys end by themselves.
+    pub async fn examine(&self) -> Examination {
+        let nodes = self.shared.nodes.iter().map(|node| {
+            // One for each: two addresses may lead to the same server.
+            let random = self.shared.entropy.half();
+            let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
+            let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
+            async move { (name, facts.await) }
+        });
+        Examination::of(&join_all(nodes).await, &self.shared.setting())
+    }
+
+    /// What stands out in how the connected nodes introduced themselves: eviction, replicas, a
+    /// promotion, memory that is nearly full. Asks nobody, and is the same that a `tracing` warning
+    /// tells of each connection. [`examine`](Coordinator::examine) finds far more.
+    #[must_use]
+    pub fn noticed(&self) -> Vec<Finding> {
+        let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
+        told.flat_map(|(name, facts)| judge::on_sight(&name, &facts)).collect()
+    }
+
+    /// How the nodes stand, now and whenever that changes. Asks nobody.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.shared.nodes)
+    }
+
+    /// An election of one leader, under the name of `resource`: see [`Election`]. Asks nobody.
+    pub fn election(&self, resource: impl AsRef<str>) -> Election {
+        Election::new(self.lock(resource))
+    }
+
+    /// A semaphore of so many `permits`, under the name of `resource`: see [`Semaphore`]. Asks nobody.
+    pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
+        Semaphore::new(&self.shared, resource.as_ref(), permits)
+    }
+
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
     /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
     ///
@@ -84,7 +139,7 @@ impl fmt::Debug for Coordinator {
 }
 
 /// What all locks of a coordinator share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) entropy: Arc<dyn Entropy>,
@@ -94,7 +149,7 @@ pub(crate) struct Shared {
     pub(crate) max_ttl: Duration,
     /// The longest that the first use waits for connections.
     introduction: Duration,
-    introduced: AtomicBool,
+    introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
     host: String,
@@ -106,9 +161,16 @@ pub(crate) struct Shared {
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
     pub(crate) readers: Arc<Lines>,
+    pub(crate) meters: Meters,
 }
 
 impl Shared {
+    /// The same over other nodes, with lines of its own that hear the same hints.
+    pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
+        let (lines, readers) = (self.lines.branch(), self.readers.branch());
+        Arc::new(Shared { nodes: Arc::new(nodes), lines, readers, ..self.clone() })
+    }
+
     /// Those who wait in this mode.
     pub(crate) fn lines_of(&self, mode: Mode) -> &Arc<Lines> {
         match mode {
@@ -143,6 +205,18 @@ impl Shared {
     /// when nodes lose their data.
     pub(crate) fn clock_bound(&self) -> Duration {
         self.max_ttl / 2
+    }
+
+    /// What a check-up judges by.
+    fn setting(&self) -> Setting {
+        Setting {
+            quorum: self.nodes.quorum,
+            ttl: self.ttl,
+            max_ttl: self.max_ttl,
+            drift: self.drift,
+            quarantine: self.nodes.quarantine,
+            base_limit: self.nodes.base_limit,
+        }
     }
 
     /// Runs `task` in the background, and has [`Coordinator::close`] wait for it.

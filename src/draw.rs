@@ -18,6 +18,13 @@ pub(crate) struct Decision {
     pub(crate) round: Arc<Round>,
 }
 
+impl Decision {
+    /// How many rounds it took, of which `votes` was the first.
+    pub(crate) fn rounds(&self, votes: &Arc<Round>) -> usize {
+        if Arc::ptr_eq(&self.round, votes) { 1 } else { 2 }
+    }
+}
+
 /// Waits for the verdict on the attempt that asked for `claim` in the round `votes`.
 ///
 /// Its fencing token is the largest number among the votes that count. If fewer than a quorum of
@@ -37,6 +44,7 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
     debug!(key = claim.key(), fence = %drawn.token(), "the nodes drew different numbers");
+    shared.meters.wrote_back();
     let question = |_| Some(Question::WriteBack { claim: claim.clone(), fence: drawn.token() });
     let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, question);
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }

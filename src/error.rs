@@ -98,6 +98,12 @@ pub enum ConfigError {
         /// The TTL.
         ttl: Duration,
     },
+    /// Settings for TLS that cannot work, such as a file that cannot be read.
+    #[error("{problem}")]
+    Tls {
+        /// What is wrong.
+        problem: String,
+    },
     /// A resource name that cannot be a key.
     #[error(transparent)]
     Resource(#[from] ResourceError),
@@ -116,6 +122,23 @@ pub enum ConfigError {
          do so for each other; give the share back first, or begin alone and downgrade"
     )]
     Upgrade,
+    /// A semaphore that cannot have so many permits.
+    #[error(
+        "a semaphore of {given} permits is not possible; it has between 1 and {most}, because whoever \
+         waits watches each of them"
+    )]
+    Permits {
+        /// What was asked for.
+        given: usize,
+        /// The most there may be.
+        most: usize,
+    },
+    /// There is no thread for the blocking API.
+    #[error("the background thread of the blocking API cannot be started: {reason}")]
+    NoBackground {
+        /// What the system says.
+        reason: Arc<str>,
+    },
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
     LabelTooLong {
@@ -160,12 +183,19 @@ pub enum AcquireError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// Others hold all permits of the semaphore, and did so for as long as the caller was willing to
+    /// wait.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The options of the lock cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The coordinator was closed.
     #[error("the coordinator is closed")]
     Closed,
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
 
 impl AcquireError {
@@ -176,17 +206,16 @@ impl AcquireError {
             AcquireError::Contended { ballot, .. }
             | AcquireError::Unavailable { ballot, .. }
             | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
-            AcquireError::Config(_) | AcquireError::Closed => None,
+            AcquireError::Full(_)
+            | AcquireError::Config(_)
+            | AcquireError::Closed
+            | AcquireError::InAsyncContext(_) => None,
         }
     }
 }
 
 fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
-    let waited = if waited < Duration::from_millis(1) {
-        String::new()
-    } else {
-        format!(", waited {}", format_duration(whole(waited)))
-    };
+    let waited = after(waited);
     match ballot.holder() {
         Some(Holder { token, nodes, remaining, readers, .. }) => format!(
             "`{resource}` is held by {} at {nodes} of {} nodes for up to {} more{waited}",
@@ -195,6 +224,35 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
             format_duration(whole(remaining)),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
+    }
+}
+
+/// All permits of a semaphore are taken.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
+#[non_exhaustive]
+pub struct Full {
+    /// The semaphore.
+    pub resource: Resource,
+    /// Who holds each permit, by number; `None` where several contend for it right now.
+    pub holders: Vec<Option<Holder>>,
+    /// How long the caller waited.
+    pub waited: Duration,
+}
+
+fn by_number(holders: &[Option<Holder>]) -> String {
+    let holder = |(number, holder): (usize, &Option<Holder>)| match holder {
+        Some(Holder { token, .. }) => format!("#{number} {token}"),
+        None => format!("#{number} wanted by several"),
+    };
+    holders.iter().enumerate().map(holder).collect::<Vec<_>>().join(", ")
+}
+
+fn after(waited: Duration) -> String {
+    if waited < Duration::from_millis(1) {
+        String::new()
+    } else {
+        format!(", waited {}", format_duration(whole(waited)))
     }
 }
 
@@ -252,6 +310,9 @@ pub enum RenewError {
         /// How the nodes voted.
         ballot: Box<Ballot>,
     },
+    /// A call of the blocking API where it must not wait.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
 
 /// Why a lease was not downgraded.
@@ -269,6 +330,16 @@ pub enum DowngradeError {
         lease: Lease,
     },
 }
+
+/// A call of the blocking API within an async task, where waiting would stall the
+/// executor. Nothing was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a blocking call in an async context would stall its executor; use the async API there, or make the \
+     call in `tokio::task::spawn_blocking`"
+)]
+#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
+pub struct InAsyncContext;
 
 /// Why work under a lock did not succeed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, debug, warn};
 
 use crate::attempt::{Attempt, aim, clean_up, new_claim};
 use crate::ballot::Holder;
@@ -18,6 +18,7 @@ use crate::draw;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail};
 use crate::lock::{Fencing, Plan, Renewal, Turn};
+use crate::meter::{At, Held, Passed, Renewed};
 use crate::node::Question;
 use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
@@ -40,7 +41,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             Box::pin(contest.give_way()).await;
         }
         // Boxed, so that a lease held for hours does not carry the room for acquiring it.
-        let mut keeper = match Box::pin(contest.win(&mut waiter)).await {
+        let span = waiter.span.clone();
+        let mut keeper = match Box::pin(contest.win(&mut waiter).instrument(span)).await {
             Outcome::Won(attempt) => Keeper::new(&shared, &waiter.plan, attempt),
             Outcome::Failed(error) => {
                 drop(waiter.door.send(Err(error)));
@@ -52,7 +54,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             }
         };
         let mut series = Series::new(shared.now());
-        keeper.deliver(waiter);
+        keeper.deliver(waiter, contest.rounds);
         loop {
             let reply = match keeper.hold().await {
                 Ended::Lost(reason) => {
@@ -74,18 +76,18 @@ pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
             };
             let reply = match keeper.hand_over(&next, reply) {
                 Ok(()) => {
-                    keeper.deliver(next);
+                    keeper.deliver(next, 0);
                     continue;
                 }
                 Err(reply) => reply,
             };
-            let Some(passed) = Box::pin(keeper.pass_on(&next, reply)).await else {
+            let Some((passed, rounds)) = Box::pin(keeper.pass_on(&next, reply)).await else {
                 // It came first, and stays first.
                 shared.lines.put_back(&key, next);
                 break;
             };
             keeper = passed;
-            keeper.deliver(next);
+            keeper.deliver(next, rounds);
         }
     }
     // The line is gone; a new one for the same key may be there already.
@@ -166,6 +168,9 @@ pub(crate) struct Keeper {
     /// When to renew next; never for a lease that is renewed by hand.
     due: Option<Moment>,
     retry: Backoff,
+    /// Whether the latest renewal was not confirmed.
+    failing: bool,
+    held: Held,
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
@@ -210,16 +215,17 @@ impl Keeper {
     ) -> Keeper {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
-        info!(resource = %plan.resource, token = %state.token.short(), "acquired");
         round.retire();
         Keeper {
             state,
             claim,
             standings: vec![Standing::Without; shared.nodes.quorum.nodes()],
             due: plan.renewal.due(round.sent, plan.ttl),
+            held: plan.meter.held(round.sent),
             latest: round,
             renewing: None,
             retry: plan.retry_backoff(),
+            failing: false,
             shared: shared.clone(),
             plan: plan.clone(),
         }
@@ -241,22 +247,32 @@ impl Keeper {
         }
     }
 
-    /// Hands the lease out, and tells the others who has it now.
-    pub(crate) fn deliver(&self, waiter: Waiter) {
+    /// Hands the lease out, which took so many rounds, and tells the others who has it now.
+    pub(crate) fn deliver(&self, waiter: Waiter, rounds: usize) {
+        let now = self.shared.now();
+        let (resource, span) = (&self.plan.resource, &waiter.span);
+        if !span.is_disabled() {
+            span.record("rounds", rounds).record("token", self.state.token.short());
+        }
+        let token = || self.state.token.short();
+        let fence = || self.state.fence.map(FencingToken::get);
+        debug!(parent: span, %resource, token = %token(), fence = fence(), "acquired");
+        self.plan.meter.rounds(rounds);
+        self.plan.meter.remaining(At::Acquire, self.state.left(now), self.plan.ttl);
         if self.claim.mode() == Mode::Exclusive {
-            self.tell();
+            self.tell(now);
         }
         // A lease that nobody takes in is dropped with the failed message, and so given back.
         drop(waiter.door.send(Ok(Lease::new(self.state.clone()))));
     }
 
-    fn tell(&self) {
-        let now = self.shared.now();
+    /// Tells those who wait here who has the lock.
+    fn tell(&self, now: Moment) {
         let holder = Holder {
             token: self.claim.token().clone(),
             fence: self.state.fence,
             nodes: self.shared.nodes.quorum.needed(),
-            remaining: self.state.term.remaining(now).unwrap_or(now).since(now),
+            remaining: self.state.left(now),
             readers: Vec::new(),
         };
         self.set_held(true);
@@ -350,7 +366,7 @@ impl Keeper {
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         // Nothing is learnt from the verdict on a renewal that asked for more.
         asked_by.extend(self.renewing.take().unwrap_or_default());
-        info!(resource = %self.plan.resource, token = %self.state.token.short(), "shared from now on");
+        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "shared from now on");
         self.renew(asked_by);
     }
 
@@ -370,17 +386,28 @@ impl Keeper {
     fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
         let replies = self.renewing.take().unwrap_or_default();
         let without = self.latest.tally(now).denied();
+        let (meter, left) = (&self.plan.meter, self.state.left(now));
         let outcome = if without >= self.shared.nodes.quorum.blocking() {
+            meter.renewed(Renewed::Refuted);
             Err(LossReason::Refuted)
         } else if verdict == Verdict::Carried {
             let deadline = self.shared.drift.deadline(self.latest.sent, self.plan.ttl);
-            if self.state.renew(deadline, now) { Ok(true) } else { Err(self.state.lapsed(now)) }
+            if self.state.renew(deadline, now) {
+                meter.renewed(Renewed::Confirmed);
+                meter.remaining(At::Renewal, left, self.plan.ttl);
+                Ok(true)
+            } else {
+                meter.renewed(Renewed::Late);
+                Err(self.state.lapsed(now))
+            }
         } else {
+            meter.renewed(Renewed::Unconfirmed);
             Ok(false)
         };
         let reply = match outcome {
             Ok(true) => {
-                debug!(resource = %self.plan.resource, "renewed");
+                debug!(resource = %self.plan.resource, token = %self.state.token.short(), ?left, "renewed");
+                self.failing = false;
                 self.latest.retire();
                 self.due = self.plan.renewal.due(self.latest.sent, self.plan.ttl);
                 self.retry = self.plan.retry_backoff();
@@ -388,8 +415,14 @@ impl Keeper {
             }
             Ok(false) => {
                 let ballot = self.latest.ballot();
-                let left = self.state.term.remaining(now).unwrap_or(now).since(now);
-                warn!(resource = %self.plan.resource, %ballot, ?left, "renewal not confirmed, trying again");
+                let resource = &self.plan.resource;
+                // The first of a series may be worth a look; the others say the same.
+                if self.failing {
+                    debug!(%resource, %ballot, ?left, "renewal still not confirmed, trying again");
+                } else {
+                    warn!(%resource, %ballot, ?left, "renewal not confirmed, trying again");
+                }
+                self.failing = true;
                 if self.due.is_some() {
                     self.due = Some(now + self.retry.next(self.shared.entropy.half()));
                 }
@@ -407,12 +440,13 @@ impl Keeper {
 
     /// Gives the lock back, and tells the holder when a quorum has confirmed. What is left to do then
     /// is returned.
-    async fn release(self, reply: Option<ReleaseReply>) -> Option<Sweep> {
+    async fn release(mut self, reply: Option<ReleaseReply>) -> Option<Sweep> {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
         let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
-        sweep.confirmed().await;
+        let verdict = sweep.confirmed().await;
+        self.plan.meter.released(verdict);
         if sweep.is_wanted() {
             self.shared.lines.owe_courtesy(&self.plan.key, self.shared.now() + COURTESY);
         }
@@ -444,10 +478,12 @@ impl Keeper {
         self.state.close_mail();
         let hold_until = next.plan.max_hold.map(|longest| now + longest);
         self.plan = next.plan.clone();
+        self.held = self.plan.meter.held(now);
+        self.plan.meter.passed(Passed::Locally);
         // A renewal that failed is tried again as soon as it would have been.
         self.due = self.due.into_iter().chain(self.plan.renewal.due(self.latest.sent, self.plan.ttl)).min();
         self.state = LeaseState::new(&self.plan.resource, &self.claim, None, end, hold_until, &self.shared);
-        info!(resource = %self.plan.resource, token = %self.state.token.short(), "handed over");
+        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "handed over");
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }
@@ -460,7 +496,7 @@ impl Keeper {
     /// The old lease has ended before anything is sent, so that the two never overlap; and every
     /// node that grants holds the new token from then on, as if it had been free. `None` if no
     /// quorum did so in time: then both claims are taken back.
-    async fn pass_on(self, next: &Waiter, reply: Option<ReleaseReply>) -> Option<Keeper> {
+    async fn pass_on(mut self, next: &Waiter, reply: Option<ReleaseReply>) -> Option<(Keeper, usize)> {
         self.end();
         let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
         let before = self.settle();
@@ -484,8 +520,12 @@ impl Keeper {
         };
         self.shared.spawn(rest);
         if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
-            return Some(Keeper::of(&self.shared, &next.plan, to, round, decision.fence, deadline));
+            next.plan.meter.passed(Passed::ByRound);
+            let rounds = decision.rounds(&round);
+            debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
+            return Some((Keeper::of(&self.shared, &next.plan, to, round, decision.fence, deadline), rounds));
         }
+        next.plan.meter.passed(Passed::Failed);
         debug!(resource = %self.plan.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &to, &next.plan, &round.standings());
@@ -494,16 +534,27 @@ impl Keeper {
     }
 
     /// The holder gives the lock back.
-    fn end(&self) {
+    fn end(&mut self) {
+        self.held.released(self.plan.ttl, || {
+            let now = self.shared.now();
+            (now, self.state.left(now))
+        });
         self.state.end(LossReason::Released);
-        info!(resource = %self.plan.resource, token = %self.state.token.short(), "released");
+        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "released");
     }
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
-    fn lose(self, reason: LossReason) {
+    fn lose(mut self, reason: LossReason) {
         self.set_held(false);
-        self.state.end(reason);
-        warn!(resource = %self.plan.resource, token = %self.state.token.short(), %reason, "lease lost");
+        let reason = self.state.end(reason).reason;
+        self.held.lost(reason, || self.shared.now());
+        let (resource, token) = (&self.plan.resource, || self.state.token.short());
+        if reason == LossReason::Closed {
+            // The program itself has closed the coordinator.
+            debug!(%resource, token = %token(), %reason, "lease ended");
+        } else {
+            warn!(%resource, token = %token(), %reason, "lease lost");
+        }
         clean_up(&self.shared, &self.claim, &self.plan, &self.settle());
     }
 

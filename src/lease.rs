@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
 use crate::coordinator::Shared;
-use crate::error::{DowngradeError, LossReason, Lost, RenewError};
+use crate::error::{DowngradeError, LossReason, Lost, RenewError, WithError};
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// A held lock.
@@ -76,8 +76,8 @@ impl Lease {
     }
 
     /// The number for the guarded resource to check: larger than that of every lease that was there
-    /// before; readers that share a lock may have the same. It stays the same when the lease is renewed, or acquired again by its
-    /// [owner](crate::Owner). See [`fence`](crate::fence) for what the resource has to do with it.
+    /// before; readers that share a lock may have the same. It stays the same when the lease is
+    /// renewed, or acquired again by its [owner](crate::Owner). See [`fence`](crate::fence) for what the resource has to do with it.
     ///
     /// # Panics
     ///
@@ -227,10 +227,24 @@ impl Lease {
         let (sender, receiver) = oneshot::channel();
         self.watch.state.post(|mail| mail.downgrade = Some(sender));
         match receiver.await {
-            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
+            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. } | RenewError::InAsyncContext(_))) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
             Err(_) => Err(self.watch.state.forsake().into()),
         }
+    }
+
+    /// Runs `work` under the lease, and gives it back: [`Lock::with`](crate::Lock::with).
+    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, WithError<E>>
+    where
+        Work: FnOnce(LeaseWatch) -> Running,
+        Running: Future<Output = Result<T, E>>,
+    {
+        let outcome = self.run_until_lost(work(self.watch())).await.map_err(WithError::Lost)?;
+        let released = self.release().await;
+        // The work's own error says more than a loss that came after it.
+        let value = outcome.map_err(WithError::Work)?;
+        released.map_err(WithError::Lost)?;
+        Ok(value)
     }
 
     /// Somebody who watches this lease.
@@ -448,6 +462,11 @@ impl LeaseState {
     /// the lease still runs.
     pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
         self.term.renew(self.hold_until.map_or(deadline, |end| end.min(deadline)), now)
+    }
+
+    /// For how much longer the lease holds at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        self.term.remaining(now).unwrap_or(now).since(now)
     }
 
     /// Why a lease whose deadline has passed by `now` is over.

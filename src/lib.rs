@@ -48,6 +48,10 @@
 //! | read while nobody writes | [`Lock::shared`], then any of these | waits for writers only | the same |
 //! | go on reading after a write | [`Lease::downgrade`] | | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
+//! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
+//! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
+//! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
+//! | follow who leads | [`Observer::changed`] | says who | |
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
 //! served in the order they came and put the load of one waiter on the nodes, however many they
@@ -56,30 +60,63 @@
 //! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
 //! for each node why.
 //!
+//! # What it tells
+//!
+//! [`Coordinator::health`] says how the nodes stand, and waits for changes. The module `metrics`,
+//! with the feature of that name, lists what is counted. Events go to `tracing`, at levels by one rule:
+//!
+//! | level | what |
+//! |---|---|
+//! | error | a defect |
+//! | warn | somebody may have to act: a lease lost, renewals failing, a node down; once for each change |
+//! | info | the life of a connection |
+//! | debug | the life of a lease, with a span `acquire` for each call that asks for one |
+//! | trace | each round |
+//!
+//! Tokens are cut to a few digits there, since a whole one is the right to release; passwords never
+//! appear.
+//!
+//! # Features
+//!
+//! None is on by default, and none changes what happens without it: `tls` for `rediss://`
+//! addresses, `metrics`, `stream` for [`Health`] as a stream, and `blocking` for programs without async.
+//!
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
 
+mod asking;
 mod attempt;
 mod ballot;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod clock;
 mod coordinator;
 mod draw;
+mod election;
 mod entropy;
 mod error;
+mod examination;
 pub mod fence;
+mod health;
 mod keeper;
 mod lease;
 mod lock;
+mod meter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod node;
 mod owner;
 pub mod protocol;
 mod readers;
 mod round;
+mod semaphore;
 mod sweep;
 mod wait;
 
+#[cfg(feature = "tls")]
+pub use node::redis::Tls;
 /// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
 #[doc(hidden)]
 pub use node::redis::scripts;
@@ -87,16 +124,26 @@ pub use {
     ballot::{Ballot, Holder, Paper, Said},
     clock::{Clock, Sleep, SystemClock},
     coordinator::{Builder, Coordinator, RestartGuard},
+    election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
-    error::{AcquireError, ConfigError, DowngradeError, LossReason, Lost, RenewError, WithError},
+    error::{
+        AcquireError, ConfigError, DowngradeError, Full, InAsyncContext, LossReason, Lost, RenewError,
+        WithError,
+    },
+    examination::{
+        ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
+        Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
+    },
+    health::{Condition, Health, NodeHealth},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
     node::{
-        Answer, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question, Reply, Vote,
-        ask,
+        Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question,
+        Reply, Vote, Watcher, ask,
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
+    semaphore::{Permit, Semaphore},
     wait::{HandOver, Wait, Waiting},
 };

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::Span;
 
+use crate::asking::Asking;
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
+use crate::meter::LockMeter;
 use crate::node::Question;
 use crate::owner::Owner;
 use crate::protocol::{Backoff, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
@@ -19,6 +22,8 @@ use crate::readers;
 use crate::round::{Aim, Round};
 use crate::wait::line::{Joined, News, Waiter};
 use crate::wait::{HandOver, OnWait, Wait, Waiting};
+
+mod revoke;
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
@@ -54,6 +59,7 @@ pub struct Lock {
     mode: Mode,
     on_wait: Option<Arc<OnWait>>,
     reentry: Reentry,
+    meter: LockMeter,
 }
 
 /// In which order those who wait in different processes get the lock.
@@ -127,6 +133,7 @@ pub(crate) struct Plan {
     pub(crate) fencing: Fencing,
     pub(crate) mode: Mode,
     pub(crate) on_wait: Option<Arc<OnWait>>,
+    pub(crate) meter: LockMeter,
 }
 
 /// When it is somebody's turn.
@@ -174,8 +181,20 @@ impl Lock {
             mode: Mode::Exclusive,
             on_wait: None,
             reentry: Reentry::None,
+            meter: shared.meters.lock(""),
             shared,
         }
+    }
+
+    /// The same options for another resource.
+    pub(crate) fn renamed(&self, name: &str) -> Lock {
+        let key = format!("{}{name}", self.shared.key_prefix).into();
+        Lock { name: name.into(), key, ..self.clone() }
+    }
+
+    /// What all locks of its coordinator share, and the key.
+    pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
+        (&self.shared, &self.key)
     }
 
     /// For how long the nodes keep the lock if it is not renewed. 30 s unless set here or for the
@@ -210,6 +229,16 @@ impl Lock {
     /// What others read of the holder, after the name of the host and the number of the process.
     pub fn label(mut self, label: &str) -> Lock {
         self.label = label.into();
+        self
+    }
+
+    /// What kind of lock it is, for the metrics: their label `class`.
+    /// None unless set.
+    ///
+    /// A handful of names that stand in the program. Each is counted apart and kept for as long
+    /// as the coordinator, so never a name that comes from elsewhere, such as the resource's.
+    pub fn class(mut self, class: &str) -> Lock {
+        self.meter = self.shared.meters.lock(class);
         self
     }
 
@@ -384,12 +413,7 @@ impl Lock {
         Running: Future<Output = Result<T, E>>,
     {
         let lease = self.acquire().await.map_err(WithError::Acquire)?;
-        let outcome = lease.run_until_lost(work(lease.watch())).await.map_err(WithError::Lost)?;
-        let released = lease.release().await;
-        // The work's own error says more than a loss that came after it.
-        let value = outcome.map_err(WithError::Work)?;
-        released.map_err(WithError::Lost)?;
-        Ok(value)
+        lease.run(work).await
     }
 
     /// Asks all nodes who holds the lock, and waits for each of them at most its time limit.
@@ -417,16 +441,35 @@ impl Lock {
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
+        let since = self.shared.now();
+        let asking = Asking::begin(&self.name, &self.meter, since, || self.shared.context(&self.label));
+        let got = self.ask(wait, since, asking.span()).await;
+        let outcome = match &got {
+            Ok(Got::Lease(_)) => Some(Ok(())),
+            Ok(Got::TakenHere) => None,
+            Err(error) => Some(Err(error)),
+        };
+        asking.end(outcome, || self.shared.now());
+        got
+    }
+
+    async fn ask(&self, wait: Wait, since: Moment, span: &Span) -> Result<Got, AcquireError> {
         let plan = Arc::new(self.plan(wait)?);
         let owner = match &self.reentry {
-            Reentry::None => return self.acquire_anew(plan).await,
+            Reentry::None => return self.acquire_anew(plan, since, span).await,
             Reentry::Of(owner) => owner.clone(),
             Reentry::OfScope => Owner::current().ok_or(ConfigError::NoOwner)?,
         };
-        Box::pin(self.acquire_as(owner, plan)).await
+        Box::pin(self.acquire_as(owner, plan, since, span)).await
     }
 
-    async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_as(
+        &self,
+        owner: Owner,
+        plan: Arc<Plan>,
+        since: Moment,
+        span: &Span,
+    ) -> Result<Got, AcquireError> {
         let wait = plan.wait;
         let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
         // Somebody of the same owner may be acquiring it right now.
@@ -449,16 +492,16 @@ impl Lock {
             }
             return Ok(Got::Lease(again));
         }
-        let got = self.acquire_anew(plan).await?;
+        let got = self.acquire_anew(plan, since, span).await?;
         if let Got::Lease(lease) = &got {
             *held = lease.to_weak();
         }
         Ok(got)
     }
 
-    async fn acquire_anew(&self, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_anew(&self, plan: Arc<Plan>, since: Moment, span: &Span) -> Result<Got, AcquireError> {
         let shared = &self.shared;
-        let (key, wait, since) = (plan.key.clone(), plan.wait, shared.now());
+        let (key, wait) = (plan.key.clone(), plan.wait);
         if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
@@ -470,20 +513,22 @@ impl Lock {
         let _place = match plan.mode {
             // Another reader of this process, in whatever line, says nothing of what the nodes say.
             Mode::Shared if wait == Wait::Never => {
-                let waiter = Waiter::alone(plan.clone(), since, door);
+                let waiter = Waiter::alone(plan.clone(), since, span.clone(), door);
                 shared.tasks.spawn(readers::ask_once(shared.clone(), key.clone(), waiter));
                 None
             }
-            Mode::Exclusive | Mode::Shared => Some(match lines.join(plan.clone(), since, door) {
-                Joined::Behind(place) => place,
-                Joined::First(place) => {
-                    match plan.mode {
-                        Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), key.clone())),
-                        Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), key.clone())),
-                    };
-                    place
-                }
-            }),
+            Mode::Exclusive | Mode::Shared => {
+                Some(match lines.join(plan.clone(), since, span.clone(), door) {
+                    Joined::Behind(place) => place,
+                    Joined::First(place) => {
+                        match plan.mode {
+                            Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), key.clone())),
+                            Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), key.clone())),
+                        };
+                        place
+                    }
+                })
+            }
         };
         tokio::select! {
             biased;
@@ -562,6 +607,7 @@ impl Lock {
             fencing: self.fencing,
             mode: self.mode,
             on_wait: self.on_wait.clone(),
+            meter: self.meter.clone(),
         })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::examination::Facts;
 use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
 
 pub(crate) mod redis;
@@ -59,6 +60,54 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn listen(&self, listener: Arc<dyn Listener>) {
         drop(listener);
     }
+
+    /// What is known of the server from the last time it introduced itself, without asking it.
+    fn facts(&self) -> Option<Arc<Facts>> {
+        None
+    }
+
+    /// Asks the server what a check-up has to know, over a connection of its own. What is probed is
+    /// probed on `key`, which is free, and on its siblings, and nothing is left there. Ends in
+    /// seconds, whatever the server does. `None`, unless overridden: such a node is not examined.
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        drop(key);
+        Box::pin(std::future::ready(None))
+    }
+
+    /// Tells `observer` how this node stands to its server, and from now on whenever that changes.
+    /// A node that does not know says nothing, and its [health](crate::Health) stays unknown.
+    fn observe(&self, observer: Arc<dyn Watcher>) {
+        drop(observer);
+    }
+}
+
+/// Sees how a [`Node`] stands to its server.
+pub trait Watcher: fmt::Debug + Send + Sync {
+    /// Called from the node's own task: must not block, nor call that node.
+    fn see(&self, contact: Contact);
+}
+
+/// How a [`Node`] stands to its server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Contact {
+    /// This process answers.
+    Connected(Arc<Instance>),
+    /// There is a connection, and it has not been answered over for a while.
+    Stalled(NodeError),
+    /// There is no connection, and another one is being tried.
+    Lost(NodeError),
+    /// There is none, and nobody tries: the node was dropped, or the runtime has ended.
+    Ended(NodeError),
+}
+
+impl fmt::Display for Contact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contact::Connected(instance) => write!(f, "connected to {}", instance.id),
+            Contact::Stalled(reason) | Contact::Lost(reason) | Contact::Ended(reason) => reason.fmt(f),
+        }
+    }
 }
 
 /// Hears from a [`Node`] what may be worth asking again.
@@ -75,7 +124,8 @@ pub trait Listener: fmt::Debug + Send + Sync {
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
     /// From now on changes are told: of every key for which the node answers [`Vote::Held`], the
-    /// next change after that answer, be it a release, an expiry or anything else.
+    /// next change after that answer, be it a release, an expiry or anything else. The same of a key
+    /// of which an [inspection](Question::Inspect) has found that it is free.
     Hearing,
     /// This key has changed or ended.
     Changed(&'a [u8]),
@@ -390,6 +440,17 @@ pub enum NodeError {
         /// What is wrong with it, and what would be right.
         reason: Arc<str>,
     },
+    /// The semaphore has another number of permits there.
+    #[error(
+        "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
+         same, and another number is possible when nobody has held a permit for one TTL"
+    )]
+    OtherLimit {
+        /// As the node has it.
+        found: Arc<str>,
+        /// As it was asked for.
+        asked: Arc<str>,
+    },
     /// The server answered with an error.
     #[error("{message}")]
     Failed {
@@ -415,7 +476,9 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } => true,
+            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
+                true
+            }
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -428,7 +491,9 @@ impl NodeError {
     #[must_use]
     pub fn lasts(&self) -> bool {
         match self {
-            NodeError::Unfit { .. } | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
+            NodeError::Unfit { .. }
+            | NodeError::OtherLimit { .. }
+            | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }

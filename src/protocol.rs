@@ -19,11 +19,13 @@ mod validity;
 
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys};
+pub(crate) use names::fence_counter_key;
+pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys, semaphore_limit};
 pub use quorum::Quorum;
 pub use restart::{Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
+pub(crate) use shared::{intents_sibling, readers_sibling};
 pub use tally::{Tally, Verdict};
 pub use term::Term;
 pub use validity::Drift;

@@ -8,6 +8,7 @@ use std::iter;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use tracing::Instrument as _;
 
 use crate::attempt::{Attempt, Order};
 use crate::coordinator::Shared;
@@ -25,9 +26,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
     Box::pin(shared.introduced()).await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
     while let Some(mut waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
-        match Box::pin(contest.win(&mut waiter)).await {
+        let span = waiter.span.clone();
+        match Box::pin(contest.win(&mut waiter).instrument(span)).await {
             Outcome::Won(attempt) => {
-                enter(&shared, waiter, attempt);
+                enter(&shared, waiter, attempt, contest.rounds);
                 Box::pin(follow(&shared, &key)).await;
             }
             Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
@@ -41,8 +43,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
 pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, mut waiter: Waiter) {
     Box::pin(shared.introduced()).await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
-    match Box::pin(contest.win(&mut waiter)).await {
-        Outcome::Won(attempt) => enter(&shared, waiter, attempt),
+    let span = waiter.span.clone();
+    match Box::pin(contest.win(&mut waiter).instrument(span)).await {
+        Outcome::Won(attempt) => enter(&shared, waiter, attempt, contest.rounds),
         Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
         Outcome::Gone => {}
     }
@@ -75,16 +78,17 @@ async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter
         () = waiter.door.closed() => return None,
     };
     if verdict == Verdict::Carried && attempt.in_time(shared.now()) {
-        enter(shared, waiter, attempt);
+        let rounds = attempt.rounds();
+        enter(shared, waiter, attempt, rounds);
         None
     } else {
         Some(waiter)
     }
 }
 
-/// Hands the lease out, and has it kept by a task of its own.
-fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt) {
+/// Hands the lease out, which took so many rounds, and has it kept by a task of its own.
+fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt, rounds: usize) {
     let keeper = Keeper::new(shared, &waiter.plan, attempt);
-    keeper.deliver(waiter);
+    keeper.deliver(waiter, rounds);
     shared.spawn(keeper.stay());
 }

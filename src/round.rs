@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
+use crate::health::{Board, Eye};
+use crate::meter::{NodeMeter, Op};
 use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
 use crate::protocol::{FencingToken, Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
 
@@ -20,9 +22,10 @@ pub(crate) struct Nodes {
     members: Vec<Member>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    quarantine: Quarantine,
+    pub(crate) quarantine: Quarantine,
     /// How long a round waits for a node whose round trip is short.
     pub(crate) base_limit: Duration,
+    pub(crate) board: Arc<Board>,
 }
 
 #[derive(Debug)]
@@ -31,6 +34,7 @@ struct Member {
     name: Arc<str>,
     /// The smoothed round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
+    meter: Arc<NodeMeter>,
 }
 
 impl Nodes {
@@ -41,17 +45,54 @@ impl Nodes {
         quarantine: Quarantine,
         base_limit: Duration,
     ) -> Nodes {
-        let member =
-            |node: Arc<dyn Node>| Member { name: node.name().into(), node, round_trip: AtomicU64::new(0) };
-        Nodes { members: nodes.into_iter().map(member).collect(), quorum, clock, quarantine, base_limit }
+        let board = Board::new(nodes.len(), quarantine, clock.now());
+        let member = |(index, node): (usize, Arc<dyn Node>)| {
+            let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
+            let (board, clock) = (board.clone(), clock.clone());
+            node.observe(Arc::new(Eye { board, index, name: name.clone(), meter: meter.clone(), clock }));
+            Member { node, name, round_trip: AtomicU64::new(0), meter }
+        };
+        let members = nodes.into_iter().enumerate().map(member).collect();
+        Nodes { members, quorum, clock, quarantine, base_limit, board }
+    }
+
+    /// The same, each as `made` of the node that it is here, and counted as that.
+    pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
+        let member = |known: &Member| Member {
+            node: made(known.node.clone()),
+            name: known.name.clone(),
+            round_trip: AtomicU64::new(known.round_trip.load(Ordering::Relaxed)),
+            meter: known.meter.clone(),
+        };
+        Nodes {
+            members: self.members.iter().map(member).collect(),
+            quorum: self.quorum,
+            clock: self.clock.clone(),
+            quarantine: self.quarantine,
+            base_limit: self.base_limit,
+            // How they stand is seen where they came from.
+            board: Board::new(0, self.quarantine, self.clock.now()),
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
         self.members.iter().map(|member| &member.node)
     }
 
+    /// The smoothed round trip of the node at `index`, once it has answered.
+    pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
+        let nanos = self.members.get(index)?.round_trip.load(Ordering::Relaxed);
+        (nanos > 0).then_some(Duration::from_nanos(nanos))
+    }
+
     pub(crate) fn name(&self, index: usize) -> Arc<str> {
         self.members.get(index).map_or_else(|| "?".into(), |member| member.name.clone())
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.board.close();
     }
 }
 
@@ -79,6 +120,7 @@ pub(crate) struct Round {
     pub(crate) sent: Moment,
     /// Which votes are the aim of the question: a release wants the key gone.
     pub(crate) aim: Aim,
+    op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
     slots: Mutex<Slots>,
@@ -202,7 +244,8 @@ impl Round {
             Some(Some(_)) => State::Pending,
             Some(None) | None => State::Skipped,
         };
-        let round = Round::prepare(nodes, aim, ttl, state);
+        let op = Op::of(questions.iter().flatten().next());
+        let round = Round::prepare(nodes, aim, op, ttl, state);
         for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
                 round.send(index, question);
@@ -219,7 +262,7 @@ impl Round {
         first: usize,
         question: Question,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, aim, ttl, |_| State::Unasked);
+        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, |_| State::Unasked);
         round.ask(first, question);
         round
     }
@@ -234,7 +277,13 @@ impl Round {
         }
     }
 
-    fn prepare(nodes: &Arc<Nodes>, aim: Aim, ttl: Duration, state: impl Fn(usize) -> State) -> Arc<Round> {
+    fn prepare(
+        nodes: &Arc<Nodes>,
+        aim: Aim,
+        op: Op,
+        ttl: Duration,
+        state: impl Fn(usize) -> State,
+    ) -> Arc<Round> {
         let sent = nodes.clock.now();
         let slot = |(index, member): (usize, &Member)| Slot {
             limit: sent + member.limit(nodes.base_limit, ttl),
@@ -244,6 +293,7 @@ impl Round {
         Arc::new(Round {
             sent,
             aim,
+            op,
             ttl,
             slots: Mutex::new(Slots {
                 nodes: slots,
@@ -486,8 +536,12 @@ impl Round {
 impl Collect for Round {
     fn answer(&self, index: usize, result: Result<Answer, NodeError>) {
         let took = self.nodes.clock.now().since(self.sent);
-        if let (Ok(_), Some(member)) = (&result, self.nodes.members.get(index)) {
-            member.answered_after(took);
+        let member = self.nodes.members.get(index);
+        if let Some(member) = member {
+            member.meter.answered(self.op, &result, took);
+            if result.is_ok() {
+                member.answered_after(took);
+            }
         }
         let mut slots = self.slots();
         if let Ok(answer) = &result {
@@ -497,6 +551,9 @@ impl Collect for Round {
         if let Some(slot) = slots.nodes.get_mut(index) {
             debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
             slot.state = State::Answered { result, took };
+            if let Some(member) = member.filter(|_| self.sent + took >= slot.limit) {
+                member.meter.late();
+            }
         }
         let tally = self.count(&slots, self.sent + took);
         let decides = !slots.decided && tally.verdict().is_some();

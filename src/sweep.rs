@@ -8,7 +8,7 @@ use tracing::debug;
 
 use crate::coordinator::Shared;
 use crate::node::{Question, ask};
-use crate::protocol::{Backoff, Claim, Moment};
+use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
 
 /// The clean-up after one claim: a release or a failed attempt.
@@ -53,9 +53,9 @@ impl Sweep {
         Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
 
-    /// Waits until a quorum has let go, or the nodes have had their time to.
-    pub(crate) async fn confirmed(&self) {
-        self.round.verdict().await;
+    /// Waits until a quorum has let go, or the nodes have had their time to, and says which.
+    pub(crate) async fn confirmed(&self) -> Verdict {
+        self.round.verdict().await
     }
 
     /// Whether somebody else wants what was released, as far as the nodes have answered.

@@ -68,3 +68,13 @@ fn readers_share_a_lock_and_a_writer_reads_on() {
         assert!(told.contains(line), "the story lacks `{line}`: {told}");
     }
 }
+
+#[test]
+#[cfg(feature = "blocking")]
+fn threads_without_async_count_together_and_miss_nothing() {
+    let ended = Command::new(example("blocking")).output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
+    assert!(told.contains("The counter is at 20."), "{told}");
+    assert_eq!(told.matches("has counted to 5").count(), 4, "{told}");
+}

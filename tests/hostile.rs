@@ -11,7 +11,10 @@ use futures::future::{BoxFuture, Either, join_all, select};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quorlock::{AcquireError, Address, Clock, Coordinator, Dial, RestartGuard, Stream, SystemClock, Wait};
+use quorlock::{
+    AcquireError, Address, Clock, Coordinator, Dial, Outlook, RestartGuard, Standing, Stream, SystemClock,
+    Wait,
+};
 use quorlock_testkit::memory_nodes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -52,7 +55,6 @@ fn attacks() -> Vec<Attack> {
         attack("an error of a megabyte", format!("-ERR {}\r\n", "x".repeat(1 << 20)), ""),
         attack("a number without end", ":", "1".repeat(1000)),
         attack("a length without end", "$", "1".repeat(1000)),
-        attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20)),
         attack("half an answer, and silence", "$100\r\nabc", ""),
         attack("half a line, and silence", "*3\r\n$4\r\nhe", ""),
         attack("silence", "", ""),
@@ -60,12 +62,13 @@ fn attacks() -> Vec<Attack> {
         attack("zeros", "", vec![0; 1000]),
         Attack { harmless: true, ..attack("pushes without end", "", push.repeat(20)) },
         Attack { harmless: true, ..attack("empty pushes without end", "", ">0\r\n".repeat(100)) },
-        Attack { harmless: true, ..attack("answers without questions", "", "+OK\r\n".repeat(100)) },
-        Attack { harmless: true, ..attack("errors without questions", "", "-ERR no\r\n".repeat(100)) },
         Attack {
             harmless: true,
-            ..attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100))
+            ..attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20))
         },
+        attack("answers without questions", "", "+OK\r\n".repeat(100)),
+        attack("errors without questions", "", "-ERR no\r\n".repeat(100)),
+        attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100)),
     ]
 }
 
@@ -80,6 +83,8 @@ enum Phase {
     Introduction,
     /// Instead of its first vote.
     Vote,
+    /// As soon as it hears this word, in a check-up.
+    Asked(&'static str),
 }
 
 const PHASES: [Phase; 4] = [Phase::Connected, Phase::Login, Phase::Introduction, Phase::Vote];
@@ -118,7 +123,9 @@ impl Hostile {
             if length == 0 {
                 return Ok(());
             }
-            phase = if words.contains("HELLO") {
+            phase = if matches!(self.phase, Phase::Asked(word) if words.contains(word)) {
+                self.phase
+            } else if words.contains("HELLO") {
                 Phase::Login
             } else if words.contains("INFO") {
                 Phase::Introduction
@@ -134,7 +141,10 @@ impl Hostile {
                     let oks = "+OK\r\n".repeat(words.matches("CLIENT").count());
                     format!("{oks}${}\r\n{INFO}\r\n", INFO.len())
                 }
-                Phase::Connected | Phase::Vote => String::new(),
+                Phase::Vote if words.contains("TIME") => "*2\r\n$1\r\n7\r\n$1\r\n7\r\n".to_owned(),
+                // One for each command, however many came at once.
+                Phase::Vote => "+OK\r\n".repeat(words.matches("\r\n*").count() + 1),
+                Phase::Connected | Phase::Asked(_) => String::new(),
             };
             stream.write_all(answer.as_bytes()).await?;
         }
@@ -205,6 +215,37 @@ async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
             .await
             .into_iter()
             .for_each(|survived| survived.unwrap());
+    }
+}
+
+/// What a check-up asks, in its order: a word of each question.
+const QUESTIONS: [&str; 7] = ["HELLO", "INFO", "TIME", "CONFIG", "TRACKING", "ZADD", "tonumber"];
+
+/// Examines servers that attack at this question.
+async fn examined(question: &'static str, attack: Attack) {
+    let what = format!("{} at {question}", attack.name);
+    let server = Hostile::new(Phase::Asked(question), attack.clone());
+    let examination = in_time(&what, deployment(&server, 3).examine()).await;
+    assert_eq!(examination.outlook(), Outlook::NoQuorum, "{what}: {examination:#?}");
+    assert!(
+        examination.nodes.iter().all(|node| node.standing != Standing::Votes),
+        "{what}: {examination:#?}"
+    );
+    for finding in &examination.findings {
+        let said = finding.to_string();
+        assert!(said.len() < 2048 && !said.chars().any(char::is_control), "{what}: {said}");
+    }
+    let taken = server.taken.load(Ordering::Relaxed);
+    assert!(attack.harmless || taken <= MEMORY, "{what}: {taken} bytes were taken in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time() {
+    for question in QUESTIONS {
+        join_all(attacks().into_iter().map(|attack| tokio::spawn(examined(question, attack))))
+            .await
+            .into_iter()
+            .for_each(|examined| examined.unwrap());
     }
 }
 

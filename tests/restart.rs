@@ -74,6 +74,24 @@ async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answ
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_would_wait_in_vain_for_quarantines_to_end_is_told_at_once() {
+    let bench = bench(5);
+    for node in &bench.nodes[..3] {
+        node.restart_empty();
+    }
+    let since = bench.clock.now();
+    let shorter = bench.lock().wait(Wait::UpTo(QUARANTINE - Duration::from_millis(10)));
+    let error = shorter.acquire().await.expect_err("three of five must not vote for longer than that");
+    assert!(error.to_string().contains("30s to go"), "{error}");
+    assert!(bench.clock.now().since(since) < Duration::from_secs(1), "nobody waited for that");
+
+    let longer = bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1)));
+    let waiting = tokio::spawn(async move { longer.acquire().await });
+    bench.pass(QUARANTINE + Duration::from_millis(500)).await;
+    drop(waiting.await.unwrap().expect("they vote by then"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn i13_the_quarantine_lasts_for_the_longest_ttl_of_the_deployment() {
     let hour = Duration::from_secs(3600);
     let bench = bench_with(1, |builder| builder.max_ttl(hour));

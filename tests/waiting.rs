@@ -541,6 +541,25 @@ async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// Who waits asks one node first, once others have wanted the lock. Who asks only once must not take
+/// one refusal for the verdict, whatever happened before.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_hears_from_a_quorum_also_right_after_others_wanted_the_lock() {
+    let bench = bench(5);
+    let others = another(&bench.clock, &bench.nodes, |builder| builder);
+    // A node on which a crashed program has left its key; and one after the other, each is the preferred one.
+    for stray in 0..5 {
+        let lease = forever(&bench.coordinator).acquire().await.unwrap();
+        assert!(others.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
+        lease.release().await.unwrap();
+        bench.nodes[stray].set_data("r", "left behind", Expiry::In(TTL));
+        let again = forever(&bench.coordinator).try_acquire().await.unwrap();
+        again.expect("four of five are free").release().await.unwrap();
+        bench.settle().await;
+        bench.nodes[stray].remove("r");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn try_acquire_does_not_take_an_outage_for_somebody_who_has_given_up() {
     let bench = bench(5);

@@ -12,9 +12,12 @@ use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
+use crate::meter::Meters;
 use crate::node::Node;
+#[cfg(feature = "tls")]
+use crate::node::redis::Tls;
 use crate::node::redis::{
-    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, RedisNode, Settings, SystemDial,
+    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
 };
 use crate::protocol::{Drift, Quarantine, Quorum};
 use crate::round::Nodes;
@@ -56,6 +59,8 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     dial: Arc<dyn Dial>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 /// A password, which nobody gets to see.
@@ -86,6 +91,8 @@ impl Default for Builder {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             dial: Arc::new(SystemDial::default()),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -200,13 +207,23 @@ impl Builder {
         self
     }
 
+    /// Whom to trust, and which certificate to show, at `rediss://` addresses. Replaces what
+    /// [`dial`](Builder::dial) has set: a dialler of your own may take it by
+    /// [`SystemDial::with_tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Builder {
+        self.dial = Arc::new(SystemDial::with_tls(tls.clone()));
+        self.tls = Some(tls);
+        self
+    }
+
     /// Replaces how connections are made, in simulations.
     pub fn dial(mut self, dial: impl Dial) -> Builder {
         self.dial = Arc::new(dial);
         self
     }
 
-    /// Checks all settings. Contacts no one.
+    /// Checks all settings, and reads the files that they name. Contacts no one.
     ///
     /// # Errors
     ///
@@ -219,6 +236,10 @@ impl Builder {
         }
         if self.node_limit.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the node limit" });
+        }
+        #[cfg(feature = "tls")]
+        if let Some(Err(problem)) = self.tls.as_ref().map(Tls::check) {
+            return Err(ConfigError::Tls { problem });
         }
         let nodes = self.make_nodes()?;
         let quorum = match self.quorum {
@@ -249,7 +270,7 @@ impl Builder {
             least_ttl,
             max_ttl,
             introduction: self.connect_limit,
-            introduced: AtomicBool::new(false),
+            introduced: Arc::new(AtomicBool::new(false)),
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
             label,
@@ -258,6 +279,7 @@ impl Builder {
             closing: CancellationToken::new(),
             lines,
             readers,
+            meters: Meters::new(quorum),
         };
         shared.check_ttl(self.ttl)?;
         Ok(Coordinator { shared: Arc::new(shared) })
@@ -286,6 +308,7 @@ impl Builder {
                 entropy: self.entropy.clone(),
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
+                notices: Notices::Logged,
             };
             Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
         });

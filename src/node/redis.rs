@@ -3,8 +3,10 @@
 //! The only place that names the client crate. A handle checks the node's `state` and puts
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
-//! one connection, as `wire` encodes them, until that ends, and `hints` the other way. `bounds` keeps
-//! what a server sends small, and `failure` says what errors mean.
+//! one connection, as `wire` has them, until that ends, and `hints` the other way. A `line` is the
+//! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
+//! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
+//! line of its own; `info` reads what a server says of itself.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,26 +20,36 @@ use tokio_util::sync::CancellationToken;
 
 pub use address::{Address, AddressError, Endpoint};
 pub use dial::{Dial, Stream, SystemDial};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 
 use self::hints::Listeners;
 use self::state::{Ask, State};
 use self::supervisor::Supervisor;
-use super::{Listener, Node, NodeError, Question, Reply};
+use super::{Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
+use crate::examination::Facts;
 
 mod address;
 mod bounds;
 mod dial;
+mod examine;
 mod failure;
 mod handshake;
 mod hints;
+mod info;
+mod line;
 mod link;
+mod parts;
+mod request;
 pub mod scripts;
 mod state;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;
 
 /// What a Redis node works with.
@@ -48,6 +60,15 @@ pub(crate) struct Settings {
     pub(crate) dial: Arc<dyn Dial>,
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
+    pub(crate) notices: Notices,
+}
+
+/// Whether what stands out at a connection is logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notices {
+    Logged,
+    /// A check-up tells it.
+    ToldElsewhere,
 }
 
 impl Default for Settings {
@@ -57,6 +78,7 @@ impl Default for Settings {
             entropy: Arc::new(SystemEntropy),
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
+            notices: Notices::Logged,
         }
     }
 }
@@ -82,6 +104,9 @@ pub struct RedisNode {
     contact: CancellationToken,
     /// The task before it is started.
     parked: Mutex<Option<Box<Supervisor>>>,
+    /// For connections of a check-up.
+    address: Address,
+    settings: Settings,
 }
 
 impl RedisNode {
@@ -99,14 +124,15 @@ impl RedisNode {
         let listeners = Arc::new(Listeners::default());
         let (task, contact) = Supervisor::new(
             Arc::clone(&name),
-            address,
-            settings,
+            address.clone(),
+            settings.clone(),
             questions,
             Arc::clone(&state),
             Arc::clone(&listeners),
         );
         let parked = Mutex::new(Some(Box::new(task)));
-        RedisNode { name, queue, state, listeners, started: AtomicBool::new(false), contact, parked }
+        let started = AtomicBool::new(false);
+        RedisNode { name, queue, state, listeners, started, contact, parked, address, settings }
     }
 
     /// Starts the task, the first time.
@@ -158,6 +184,19 @@ impl Node for RedisNode {
     /// first, hears from the next connection on. Changes made through this node are not told.
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.listeners.add(listener);
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.state.facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let (address, settings) = (self.address.clone(), self.settings.clone());
+        Box::pin(async move { Some(examine::examine(address, settings, key).await) })
+    }
+
+    fn observe(&self, observer: Arc<dyn Watcher>) {
+        self.state.observe(observer);
     }
 }
 

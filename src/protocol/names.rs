@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -126,10 +127,15 @@ impl Token {
         *self.bytes == *SHARED_MARKER.as_bytes()
     }
 
-    /// The first digits of the random part: enough to tell two attempts apart.
+    /// The first digits of the random part: enough to tell two attempts apart. Of another program's
+    /// token that is no text, its first bytes in hexadecimal digits.
     #[must_use]
     pub fn short(&self) -> String {
-        String::from_utf8_lossy(&self.bytes).chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect()
+        if let Ok(text) = str::from_utf8(&self.bytes) {
+            return text.chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect();
+        }
+        let digits = self.bytes.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}"));
+        format!("0x{}", digits.collect::<String>())
     }
 }
 
@@ -199,9 +205,8 @@ impl Claim {
         self.want_mark_key().to_string()
     }
 
-    /// The same, to be written somewhere without a string of its own.
-    pub(crate) fn want_mark_key(&self) -> impl fmt::Display {
-        sibling("want", &self.key, "mark")
+    pub(crate) fn want_mark_key(&self) -> Sibling<'_> {
+        Sibling::new("want", &self.key, "mark")
     }
 
     /// The key in which a node keeps the counter of the lock's fencing tokens.
@@ -210,8 +215,8 @@ impl Claim {
         fence_counter(&self.key)
     }
 
-    pub(crate) fn fence_counter_key(&self) -> impl fmt::Display {
-        sibling("fence", &self.key, "counter")
+    pub(crate) fn fence_counter_key(&self) -> Sibling<'_> {
+        fence_counter_key(&self.key)
     }
 
     /// The key whose presence says that this attempt was cancelled, and that a request of it that
@@ -221,9 +226,9 @@ impl Claim {
         self.tombstone_key().to_string()
     }
 
-    pub(crate) fn tombstone_key(&self) -> impl fmt::Display {
+    pub(crate) fn tombstone_key(&self) -> Sibling<'_> {
         let random = self.token.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.token.bytes);
-        sibling("tomb", &self.key, String::from_utf8_lossy(random))
+        Sibling::new("tomb", &self.key, String::from_utf8_lossy(random))
     }
 }
 
@@ -265,37 +270,54 @@ impl Ticket {
 /// when each is waited for.
 #[must_use]
 pub fn line_keys(key: &str) -> [String; 2] {
-    ["order", "until"].map(|part| sibling("line", key, part).to_string())
+    ["order", "until"].map(|part| Sibling::new("line", key, part).to_string())
 }
 
 /// The key in which a node keeps the counter of the fencing tokens for the lock at `key`.
 #[must_use]
 pub fn fence_counter(key: &str) -> String {
-    sibling("fence", key, "counter").to_string()
+    fence_counter_key(key).to_string()
+}
+
+pub(crate) fn fence_counter_key(key: &str) -> Sibling<'_> {
+    Sibling::new("fence", key, "counter")
+}
+
+/// The key in which a node keeps how many permits the semaphore at `key` has.
+#[must_use]
+pub fn semaphore_limit(key: &str) -> String {
+    Sibling::new("semaphore", key, "limit").to_string()
 }
 
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
 /// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
 /// tag has no sibling of that form, and gets one without the guarantee.
-pub(super) fn sibling<'a, S: fmt::Display + 'a>(kind: &'a str, key: &'a str, suffix: S) -> Sibling<'a, S> {
-    Sibling { kind, key, suffix }
-}
-
-pub(super) struct Sibling<'a, S> {
-    kind: &'a str,
+pub(crate) struct Sibling<'a> {
+    kind: &'static str,
     key: &'a str,
-    suffix: S,
+    suffix: Cow<'a, str>,
 }
 
-impl<S: fmt::Display> fmt::Display for Sibling<'_, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sibling { kind, key, suffix } = self;
-        if hash_tag(key).is_some() || key.contains('}') {
+impl<'a> Sibling<'a> {
+    pub(super) fn new(kind: &'static str, key: &'a str, suffix: impl Into<Cow<'a, str>>) -> Sibling<'a> {
+        Sibling { kind, key, suffix: suffix.into() }
+    }
+
+    /// What it is made of, to be written somewhere without a string of its own.
+    pub(crate) fn pieces(&self) -> [&str; 6] {
+        let (open, close) = if hash_tag(self.key).is_some() || self.key.contains('}') {
             // The second colon keeps the siblings of `{a}` apart from those of `a`.
-            write!(f, "quorlock:{kind}::{key}:{suffix}")
+            ("::", ":")
         } else {
-            write!(f, "quorlock:{kind}:{{{key}}}:{suffix}")
-        }
+            (":{", "}:")
+        };
+        ["quorlock:", self.kind, open, self.key, close, &self.suffix]
+    }
+}
+
+impl fmt::Display for Sibling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces().into_iter().try_for_each(|piece| f.write_str(piece))
     }
 }
 

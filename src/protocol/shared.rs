@@ -1,4 +1,4 @@
-use super::names::{Claim, sibling};
+use super::names::{Claim, Sibling};
 
 /// Whom a claim excludes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -21,14 +21,22 @@ pub const SHARED_MARKER: &str = "quorlock:shared";
 /// end of its own (rule S-2).
 #[must_use]
 pub fn readers_key(key: &str) -> String {
-    sibling("shared", key, "readers").to_string()
+    readers_sibling(key).to_string()
+}
+
+pub(crate) fn readers_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("shared", key, "readers")
 }
 
 /// The key in which a node keeps the writers that wait for those who share the lock at `key` (rule
 /// S-5).
 #[must_use]
 pub fn intents_key(key: &str) -> String {
-    sibling("shared", key, "writers").to_string()
+    intents_sibling(key).to_string()
+}
+
+pub(crate) fn intents_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("shared", key, "writers")
 }
 
 impl Claim {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::trace;
 
 use super::line::{News, Waiter, bit};
 use super::{Wait, Waiting, tell};
@@ -27,6 +27,8 @@ pub(crate) struct Contest {
     refused_by: Option<Token>,
     /// The largest fencing token met here.
     seen: Option<FencingToken>,
+    /// How many rounds it has taken for this waiter.
+    pub(crate) rounds: usize,
     /// Pauses after split votes, and where nodes do not tell of changes.
     pauses: Backoff,
     mode: Mode,
@@ -48,7 +50,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
 /// lost with a connection that nobody has noticed yet.
-const HEARTBEAT: Duration = Duration::from_secs(2);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
 pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
 /// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
@@ -57,7 +59,7 @@ const INTENT_PATIENCE: Duration = Duration::from_secs(6);
 /// said again in time.
 const INTENT_AGE: Duration = Duration::from_secs(2);
 /// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
-const EXPIRY_JITTER: Duration = Duration::from_millis(5);
+pub(crate) const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// How long a process stays back that has just had the lock while others want it: a few round
 /// trips, in which they are told and ask. Without it, whoever releases and asks again at once would
 /// always be first.
@@ -90,6 +92,7 @@ impl Contest {
             preference: Preference::default(),
             refused_by: None,
             seen: None,
+            rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
             intent: None,
@@ -98,6 +101,7 @@ impl Contest {
 
     /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
     pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
+        self.rounds = 0;
         let outcome = self.contend(waiter).await;
         self.desist(&waiter.plan);
         outcome
@@ -108,6 +112,10 @@ impl Contest {
             if self.shared.closing.is_cancelled() {
                 return Outcome::Failed(AcquireError::Closed);
             }
+            if waiter.plan.wait == Wait::Never {
+                // Who asks once needs the verdict, and not what one node says.
+                self.order = Order::AllAtOnce;
+            }
             self.shared.lines_of(self.mode).ask_anew(&self.key);
             let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
             let verdict = tokio::select! {
@@ -116,6 +124,7 @@ impl Contest {
                 () = waiter.door.closed() => return Outcome::Gone,
             };
             let now = self.shared.now();
+            self.rounds += attempt.rounds();
             self.seen = self.seen.max(attempt.largest_number());
             if verdict == Verdict::Carried && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -127,7 +136,7 @@ impl Contest {
             let ballot = attempt.ballot();
             self.learn(&ballot);
             drop(attempt);
-            debug!(key = %self.key, %verdict, %ballot, "not acquired");
+            trace!(key = %self.key, %verdict, %ballot, "not acquired");
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }
@@ -310,6 +319,12 @@ fn last_word(waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) ->
         let (resource, ballot) = (waiter.plan.resource.clone(), Box::new(ballot.clone()));
         return Some(AcquireError::NeedsMending { resource, ballot });
     }
+    let in_vain = match waiter.plan.wait {
+        Wait::Never => true,
+        // Quarantines end at a known time. To say at once what is missing is better than after it.
+        Wait::UpTo(longest) => !ballot.may_carry_within((waiter.since + longest).since(now)),
+        Wait::Forever => false,
+    };
     let news = || News { verdict, ballot: Box::new(ballot.clone()) };
-    (waiter.plan.wait == Wait::Never).then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
+    in_vain.then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
+use tracing::Span;
 
 use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
@@ -19,6 +20,8 @@ use crate::protocol::{Moment, Verdict};
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: Mutex<Inside>,
+    /// Those from which these hear of hints. They live on for it when their coordinator has gone.
+    _trunk: Option<Arc<Lines>>,
 }
 
 #[derive(Default)]
@@ -30,6 +33,8 @@ struct Inside {
     courtesies: HashMap<Arc<str>, Moment>,
     /// A bit for each node that tells of changes.
     hearing: u32,
+    /// Other lines, which hear the same.
+    branches: Vec<Weak<Lines>>,
 }
 
 #[derive(Default)]
@@ -71,13 +76,15 @@ pub(crate) struct Waiter {
     arrival: u64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) since: Moment,
+    /// Of the call that waits.
+    pub(crate) span: Span,
     pub(crate) door: Door,
 }
 
 impl Waiter {
     /// Somebody who stands in no line.
-    pub(crate) fn alone(plan: Arc<Plan>, since: Moment, door: Door) -> Waiter {
-        Waiter { arrival: 0, plan, since, door }
+    pub(crate) fn alone(plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Waiter {
+        Waiter { arrival: 0, plan, since, span, door }
     }
 }
 
@@ -107,6 +114,22 @@ pub(crate) struct Place {
 }
 
 impl Lines {
+    /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
+    /// because they only watch, or want more than the key.
+    pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
+        let branch = Arc::new(Lines { lines: Mutex::default(), _trunk: Some(self.clone()) });
+        let mut inside = self.lock();
+        branch.lock().hearing = inside.hearing;
+        inside.branches.retain(|known| known.strong_count() > 0);
+        inside.branches.push(Arc::downgrade(&branch));
+        branch
+    }
+
+    /// From now on hints for `key` are kept, though nobody here waits for it.
+    pub(crate) fn watch(&self, key: &Arc<str>) {
+        self.lock().by_key.entry(key.clone()).or_default();
+    }
+
     /// How many keys are held here or contended for.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_key.len()
@@ -121,12 +144,12 @@ impl Lines {
     }
 
     /// Joins the end of the line for the waiter's key.
-    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, door: Door) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
         let key = plan.key.clone();
         let mut inside = self.lock();
         inside.arrivals += 1;
         let arrival = inside.arrivals;
-        let waiter = Waiter { arrival, plan, since, door };
+        let waiter = Waiter { arrival, plan, since, span, door };
         let first = !inside.by_key.contains_key(&key);
         inside.by_key.entry(key.clone()).or_default().waiters.insert(arrival, waiter);
         drop(inside);
@@ -312,6 +335,11 @@ impl Listener for Ear {
                     line.hint(bit);
                 }
             }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        for branch in &branches {
+            Ear { lines: Arc::downgrade(branch), node: self.node }.hear(hint);
         }
     }
 }

@@ -13,11 +13,18 @@
 mod bad_nodes;
 mod contract;
 mod cut;
+mod election;
 mod faults;
 mod fence;
+mod health;
 mod interop;
+mod noticed;
 mod restart;
+mod rights;
 mod rivals;
+mod semaphore;
 mod shared;
+#[cfg(unix)]
+mod unix;
 mod waiting;
 mod world;

@@ -49,6 +49,11 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
         let checks = root().join("crates/quorlock-testkit/src/contract");
         candidates.push((checks.join(format!("{module}.rs")), rest.to_owned()));
     }
+    // A test within the library, by the path of its module.
+    if let Some((modules, test)) = name.rsplit_once("::") {
+        let file = root().join("src").join(modules.replace("::", "/")).with_extension("rs");
+        candidates.push((file, test.to_owned()));
+    }
     candidates.retain(|(file, _)| file.exists());
     candidates
 }

@@ -9,10 +9,24 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use humantime::parse_duration;
 use quorlock::Wait;
 
+use crate::bench::{BENCH_EXAMPLES, BenchArgs};
+use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
+use crate::demo::DemoArgs;
 use crate::exit;
+use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
+use crate::man::{MAN_EXAMPLES, ManArgs};
+use crate::metrics::MetricsArgs;
+use crate::paint::When;
+use crate::release::{RELEASE_CODES, RELEASE_EXAMPLES, ReleaseArgs};
+use crate::status::{STATUS_EXAMPLES, StatusArgs};
+
+pub(crate) use lock::LockArgs;
+
+mod lock;
 
 /// Runs a command while a quorum of independent Redis or Valkey masters holds its lock.
 #[derive(Parser)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[command(name = "quorlock", version, after_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,6 +37,10 @@ pub(crate) struct Args {
     /// Say what happens; twice: what every node says
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Whether to colour what is printed; `auto` heeds NO_COLOR and CLICOLOR_FORCE, and else whether
+    /// stdout is a terminal
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: When,
     // Last, because its heading holds for all that follows.
     #[command(flatten)]
     pub(crate) deployment: DeploymentArgs,
@@ -35,17 +53,41 @@ pub(crate) enum Verb {
     #[command(override_usage = RUN_USAGE, after_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
     /// Ask all nodes who holds a lock
-    #[command(after_help = SOURCES)]
+    #[command(after_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
     Status(StatusArgs),
+    /// Examine the nodes: what makes locks unsafe, slow or impossible, and what to do about it
+    #[command(after_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
+    Doctor(DoctorArgs),
+    /// Hold a lock until a signal comes or stdin ends, for scripts that cannot be one command
+    #[command(after_help = format!("{HOLD_CODES}\n\n{SOURCES}\n\n{HOLD_EXAMPLES}"))]
+    Hold(HoldArgs),
+    /// Give a lock back by its token, or take it away from whoever holds it
+    #[command(alias = "unlock", after_help = format!("{RELEASE_CODES}\n\n{SOURCES}\n\n{RELEASE_EXAMPLES}"))]
+    Release(ReleaseArgs),
+    /// Measure how fast these nodes grant and release locks
+    #[command(after_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
+    Bench(BenchArgs),
     /// Start five servers and show a lock surviving two of them dying
-    Demo,
+    Demo(DemoArgs),
+    /// Write what a shell needs to complete command lines
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write the manual: one page, or one for each verb into a folder
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 impl Args {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.verb {
             Verb::Run(run) => run.json,
-            Verb::Status(_) | Verb::Demo => false,
+            Verb::Doctor(doctor) => doctor.json,
+            Verb::Hold(hold) => hold.json,
+            Verb::Status(status) => status.json,
+            Verb::Release(release) => release.json,
+            Verb::Bench(bench) => bench.json,
+            Verb::Demo(demo) => demo.json,
+            Verb::Completions(_) | Verb::Man(_) => false,
         }
     }
 }
@@ -83,12 +125,23 @@ pub(crate) struct DeploymentArgs {
     /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// The certificates of the authorities to trust at rediss:// addresses, and no others [default:
+    /// those of the system]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate to show to the nodes, with whatever it needs to be trusted after it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of that certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The name that the certificates of all nodes must be for [default: the host of the address]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
 }
 
 /// `quorlock run`.
 #[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct RunArgs {
     /// What is protected; its name is the key at the nodes
     pub(crate) resource: String,
@@ -98,64 +151,43 @@ pub(crate) struct RunArgs {
     /// Run one string through $SHELL, or /bin/sh, instead
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
-    /// Ask once: the same as --wait 0s
-    #[arg(short, long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    /// How long to wait while others hold the lock, or `forever` [default: 30s]
-    #[arg(short, long, value_name = "DURATION")]
-    pub(crate) wait: Option<WaitArg>,
-    /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
-    /// [default: 30s]
-    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) ttl: Option<Duration>,
-    /// The exit code when somebody else holds the lock
-    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
-    pub(crate) conflict_exit_code: u8,
     /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
     /// just before the end. At most a third of the TTL
     #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     pub(crate) kill_after: Duration,
-    /// End the lock, and the command, after this long [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) max_hold: Option<Duration>,
-    /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
-    /// agree and all of them ask for it
-    #[arg(long)]
-    pub(crate) fair: bool,
-    /// Share the lock with others who do: readers. Writers, without this, have it alone
-    #[arg(long, conflicts_with = "fair")]
-    pub(crate) shared: bool,
-    /// Whether nodes that restarted recently may not vote [default: on]
-    #[arg(long, value_name = "WHETHER")]
-    pub(crate) restart_guard: Option<Switch>,
-    /// Whether the command gets a fencing token, in the variable QUORLOCK_FENCE; off stores
-    /// nothing but the lock at the nodes
-    #[arg(long, value_name = "WHETHER", default_value = "on")]
-    pub(crate) fencing: Switch,
-    /// What others read of this holder, after host and process
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(crate) label: String,
     /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
     #[arg(long)]
     pub(crate) json: bool,
+    // Last, because its heading holds for all that follows.
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
-/// `quorlock status`.
+/// `quorlock doctor`.
 #[derive(clap::Args)]
-pub(crate) struct StatusArgs {
-    /// What is protected
-    pub(crate) resource: String,
+pub(crate) struct DoctorArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// End with 79 also when there is nothing worse than a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// The TTL of the locks, against which round trips are judged [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Whether the clients keep nodes that restarted recently from voting [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    pub(crate) restart_guard: Option<Switch>,
 }
 
 /// A setting that is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Switch {
-    /// It applies.
+    // It applies.
     On,
-    /// It does not.
+    // It does not.
     Off,
 }
 
@@ -181,13 +213,21 @@ impl FromStr for WaitArg {
 const SOURCES: &str = "\
 Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
 configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
-file. This holds for all that is listed under Nodes, and for --ttl, --wait and --restart-guard.";
+file. This holds for all that is listed under Nodes and under Metrics, and for --ttl, --wait and
+--restart-guard. The password is QUORLOCK_PASSWORD, and the file QUORLOCK_CONFIG.";
 
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
 
 const RUN_EXAMPLES: &str = "\
+The command finds in its environment:
+  QUORLOCK_HELD      1
+  QUORLOCK_RESOURCE  what is locked
+  QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
+  QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
+  QUORLOCK_TTL_MS    the TTL in milliseconds
+
 Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine

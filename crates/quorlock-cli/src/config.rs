@@ -9,6 +9,7 @@ use quorlock::{Builder, Coordinator, RestartGuard, Wait};
 
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
+use crate::metrics::MetricsArgs;
 
 mod layer;
 
@@ -30,11 +31,11 @@ const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
 impl Settings {
     /// For verbs without settings of their own.
     pub(crate) fn load(args: DeploymentArgs) -> Result<Settings, Failure> {
-        Settings::load_for_run(args, None, None, None)
+        Settings::load_for_lock(args, None, None, None)
     }
 
     /// Puts the command line before the environment, and that before the file.
-    pub(crate) fn load_for_run(
+    pub(crate) fn load_for_lock(
         args: DeploymentArgs,
         restart_guard: Option<Switch>,
         ttl: Option<Duration>,
@@ -49,9 +50,14 @@ impl Settings {
             max_ttl: args.max_ttl,
             username: args.username,
             password_file: args.password_file,
+            tls_ca: args.tls_ca,
+            tls_cert: args.tls_cert,
+            tls_key: args.tls_key,
+            tls_server_name: args.tls_server_name,
             restart_guard,
             ttl,
             wait,
+            ..Layer::default()
         };
         // A password in the environment goes before all files but one named by a flag.
         let password =
@@ -69,6 +75,17 @@ impl Settings {
 
     /// Checks everything. Contacts no one.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder()?.build()?)
+    }
+
+    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock as its own: for a check-up,
+    /// which judges by it.
+    pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder()?.ttl(self.ttl()).build()?)
+    }
+
+    /// The same, for whoever has something to add.
+    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
         // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
         // raise the limit for this one client while others stick to theirs.
@@ -83,8 +100,39 @@ impl Settings {
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
         }
-        builder = self.with_names(builder);
-        Ok(builder.build()?)
+        self.with_tls(self.with_names(builder))
+    }
+
+    /// With files and names for TLS, if any are given.
+    #[cfg(feature = "tls")]
+    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
+        let mut tls = quorlock::Tls::new();
+        if let Some(file) = &self.said.tls_ca {
+            tls = tls.authority(file);
+        }
+        match (&self.said.tls_cert, &self.said.tls_key) {
+            (Some(certificate), Some(key)) => tls = tls.identity(certificate, key),
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => {
+                let problem = "a certificate and its key go together: give both --tls-cert and --tls-key";
+                return Err(Failure::Config(problem.to_owned()));
+            }
+        }
+        if let Some(name) = &self.said.tls_server_name {
+            tls = tls.server_name(name);
+        }
+        Ok(builder.tls(tls))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
+        let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.said;
+        if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
+            let problem = "settings for TLS are given, and this program was built without it; build it with \
+                           `--features tls`";
+            return Err(Failure::Config(problem.to_owned()));
+        }
+        Ok(builder)
     }
 
     fn with_names(&self, mut builder: Builder) -> Builder {
@@ -100,11 +148,29 @@ impl Settings {
         builder
     }
 
+    /// Where metrics go: as `flags` say, or else as the other sources do.
+    pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
+        MetricsArgs {
+            metrics: flags.metrics.clone().or_else(|| self.said.metrics.clone()),
+            metrics_file: flags.metrics_file.clone().or_else(|| self.said.metrics_file.clone()),
+        }
+    }
+
     /// The TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
     pub(crate) fn ttl(&self) -> Duration {
         self.said
             .ttl
             .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
+    }
+
+    /// What stands before every resource name in its key.
+    pub(crate) fn key_prefix(&self) -> &str {
+        self.said.key_prefix.as_deref().unwrap_or_default()
+    }
+
+    /// How long a node has for its answer, unless it is far away.
+    pub(crate) fn node_limit(&self) -> Duration {
+        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT)
     }
 
     pub(crate) fn wait(&self) -> Wait {
@@ -118,7 +184,7 @@ impl Settings {
     /// How long the end of the program waits for nodes that have not yet confirmed that the lock
     /// was given back. What is not confirmed by then ends with its TTL.
     pub(crate) fn patience(&self) -> Duration {
-        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT).saturating_mul(4)
+        self.node_limit().saturating_mul(4)
     }
 }
 

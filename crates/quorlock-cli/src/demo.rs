@@ -1,26 +1,36 @@
 //! `quorlock demo`: five servers, and a lock that survives two of them dying.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, Said};
 use quorlock_testkit::Servers;
+use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::length;
+use crate::report::{length, millis};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
+use crate::stdout::print;
 
 /// Short, so that the story is.
 const TTL: Duration = Duration::from_millis(1500);
 const NODES: usize = 5;
 const RESOURCE: &str = "demo/story";
 
+/// `quorlock demo`.
+#[derive(clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Tell it in JSON, a line for each event
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Tells the story.
-pub(crate) fn demo() -> Result<u8, Failure> {
+pub(crate) fn demo(args: &DemoArgs) -> Result<u8, Failure> {
     block_on(async {
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         // However it ends, the servers end with it.
@@ -29,13 +39,13 @@ pub(crate) fn demo() -> Result<u8, Failure> {
             signal = signals.next_end() => {
                 Err(Failure::Interrupted { what: "during the demonstration", signal })
             }
-            told = tell() => told.map(|()| exit::SUCCESS),
+            told = tell(args.json) => told.map(|()| exit::SUCCESS),
         }
     })
 }
 
-async fn tell() -> Result<(), Failure> {
-    let story = Story { began: now(), paint: Paint::for_stdout() };
+async fn tell(json: bool) -> Result<(), Failure> {
+    let story = Story { began: now(), paint: Paint::for_stdout(), json };
     let servers = Servers::start(NODES).await.map_err(Failure::to("start the servers"))?;
     story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
     let (anna, ben) = (client(&servers, "anna")?, client(&servers, "ben")?);
@@ -65,13 +75,13 @@ async fn tell() -> Result<(), Failure> {
     kill(&servers, 2..3);
     let end = now() + lease.remaining();
     story.chapter("A third master is killed: two of five are no quorum")?;
-    line(&format!(
+    story.line(&format!(
         "nobody can renew the lock now; Anna may rely on it for {} more",
         length(lease.remaining())
     ))?;
     let lost = lease.lost().await;
     story.good(&told_in_time(end, now()))?;
-    line(&lost.to_string())?;
+    story.line(&lost.to_string())?;
     drop(lease);
 
     for server in servers.iter().take(3) {
@@ -137,45 +147,62 @@ fn unexpected(error: AcquireError) -> Failure {
 struct Story {
     began: Moment,
     paint: Paint,
+    json: bool,
 }
 
 impl Story {
     fn chapter(&self, text: &str) -> Result<(), Failure> {
-        let time = format!("{:5.2} s", now().since(self.began).as_secs_f64());
+        let passed = now().since(self.began);
+        if self.json {
+            return event(&json!({ "event": "chapter", "at_ms": millis(passed), "text": text }));
+        }
+        let time = format!("{:5.2} s", passed.as_secs_f64());
         print(&format!("{}  {}\n", self.paint.faint(time), self.paint.strong(text)))
     }
 
     fn good(&self, text: &str) -> Result<(), Failure> {
-        line(&self.paint.good(text))
+        if self.json {
+            return self.line(text);
+        }
+        self.line(&self.paint.good(text))
+    }
+
+    fn line(&self, text: &str) -> Result<(), Failure> {
+        if self.json {
+            return event(&json!({ "event": "note", "text": text }));
+        }
+        print(&format!("         {text}\n"))
     }
 
     /// One mark for each node.
     async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
         let ballot = lock.inspect().await.map_err(unexpected)?;
         for paper in ballot.papers() {
-            let (mark, said) = if let Said::Held(holding) = &paper.said {
-                (self.paint.good("✔"), format!("held by {}", holding.token))
+            let (holds, said) = if let Said::Held(holding) = &paper.said {
+                (true, format!("held by {}", holding.token))
             } else {
-                (self.paint.bad("✘"), paper.said.to_string())
+                (false, paper.said.to_string())
             };
-            line(&format!("{mark} {}  {}", paper.node, self.paint.faint(said)))?;
+            if self.json {
+                event(&json!({ "event": "node", "node": &*paper.node, "holds": holds, "text": said }))?;
+                continue;
+            }
+            let mark = if holds { self.paint.good("✔") } else { self.paint.bad("✘") };
+            self.line(&format!("{mark} {}  {}", paper.node, self.paint.faint(said)))?;
         }
         Ok(())
     }
 
     fn end(&self) -> Result<(), Failure> {
         self.chapter("What was switched off here")?;
-        line("The restart guard: this program started the servers itself, so it knows how old they are.")?;
-        line("With it, which is the default, servers that have just restarted do not vote until every")?;
-        line("lock that they may have forgotten has ended. Ben would have waited that long.")
+        self.line(
+            "The restart guard: this program started the servers itself, so it knows how old they are.",
+        )?;
+        self.line("With it, which is the default, servers that have just restarted do not vote until every")?;
+        self.line("lock that they may have forgotten has ended. Ben would have waited that long.")
     }
 }
 
-fn line(text: &str) -> Result<(), Failure> {
-    print(&format!("         {text}\n"))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::to_write)
+fn event(event: &Value) -> Result<(), Failure> {
+    print(&format!("{event}\n"))
 }

@@ -15,6 +15,8 @@ pub const HELD: u8 = 75;
 pub const LOST: u8 = 76;
 /// A setting cannot work (`EX_CONFIG`).
 pub const CONFIG: u8 = 78;
+/// Something makes locks unsafe; for `doctor` only. The first code that `sysexits.h` leaves free.
+pub const UNSAFE: u8 = 79;
 /// Quorlock itself failed.
 pub const INTERNAL: u8 = 125;
 /// The command was found and cannot be executed.
@@ -44,6 +46,16 @@ Exit codes:
   126    the command is not executable
   127    the command was not found";
 
+/// For the help of `doctor`.
+pub const DOCTOR_TABLE: &str = "\
+Exit codes:
+  0      a quorum can be held, and nothing makes it unsafe
+  69     no quorum: too few nodes vote
+  79     something makes locks unsafe; with --strict also: there is a warning
+  64     the arguments make no sense
+  78     a setting cannot work
+  125    quorlock itself failed";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +64,13 @@ mod tests {
     fn every_code_of_its_own_stands_in_the_help() {
         for code in [USAGE, NO_QUORUM, HELD, LOST, CONFIG, INTERNAL, NOT_EXECUTABLE, NOT_FOUND] {
             assert!(TABLE.contains(&format!("\n  {code} ")), "{code} is missing");
+        }
+    }
+
+    #[test]
+    fn so_does_every_code_of_the_doctor() {
+        for code in [SUCCESS, USAGE, NO_QUORUM, UNSAFE, CONFIG, INTERNAL] {
+            assert!(DOCTOR_TABLE.contains(&format!("\n  {code} ")), "{code} is missing");
         }
     }
 

@@ -33,6 +33,9 @@ pub(crate) enum Failure {
     /// A signal asked to end.
     #[error("interrupted by {signal} {what}")]
     Interrupted { what: &'static str, signal: Signal },
+    /// Whoever wanted the lock has gone.
+    #[error("stdin ended while waiting for the lock, which was not acquired; see --until-eof")]
+    StdinEnded,
     /// Whoever read the output has gone.
     #[error("nobody reads the output any more")]
     BrokenPipe,
@@ -79,6 +82,8 @@ impl Failure {
             Failure::NotFound(_) => exit::NOT_FOUND,
             Failure::NotExecutable { .. } => exit::NOT_EXECUTABLE,
             Failure::Interrupted { signal, .. } => exit::by_signal(*signal as i32),
+            // As if the terminal had hung up.
+            Failure::StdinEnded => exit::by_signal(Signal::SIGHUP as i32),
             // As if SIGPIPE had ended it, which is what happens to other programs.
             Failure::BrokenPipe => exit::by_signal(Signal::SIGPIPE as i32),
             Failure::Internal { .. } => exit::INTERNAL,
@@ -90,7 +95,7 @@ impl Failure {
         match self {
             Failure::Held { .. } => "held",
             Failure::NoQuorum(_) => "no_quorum",
-            Failure::Interrupted { .. } => "interrupted",
+            Failure::Interrupted { .. } | Failure::StdinEnded => "interrupted",
             Failure::Usage(_)
             | Failure::Config(_)
             | Failure::NotFound(_)
@@ -105,7 +110,7 @@ impl Failure {
     pub(crate) fn is_worth_saying(&self, quiet: bool) -> bool {
         match self {
             Failure::BrokenPipe => false,
-            Failure::Held { .. } | Failure::Interrupted { .. } => !quiet,
+            Failure::Held { .. } | Failure::Interrupted { .. } | Failure::StdinEnded => !quiet,
             Failure::Usage(_)
             | Failure::Config(_)
             | Failure::NoQuorum(_)

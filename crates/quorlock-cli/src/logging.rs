@@ -21,12 +21,14 @@ pub(crate) fn start(args: &Args) {
 }
 
 fn level(args: &Args) -> LevelFilter {
-    // JSON lines and the demonstration tell themselves what the library would warn of.
-    let tells_itself = args.wants_json() || matches!(args.verb, Verb::Demo);
+    // JSON lines, a hold and the demonstration tell themselves what the library would warn of.
+    let tells_itself = args.wants_json() || matches!(args.verb, Verb::Demo(_) | Verb::Hold(_));
     match args.verbose {
         0 if args.quiet || tells_itself => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        _ => LevelFilter::DEBUG,
+        // What happens once in the life of a lease or of a connection.
+        1 => LevelFilter::DEBUG,
+        // And each round.
+        _ => LevelFilter::TRACE,
     }
 }

@@ -3,6 +3,29 @@
 use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal as _};
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+
+/// When to colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum When {
+    // Where a person is likely to read it.
+    #[default]
+    Auto,
+    // Wherever it goes.
+    Always,
+    // Nowhere.
+    Never,
+}
+
+static WHEN: OnceLock<When> = OnceLock::new();
+
+/// What was asked for on the command line, before anything is printed.
+pub(crate) fn choose(when: When) {
+    // Nobody else chooses.
+    let _ = WHEN.set(when);
+}
 
 /// Colours text, or leaves it as it is.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +34,21 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// For stdout: `NO_COLOR` says no, else `CLICOLOR_FORCE` says yes, else a terminal does.
+    /// For stdout: what was asked for goes first; else `NO_COLOR` says no, else `CLICOLOR_FORCE` says
+    /// yes, else a terminal does.
     pub(crate) fn for_stdout() -> Paint {
+        match WHEN.get().copied().unwrap_or_default() {
+            When::Auto => Paint { on: Paint::is_likely_wanted() },
+            When::Always => Paint { on: true },
+            When::Never => Paint { on: false },
+        }
+    }
+
+    fn is_likely_wanted() -> bool {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let on = !no_color && (set("CLICOLOR_FORCE") || (io::stdout().is_terminal() && !dumb));
-        Paint { on }
+        !no_color && (set("CLICOLOR_FORCE") || (io::stdout().is_terminal() && !dumb))
     }
 
     pub(crate) fn good(self, text: impl fmt::Display) -> String {

@@ -1,4 +1,4 @@
-//! What `quorlock run` says on stderr, in words or in JSON.
+//! What is said on stderr, in words or in JSON.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -23,6 +23,15 @@ pub(crate) enum Report {
 }
 
 impl Report {
+    /// For these options.
+    pub(crate) fn to(json: bool, quiet: bool) -> Report {
+        match (json, quiet) {
+            (true, _) => Report::Json,
+            (false, true) => Report::Errors,
+            (false, false) => Report::Words,
+        }
+    }
+
     pub(crate) fn acquired(self, lease: &Lease, waited: Duration) {
         self.event(&json!({
             "event": "acquired",
@@ -94,7 +103,8 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    fn word(self) -> &'static str {
+    /// For JSON.
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "not_renewed",
             Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",

@@ -6,38 +6,38 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use quorlock::{Coordinator, Fencing, Lease, Wait};
+use quorlock::{Coordinator, Lease};
 
-use crate::args::{DeploymentArgs, RunArgs, Switch, WaitArg};
+use crate::args::{DeploymentArgs, RunArgs};
 use crate::child::Child;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::metrics;
 use crate::notice::Notice;
 use crate::program::{Program, not_started};
 use crate::report::Report;
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
+use crate::waiting;
 
-mod wait;
 mod watch;
 
 use watch::Ended;
 
+const WHILE_WAITING: &str = "while waiting; the command was not started";
+
 /// Runs the command that `args` name, and says with which code to exit.
 pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
-    let wait = if args.no_wait { Some(WaitArg(Wait::Never)) } else { args.wait };
-    let settings = Settings::load_for_run(deployment, args.restart_guard, args.ttl, wait)?;
-    let report = match (args.json, quiet) {
-        (true, _) => Report::Json,
-        (false, true) => Report::Errors,
-        (false, false) => Report::Words,
-    };
-    block_on(async {
-        let coordinator = settings.coordinator()?;
-        let outcome = under_lock(args, &settings, &coordinator, report).await;
-        coordinator.close(settings.patience()).await;
-        outcome
+    let settings = args.lock.settings(deployment)?;
+    let report = Report::to(args.json, quiet);
+    metrics::counted(&settings.metrics(&args.metrics), &args.resource.clone(), || {
+        block_on(async {
+            let coordinator = settings.coordinator()?;
+            let outcome = under_lock(args, &settings, &coordinator, report).await;
+            coordinator.close(settings.patience()).await;
+            outcome
+        })
     })
 }
 
@@ -47,37 +47,29 @@ async fn under_lock(
     coordinator: &Coordinator,
     report: Report,
 ) -> Result<u8, Failure> {
-    let ttl = settings.ttl();
-    let mut lock = coordinator.lock(&args.resource).ttl(ttl).wait(settings.wait()).label(&args.label);
-    if args.fair {
-        lock = lock.fair();
-    }
-    if args.shared {
-        lock = lock.shared();
-    }
-    if args.fencing == Switch::Off {
-        lock = lock.fencing(Fencing::Off);
-    }
-    if let Some(longest) = args.max_hold {
-        lock = lock.max_hold(longest);
-    }
-    lock.validate()?;
+    let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
+    let lock = args.lock.lock(coordinator, settings, &args.resource)?;
     let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
     let mut command = program.find()?;
 
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     let asked = now();
-    let acquired = wait::acquire(&lock, &mut signals, report).await?;
-    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.conflict_exit_code))?;
+    let acquired = waiting::acquire(&lock, &mut signals, report, WHILE_WAITING).await?;
+    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
     report.acquired(&lease, since.since(asked));
+    metrics::waited(since.since(asked));
 
     tell_command(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
     let child = Child::start(command).map_err(|error| not_started(Path::new(&name), error))?;
-    let notice = Notice::new(args.kill_after, ttl, settings.drift(), args.max_hold);
-    let hold_until = args.max_hold.map(|longest| since + longest);
+    let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
+    let hold_until = max_hold.map(|longest| since + longest);
     let ended = watch::until_ended(child, &lease, notice, hold_until, &mut signals, report).await?;
+    metrics::command_ended(match ended {
+        Ended::ByItself(status) => Some(code_of(status)),
+        Ended::Stopped => None,
+    });
     let (resource, token) = (lease.resource().clone(), lease.token().short());
     // Only now: the command has been reaped.
     let released = lease.release().await;
@@ -103,7 +95,10 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
         .env("QUORLOCK_TOKEN", OsString::from_vec(lease.token().as_bytes().to_vec()))
-        .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string());
+        .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string())
+        // These are taken; a lock within a lock has metrics of its own.
+        .env_remove("QUORLOCK_METRICS")
+        .env_remove("QUORLOCK_METRICS_FILE");
     match lease.try_fencing_token() {
         Some(fence) => command.env("QUORLOCK_FENCE", fence.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),

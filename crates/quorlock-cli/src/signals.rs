@@ -8,13 +8,15 @@ use nix::sys::signal::{Signal, raise};
 use tokio::signal::unix::{self, SignalKind};
 
 /// Those that are passed on to the command. The rest keep their usual effect.
-const PASSED_ON: [Signal; 8] = [
+const PASSED_ON: [Signal; 9] = [
     Signal::SIGINT,
     Signal::SIGTERM,
     Signal::SIGHUP,
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    // Comes here while the command is in the background of the terminal, as within a pipeline.
+    Signal::SIGWINCH,
     Signal::SIGTSTP,
     Signal::SIGCONT,
 ];

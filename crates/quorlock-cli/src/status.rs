@@ -1,192 +1,104 @@
-//! `quorlock status`: who holds a lock, node by node.
+//! `quorlock status`: who holds a lock, node by node, once or again and again.
 
-use std::io::{self, Write as _};
+use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
-use quorlock::{Ballot, Expiry, FencingToken, Holder, Paper, Said};
-use serde_json::{Value, json};
+use humantime::parse_duration;
+use quorlock::{Ballot, Coordinator};
 
-use crate::args::{DeploymentArgs, StatusArgs};
+use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{length, millis};
 use crate::runtime::block_on;
+use crate::stdout::print;
+
+mod finding;
+mod show;
+mod watch;
+
+use finding::Finding;
+
+/// `quorlock status`.
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// What is protected; several may be named
+    #[arg(required = true)]
+    resource: Vec<String>,
+    /// Look again after this long, until Ctrl-C: redraws on a terminal, and else prints a line for
+    /// each change [without a duration: 1s]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1s", value_parser = parse_duration)]
+    watch: Option<Duration>,
+    /// Print JSON instead of a table, a line for each resource
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const STATUS_EXAMPLES: &str = "\
+Exit codes:
+  0   all of them are held or free
+  69  for one of them, nobody knows: too few nodes answered
+  64  the arguments make no sense
+  78  a setting cannot work
+
+Examples:
+  quorlock status db/migrate
+  quorlock status --watch=500ms db/migrate cron/cleanup
+  quorlock status --json db/migrate | jq -r .holder.context";
 
 /// Asks all nodes and prints what they say.
 pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
     let settings = Settings::load(deployment)?;
-    let ballot = block_on(async {
+    block_on(async {
         let coordinator = settings.coordinator()?;
-        let ballot = coordinator.lock(&args.resource).inspect().await;
-        ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))
-    })?;
-    let finding = Finding::of(&ballot);
-    let text = if args.json {
-        format!("{}\n", in_json(&args.resource, &ballot, &finding))
-    } else {
-        format!("{}\n\n`{}` {}\n", table(&ballot).trim_fmt(), args.resource, finding.in_words(&ballot))
-    };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::to_write)?;
-    Ok(match finding {
-        Finding::Held(_) | Finding::Free => exit::SUCCESS,
-        Finding::Unclear(_) => exit::NO_QUORUM,
+        match args.watch {
+            None => once(args, &coordinator).await,
+            Some(interval) => watch::watch(args, &coordinator, interval).await,
+        }
     })
 }
 
-/// What the answers add up to.
-enum Finding {
-    /// Somebody has a quorum.
-    Held(Holder),
-    /// Nobody has one, whatever the silent nodes would say.
-    Free,
-    /// The silent nodes decide.
-    Unclear(Option<Holder>),
+async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failure> {
+    let looks = look(args, coordinator).await?;
+    let text: Vec<String> = looks.iter().map(|look| look.text(args.json)).collect();
+    print(&text.join(if args.json { "" } else { "\n" }))?;
+    Ok(code(&looks))
 }
 
-impl Finding {
-    fn of(ballot: &Ballot) -> Finding {
-        let needed = ballot.quorum().needed();
-        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
-        let silent = ballot.quorum().nodes() - answered;
-        match ballot.holder() {
-            Some(holder) if holder.nodes >= needed => Finding::Held(holder),
-            holder if answered < needed => Finding::Unclear(holder),
-            Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
-            Some(_) | None => Finding::Free,
-        }
-    }
-
-    fn in_words(&self, ballot: &Ballot) -> String {
-        let quorum = ballot.quorum();
-        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
-        match self {
-            Finding::Held(holder @ Holder { fence, nodes, remaining, .. }) => format!(
-                "is held by {} at {nodes} of {} nodes for up to {} more{}",
-                holder.describe(),
-                quorum.nodes(),
-                length(*remaining),
-                fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"))
-            ),
-            Finding::Free => match ballot.holder() {
-                None => "is free".to_owned(),
-                Some(holder @ Holder { nodes, .. }) => format!(
-                    "is free: {} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
-                     acquired, or its rest is about to end",
-                    holder.describe(),
-                    quorum.nodes(),
-                    quorum.needed()
-                ),
-            },
-            Finding::Unclear(holder) => {
-                let seen = holder.as_ref().map_or_else(String::new, |holder| {
-                    format!("; {} holds it at {} of them at least", holder.describe(), holder.nodes)
-                });
-                format!(
-                    "may be free or held, there is no quorum: {answered} of {} nodes answered, {} needed{seen}",
-                    quorum.nodes(),
-                    quorum.needed(),
-                )
-            }
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Finding::Held(_) => "held",
-            Finding::Free => "free",
-            Finding::Unclear(_) => "unknown",
-        }
-    }
+/// What was seen of one lock.
+struct Look {
+    resource: String,
+    ballot: Ballot,
+    finding: Finding,
 }
 
-/// Whether a node has said who holds its key.
-fn is_answer(said: &Said) -> bool {
-    match said {
-        Said::Held(_) | Said::Free | Said::Granted | Said::Restored => true,
-        Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) | Said::Skipped | _ => false,
-    }
+/// Asks for all at the same time.
+async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>, Failure> {
+    let look = async |resource: &String| {
+        let ballot = coordinator.lock(resource).inspect().await;
+        let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+        let finding = Finding::of(&ballot);
+        Ok(Look { resource: resource.clone(), ballot, finding })
+    };
+    futures::future::join_all(args.resource.iter().map(look)).await.into_iter().collect()
 }
 
-fn table(ballot: &Ballot) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["node", "state", "holder", "remaining", "fence", "round trip"]);
-    for paper in ballot.papers() {
-        let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
-            let (state, remaining) = match holding.expiry {
-                Expiry::In(remaining) => ("held", length(remaining)),
-                Expiry::Never => ("data, no lock", "for ever".to_owned()),
-            };
-            (state.to_owned(), holding.describe(), remaining)
+fn code(looks: &[Look]) -> u8 {
+    let unclear = looks.iter().any(|look| matches!(look.finding, Finding::Unclear(_)));
+    if unclear { exit::NO_QUORUM } else { exit::SUCCESS }
+}
+
+impl Look {
+    fn text(&self, json: bool) -> String {
+        let Look { resource, ballot, finding } = self;
+        if json {
+            format!("{}\n", show::in_json(resource, ballot, finding))
         } else {
-            (paper.said.to_string(), String::new(), String::new())
-        };
-        let fence = paper.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        table.add_row([paper.node.to_string(), state, holder, remaining, fence, round_trip(paper)]);
-    }
-    for column in [3, 4, 5] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
+            format!("{}\n\n{}\n", show::table(ballot, None), finding.painted(&self.sentence()))
         }
     }
-    table
-}
 
-fn round_trip(paper: &Paper) -> String {
-    if is_answer(&paper.said) { format!("{} µs", paper.took.as_micros()) } else { String::new() }
-}
-
-fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Value {
-    let holder = ballot.holder();
-    let holder = holder.map(|holder| {
-        json!({
-            "context": holder.token.to_string(),
-            "readers": holder.readers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "token": holder.token.short(),
-            "fence": holder.fence.map(FencingToken::get),
-            "nodes": holder.nodes,
-            "remaining_ms": millis(holder.remaining),
-        })
-    });
-    json!({
-        "resource": resource,
-        "state": finding.word(),
-        "quorum": ballot.quorum().needed(),
-        "holder": holder,
-        "nodes": ballot.papers().iter().map(node_in_json).collect::<Vec<_>>(),
-    })
-}
-
-fn node_in_json(paper: &Paper) -> Value {
-    let mut node = json!({ "node": &*paper.node });
-    let said = if let Said::Held(holding) = &paper.said {
-        let remaining = match holding.expiry {
-            Expiry::In(remaining) => Some(millis(remaining)),
-            Expiry::Never => None,
-        };
-        json!({
-            "state": "held",
-            "holder": holding.describe(),
-            "token": holding.token.short(),
-            "remaining_ms": remaining,
-        })
-    } else if is_answer(&paper.said) {
-        json!({ "state": "free" })
-    } else {
-        json!({ "state": "unknown", "error": paper.said.to_string() })
-    };
-    if let (Some(node), Value::Object(said)) = (node.as_object_mut(), said) {
-        node.extend(said);
-        if let Some(fence) = paper.fence {
-            node.insert("fence".to_owned(), json!(fence.get()));
-        }
-        if is_answer(&paper.said) {
-            node.insert(
-                "round_trip_us".to_owned(),
-                json!(u64::try_from(paper.took.as_micros()).unwrap_or(u64::MAX)),
-            );
-        }
+    fn sentence(&self) -> String {
+        format!("`{}` {}", self.resource, self.finding.in_words(&self.ballot))
     }
-    node
 }

@@ -48,5 +48,11 @@ impl Case {
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    [crate::lock::cases::all(), crate::shared::cases::all(), crate::fence::cases::all()].concat()
+    [
+        crate::lock::cases::all(),
+        crate::shared::cases::all(),
+        crate::fence::cases::all(),
+        crate::permits::cases::all(),
+    ]
+    .concat()
 }

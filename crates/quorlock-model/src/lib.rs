@@ -9,6 +9,7 @@
 //! | [`lock`] | the lock: no two hold it at once |
 //! | [`shared`] | shared locks: readers together, or one writer |
 //! | [`fence`] | fencing tokens |
+//! | [`permits`] | semaphores: no more hold a permit than there are |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
 //! | [`case`] | a model, and what is expected of it; the list of all |
@@ -21,5 +22,6 @@ pub mod explore;
 pub mod fence;
 pub mod lock;
 mod names;
+pub mod permits;
 pub mod shared;
 pub mod walk;

@@ -240,6 +240,9 @@ async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
     let (client_reads, client_writes) = client.split();
     let (server_reads, server_writes) = server.split();
     tokio::select! {
+        // In this order: what was kept is lost, also where the connection is cut and the traffic let go
+        // in one breath.
+        biased;
         _ = cut.changed() => {}
         // After an orderly end both directions are shut down already, and the reset is not sent.
         _ = async { tokio::try_join!(

@@ -108,6 +108,7 @@ pub struct Setup {
     durable: bool,
     password: Option<String>,
     environment: Vec<(String, OsString)>,
+    options: Vec<String>,
 }
 
 impl Setup {
@@ -137,23 +138,32 @@ impl Setup {
         self
     }
 
+    /// Starts them with these words on their command line, after all others:
+    /// `["--maxmemory", "100mb"]`. The built-in server knows none.
+    pub fn options(mut self, words: &[&str]) -> Setup {
+        self.options.extend(words.iter().map(ToString::to_string));
+        self
+    }
+
     /// Starts them, as [`Servers::start`].
     ///
     /// # Errors
     ///
-    /// As [`Servers::start`], and if a built-in server is asked to be durable.
+    /// As [`Servers::start`], and if a built-in server is asked to be durable, or given options.
     pub async fn start(self, count: usize) -> io::Result<Servers> {
-        let kind = match self.kind {
-            Some(kind) => kind,
+        let kind = match &self.kind {
+            Some(kind) => kind.clone(),
             None => Kind::choose()?,
         };
         if self.durable && kind.program().is_none() {
             let message = format!("{kind} keeps nothing on disk; install valkey-server or redis-server");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        let starting = (0..count).map(|_| {
-            Server::start(kind.clone(), self.durable, self.password.clone(), self.environment.clone())
-        });
+        if !self.options.is_empty() && kind.program().is_none() {
+            let message = format!("{kind} knows no options; install valkey-server or redis-server");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let starting = (0..count).map(|_| Server::start(kind.clone(), self.clone()));
         let servers = futures::future::try_join_all(starting).await?;
         Ok(Servers { kind, servers })
     }

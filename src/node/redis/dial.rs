@@ -1,5 +1,6 @@
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_ok};
@@ -8,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::address::{Address, Endpoint};
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 
 /// A connection's bytes, both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -21,6 +24,13 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 pub trait Dial: Debug + Send + Sync + 'static {
     /// Connects to `address`, without saying anything yet.
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
+
+    /// What a host's name stands for, so that a [check-up](crate::Coordinator::examine) sees which
+    /// nodes share a machine. None unless overridden: then it goes by the names alone.
+    fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
+        // A host that is an address needs nobody to ask.
+        Box::pin(std::future::ready(host.parse().into_iter().collect()))
+    }
 }
 
 /// After how long without traffic the first keepalive probe is sent, and how far apart they are.
@@ -52,10 +62,27 @@ const USER_TIMEOUT: Duration = Duration::from_secs(2);
 #[non_exhaustive]
 pub struct SystemDial {
     #[cfg(feature = "tls")]
-    tls: tls::Shared,
+    tls: Tls,
+}
+
+#[cfg(feature = "tls")]
+impl SystemDial {
+    /// The system's sockets, with these settings for TLS.
+    #[must_use]
+    pub fn with_tls(tls: Tls) -> SystemDial {
+        SystemDial { tls }
+    }
 }
 
 impl Dial for SystemDial {
+    fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host, 0)).await;
+            found.into_iter().flatten().map(|address| address.ip()).collect()
+        })
+    }
+
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
         match address.endpoint().clone() {
             Endpoint::Tcp { host, port } => {
@@ -114,58 +141,4 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(stream)
-}
-
-#[cfg(feature = "tls")]
-mod tls {
-    use std::io;
-    use std::sync::{Arc, OnceLock};
-
-    use tokio::net::TcpStream;
-    use tokio_rustls::TlsConnector;
-    use tokio_rustls::client::TlsStream;
-    use tokio_rustls::rustls::crypto::ring;
-    use tokio_rustls::rustls::pki_types::ServerName;
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-    /// The settings that all nodes share, made at the first use: reading the certificates of the
-    /// system takes milliseconds.
-    #[derive(Clone, Debug, Default)]
-    pub(super) struct Shared {
-        config: Arc<OnceLock<Arc<ClientConfig>>>,
-    }
-
-    impl Shared {
-        pub(super) async fn wrap(&self, host: String, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-            let name = ServerName::try_from(host).map_err(io::Error::other)?;
-            TlsConnector::from(self.config().await?).connect(name, stream).await
-        }
-
-        async fn config(&self) -> io::Result<Arc<ClientConfig>> {
-            if let Some(config) = self.config.get() {
-                return Ok(Arc::clone(config));
-            }
-            // A failure is not kept: the certificates may be there at the next attempt.
-            let config = tokio::task::spawn_blocking(load).await.map_err(io::Error::other)??;
-            Ok(Arc::clone(self.config.get_or_init(|| Arc::new(config))))
-        }
-    }
-
-    fn load() -> io::Result<ClientConfig> {
-        let found = rustls_native_certs::load_native_certs();
-        let mut roots = RootCertStore::empty();
-        let (usable, _) = roots.add_parsable_certificates(found.certs);
-        if usable == 0 {
-            let why = found.errors.first().map_or_else(|| "the system has none".into(), ToString::to_string);
-            return Err(io::Error::other(format!(
-                "no root certificates: {why}; name a file with them in SSL_CERT_FILE"
-            )));
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(config)
-    }
 }

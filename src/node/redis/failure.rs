@@ -3,17 +3,50 @@
 use std::io;
 use std::sync::Arc;
 
-use redis::{ErrorKind, RedisError, ServerError};
+use redis::ServerError;
 
+use super::bounds::{Excess, FOREIGN};
+use super::line::Break;
+use crate::examination::TroubleKind;
 use crate::node::{Lasting, NodeError};
 
 /// The longest excerpt of a server's words that is passed on, in characters.
 const WORDS: usize = 200;
+/// The same for what the system and the TLS library say, with the cure.
+const SENTENCE: usize = 400;
 
 /// The commands that a user needs: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
      +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat \
      +zincrby +zremrangebyscore +zpopmax +zrangebyscore";
+
+/// How the sentences begin by which a check-up tells one trouble from another.
+const NO_PASSWORD: &str = "it wants a password";
+const WRONG_PASSWORD: &str = "it refuses the password";
+pub(super) const NO_TLS: &str = "no TLS";
+const PROTECTED: &str = "it talks to its own machine only, because it has no password (protected mode); \
+                         give its users passwords, rather than switch that off";
+
+/// Of which kind the error is for which a node cannot be asked.
+pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
+    match error {
+        NodeError::Unreachable { .. }
+        | NodeError::Unanswered { .. }
+        | NodeError::Disconnected { .. }
+        | NodeError::Overloaded { .. }
+        | NodeError::NotAsked => TroubleKind::Unreachable,
+        NodeError::Failed { message, .. } if message.starts_with(PROTECTED) => TroubleKind::ProtectedMode,
+        NodeError::Failed { message, .. } if message.starts_with(NO_TLS) => TroubleKind::Tls,
+        NodeError::Failed { message, .. }
+            if message.starts_with(NO_PASSWORD) || message.starts_with(WRONG_PASSWORD) =>
+        {
+            TroubleKind::Login
+        }
+        NodeError::Failed { .. } | NodeError::Unfit { .. } | NodeError::OtherLimit { .. } => {
+            TroubleKind::Other
+        }
+    }
+}
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]
@@ -33,43 +66,53 @@ pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
 
 /// The error for which no stream could be opened.
 pub(crate) fn undialled(error: &io::Error) -> NodeError {
-    let words = printable(&error.to_string());
-    // What the TLS library says of a certificate that it does not trust, and of a port without TLS.
-    if error.kind() == io::ErrorKind::InvalidData {
-        let message = format!(
-            "no TLS: {words}; the port must speak TLS, with a certificate for this host from a root in the system's store or in SSL_CERT_FILE"
-        );
-        return NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended };
+    let words = cut(&error.to_string(), SENTENCE);
+    if let Some(error) = no_tls(&words) {
+        return error;
     }
     NodeError::Unreachable { reason: words.into() }
 }
 
+/// The error of a connection that cannot be had without somebody mending certificates.
+fn no_tls(words: &str) -> Option<NodeError> {
+    let failed = || NodeError::Failed { message: words.into(), lasting: Lasting::UntilMended };
+    words.starts_with(NO_TLS).then(failed)
+}
+
 /// The error that ended an attempt to connect.
-pub(crate) fn unconnected(error: RedisError, asked: Asked<'_>) -> NodeError {
-    let kind = error.kind();
-    if kind == ErrorKind::AuthenticationFailed {
-        return explain("WRONGPASS", "", asked);
-    }
-    if kind == ErrorKind::Io {
-        return NodeError::Unreachable { reason: ended(&error).into() };
-    }
-    if kind == ErrorKind::Parse {
-        return unexpected("it does not speak the Redis protocol", &error.to_string());
-    }
-    let words = error.to_string();
-    match error.into_server_errors().as_deref() {
-        Some([(_, error), ..]) => refused(error, asked),
-        Some([]) | None => unexpected("it refused the connection", &words),
+pub(crate) fn unconnected(reason: &Break) -> NodeError {
+    match reason {
+        Break::Excess(FOREIGN) => unexpected(FOREIGN.0, ""),
+        Break::Excess(_) | Break::Stream(_) | Break::Stray => {
+            let words = broken(reason);
+            no_tls(&words).unwrap_or_else(|| NodeError::Unreachable { reason: words.into() })
+        }
     }
 }
 
-/// Why a connection ended, when nobody says more.
+/// What ended a connection that nobody ended here.
 pub(crate) const CLOSED: &str = "closed by the server or the network";
 
 /// Why a connection ended, in words.
-pub(crate) fn ended(error: &RedisError) -> String {
-    // The client crate's word for any end of the stream.
-    if error.is_connection_dropped() { CLOSED.into() } else { printable(&error.to_string()) }
+pub(crate) fn broken(reason: &Break) -> String {
+    match reason {
+        Break::Excess(Excess(what)) => (*what).into(),
+        Break::Stray => "it sent an answer to a question that nobody asked".into(),
+        Break::Stream(error) if left(error.kind()) => CLOSED.into(),
+        Break::Stream(error) => printable(&error.to_string()),
+    }
+}
+
+/// Whether that is the end of a connection, whoever ended it and at whichever moment we noticed.
+fn left(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::NotConnected
+    )
 }
 
 /// An answer that no server should give.
@@ -78,7 +121,7 @@ pub(crate) fn unexpected(what: &str, words: &str) -> NodeError {
     NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
 }
 
-fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
+pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
     let Asked { command, key, user } = asked;
     let code = inner_code(code, words);
     let said = printable(format!("{code} {words}").trim_end());
@@ -96,13 +139,12 @@ fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             ),
             Lasting::UntilMended,
         ),
-        "NOAUTH" => {
-            ("it wants a password; give user and password of an ACL user".into(), Lasting::UntilMended)
-        }
+        "NOAUTH" => (format!("{NO_PASSWORD}; give user and password of an ACL user"), Lasting::UntilMended),
         "WRONGPASS" => (
-            format!("it refuses the password for the user `{user}`; check both, and that the user is on"),
+            format!("{WRONG_PASSWORD} for the user `{user}`; check both, and that the user is on"),
             Lasting::UntilMended,
         ),
+        "DENIED" => (PROTECTED.into(), Lasting::UntilMended),
         "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
             "a cluster member cannot be a node; give the address of an independent server".into(),
@@ -153,7 +195,11 @@ fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
 /// Somebody else's words: they must not move the cursor of the terminal that shows them, nor fill
 /// it.
 fn printable(words: &str) -> String {
-    words.chars().filter(|c| !c.is_control()).take(WORDS).collect()
+    cut(words, WORDS)
+}
+
+fn cut(words: &str, most: usize) -> String {
+    words.chars().filter(|c| !c.is_control()).take(most).collect()
 }
 
 #[cfg(test)]

@@ -1,23 +1,19 @@
 //! What a new connection says before it carries its first vote.
 
-use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, Either, select};
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ErrorKind, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value,
-};
+use futures::future::{Either, select};
+use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
 use super::Settings;
-use super::address::Address;
-use super::bounds::Bounded;
-use super::failure::{Asked, CLOSED, ended, refused, unconnected, undialled, unexpected};
-use super::hints::{self, Listeners, Pushes};
-use super::state::QUESTIONS;
-use super::wire::bytes;
+use super::address::{Address, Endpoint};
+use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
+use super::hints::Listeners;
+use super::info::{facts_in, field};
+use super::line::{Line, text};
+use crate::examination::Facts;
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, age};
 
@@ -28,14 +24,14 @@ const CLIENT_NAME: &str = "quorlock";
 const LONGEST_RUN_ID: usize = 128;
 
 /// A connection that may carry votes.
-pub(crate) struct Line {
-    pub(crate) connection: MultiplexedConnection,
-    /// Moves the bytes. Ends when the connection does, whether or not anybody waits for an answer.
-    pub(crate) driver: BoxFuture<'static, ()>,
+pub(crate) struct Greeted {
+    pub(crate) line: Line,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
-    /// What the server tells unasked, if somebody listens and it agreed to tell.
-    pub(crate) pushes: Option<Pushes>,
+    /// Whether the server tells unasked what changes.
+    pub(crate) hints: bool,
+    /// What it said of itself.
+    pub(crate) facts: Facts,
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -71,22 +67,49 @@ impl Connector {
     }
 
     /// Dials, logs in, and asks who answers, all within one time limit.
-    pub(crate) async fn connect(&mut self) -> Result<Line, NodeError> {
+    pub(crate) async fn connect(&mut self) -> Result<Greeted, NodeError> {
         let limit = self.settings.connect_limit;
         let late = self.settings.clock.sleep_until(self.settings.clock.now() + limit);
-        match select(pin!(self.attempt()), late).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => Err(NodeError::Unreachable { reason: out_of_time(limit).into() }),
+        if let Either::Left((result, _)) = select(pin!(self.attempt()), late).await {
+            return result;
         }
+        Err(self.out_of_time(limit))
     }
 
-    async fn attempt(&mut self) -> Result<Line, NodeError> {
+    async fn attempt(&mut self) -> Result<Greeted, NodeError> {
+        let mut line = self.greet().await?;
+
+        let mut introduction = Pipeline::with_capacity(3);
+        // The name is for people who look at the server's list of clients. Its answer does not
+        // matter: a user without the right to set it can vote all the same.
+        introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
+        let hints = self.protocol == ProtocolVersion::RESP3 && self.listeners.any();
+        if hints {
+            // NOLOOP: what we change ourselves, we know.
+            introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+        }
+        introduction.cmd("INFO");
+        let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
+        let now = self.settings.clock.now();
+        let info = match answers.pop() {
+            Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
+            info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
+        };
+        let process = Process::fit_to_vote(&info)?;
+        // Hints are a courtesy: a server or a user that may not give them can vote all the same.
+        let hints = hints && matches!(answers.pop(), Some(Value::Okay));
+        let facts = facts_in(&info);
+        Ok(Greeted { line, instance: self.recognise(process, now), hints, facts })
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<Line, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
             // The user is not named: it may be a password that lacks its colon.
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
             return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
         }
-        let LoggedIn { mut connection, mut driver, pushes } = match self.log_in().await {
+        match self.log_in().await {
             Err(Refusal::Protocol) => {
                 // Remembered, so that an old server costs a second connection only once.
                 self.protocol = ProtocolVersion::RESP2;
@@ -96,77 +119,74 @@ impl Connector {
         }
         .map_err(|refusal| match refusal {
             Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
+            Refusal::Error(NodeError::Unreachable { reason }) if *reason == *CLOSED => self.closed_early(),
             Refusal::Error(error) => error,
-        })?;
-
-        let mut introduction = Pipeline::with_capacity(3);
-        // The name is for people who look at the server's list of clients. Its answer does not
-        // matter: a user without the right to set it can vote all the same.
-        introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
-        if pushes.is_some() {
-            // NOLOOP: what we change ourselves, we know.
-            introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-        }
-        introduction.cmd("INFO");
-        let answers = {
-            let count = introduction.len();
-            let request = pin!(connection.send_packed_commands(&introduction, 0, count));
-            match select(request, &mut driver).await {
-                Either::Left((answers, _)) => answers,
-                // The connection has ended, perhaps right after the answer. It carries nothing more,
-                // and its driver must not be polled again.
-                Either::Right(((), _)) => {
-                    return Err(NodeError::Unreachable { reason: CLOSED.into() });
-                }
-            }
-        };
-        let now = self.settings.clock.now();
-        let mut answers = answers.map_err(|error| NodeError::Unreachable { reason: ended(&error).into() })?;
-        let info = match answers.pop() {
-            Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
-            info => info.and_then(bytes).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
-        };
-        let process = Process::fit_to_vote(&String::from_utf8_lossy(&info))?;
-        // Hints are a courtesy: a server or a user that may not give them can vote all the same.
-        let pushes = pushes.filter(|_| matches!(answers.pop(), Some(Value::Okay)));
-        Ok(Line { connection, driver, instance: self.recognise(process, now), pushes })
+        })
     }
 
-    async fn log_in(&self) -> Result<LoggedIn, Refusal> {
+    /// The error of a connection that ended before the server had said anything.
+    fn closed_early(&self) -> NodeError {
+        let likely = match self.address.endpoint() {
+            Endpoint::Tcp { .. } => {
+                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
+            }
+            Endpoint::Tls { .. } => {
+                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+            }
+            Endpoint::Unix { .. } => "so does a server with too many clients",
+        };
+        NodeError::Unreachable { reason: format!("{CLOSED} before it said anything; {likely}").into() }
+    }
+
+    /// The error of a server that was given up after `limit`.
+    pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
+        let limit = humantime::format_duration(limit);
+        let likely = match self.address.endpoint() {
+            Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => "",
+        };
+        let reason = format!("it did not connect and introduce itself within {limit}{likely}");
+        NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    pub(super) fn hears_pushes(&self) -> bool {
+        self.protocol == ProtocolVersion::RESP3
+    }
+
+    async fn log_in(&self) -> Result<Line, Refusal> {
         let dialled = self.settings.dial.dial(&self.address).await;
-        let stream = Bounded::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
-        let mut login = RedisConnectionInfo::default()
-            .set_protocol(self.protocol)
-            .set_db(i64::from(self.address.database()))
-            .set_lib_name("quorlock", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = self.address.user() {
-            login = login.set_username(user);
+        let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
+        let mut login = Pipeline::with_capacity(4);
+        let mut asked = Vec::with_capacity(2);
+        let password = self.address.password();
+        if self.protocol == ProtocolVersion::RESP3 {
+            asked.push("HELLO");
+            login.cmd("HELLO").arg(3);
+            if let Some(password) = password {
+                login.arg("AUTH").arg(self.user()).arg(password);
+            }
+        } else if let Some(password) = password {
+            asked.push("AUTH");
+            login.cmd("AUTH").arg(self.address.user()).arg(password);
         }
-        if let Some(password) = self.address.password() {
-            login = login.set_password(password);
+        if self.address.database() != 0 {
+            asked.push("SELECT");
+            login.cmd("SELECT").arg(self.address.database());
         }
-        let mut config = AsyncConnectionConfig::new()
-            // Every round has its own limit, and a question that timed out is still awaited: its
-            // answer tells what to clean up.
-            .set_response_timeout(None)
-            .set_connection_timeout(None)
-            // As many as can be unanswered, so that a request always enters at once and requests
-            // keep their order.
-            .set_pipeline_buffer_size(QUESTIONS);
-        let mut pushes = None;
-        if self.protocol == ProtocolVersion::RESP3 && self.listeners.any() {
-            let (inlet, outlet) = hints::pushes();
-            config = config.set_push_sender(move |push| {
-                inlet.take(push);
-                Ok::<(), Infallible>(())
-            });
-            pushes = Some(outlet);
+        // For people again: servers before 7.2 do not know it.
+        for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
-        match MultiplexedConnection::new_with_config(&login, stream, config).await {
-            Ok((connection, driver)) => Ok(LoggedIn { connection, driver: Box::pin(driver), pushes }),
-            Err(error) if no_resp3(&error) => Err(Refusal::Protocol),
-            Err(error) => Err(Refusal::Error(unconnected(error, self.asked("HELLO")))),
+        let answers = line.exchange(&login).await.map_err(|reason| Refusal::Error(unconnected(&reason)))?;
+        for (command, answer) in asked.into_iter().zip(answers) {
+            if let Value::ServerError(error) = answer {
+                let no_resp3 = command == "HELLO" && no_resp3(&error);
+                let refused = || Refusal::Error(refused(&error, self.asked(command)));
+                return Err(if no_resp3 { Refusal::Protocol } else { refused() });
+            }
         }
+        Ok(line)
     }
 
     /// The witness for `process`, who answered at `now`.
@@ -191,14 +211,6 @@ impl Connector {
     }
 }
 
-/// A connection that has not introduced itself.
-struct LoggedIn {
-    connection: MultiplexedConnection,
-    driver: BoxFuture<'static, ()>,
-    /// Where the server's pushes would come.
-    pushes: Option<Pushes>,
-}
-
 /// Why a login failed.
 enum Refusal {
     /// The server does not speak RESP3.
@@ -206,20 +218,13 @@ enum Refusal {
     Error(NodeError),
 }
 
-/// Whether the server does not know HELLO, or not this version of the protocol. The client crate
-/// recognises the first of these by the words of Redis 5 only; newer ones use other quotes.
-fn no_resp3(error: &RedisError) -> bool {
+/// Whether the server does not know HELLO, or not this version of the protocol.
+fn no_resp3(error: &ServerError) -> bool {
     let unknown = |detail: &str| {
         let detail = detail.to_ascii_lowercase();
         detail.contains("unknown command") && detail.contains("hello")
     };
-    error.kind() == ErrorKind::RESP3NotSupported
-        || error.code() == Some("NOPROTO")
-        || error.detail().is_some_and(unknown)
-}
-
-fn out_of_time(limit: Duration) -> String {
-    format!("it did not connect and introduce itself within {}", humantime::format_duration(limit))
+    error.code() == "NOPROTO" || error.details().is_some_and(unknown)
 }
 
 /// What a server says of itself.
@@ -232,9 +237,7 @@ struct Process {
 impl Process {
     /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
     fn fit_to_vote(info: &str) -> Result<Process, NodeError> {
-        let field = |name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim)
-        };
+        let field = |name: &str| field(info, name).unwrap_or_default();
         let unfit = |reason: &str| Err(NodeError::Unfit { reason: reason.into() });
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {

@@ -6,22 +6,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use redis::{RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::failure::{CLOSED, ended, unexpected};
-use super::handshake::{Connector, Line};
-use super::hints::{Listeners, Oldest};
+use super::failure::{broken, unexpected};
+use super::handshake::{Connector, Greeted};
+use super::hints::Listeners;
+use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::state::{Ask, State, cleans_up};
-use super::wire::{Encoded, Reading, decode, encode, who_holds};
+use super::wire::{ByHash, Reading, decode, encode, who_holds};
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, NodeError};
+use crate::node::{Answer, Instance, NodeError};
 use crate::protocol::Moment;
 
-/// The most questions sent as one write. It bounds how long the first answer of a write waits for
-/// the last: some 0.6 ms at 5 µs a vote.
+/// The most questions taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
 /// After how long without an answer a node counts as stalled.
 const STALL: Duration = Duration::from_secs(1);
@@ -39,23 +37,22 @@ pub(crate) enum End {
     Closed,
 }
 
-/// Sends what is in `queue` over `line`, and hands out the answers, until the connection ends.
+/// Sends what is in `queue` over the line, and hands out the answers, until the connection ends.
 pub(crate) async fn carry(
-    line: Line,
+    greeted: Greeted,
     connector: &mut Connector,
     queue: &mut UnboundedReceiver<Ask>,
     state: &State,
     listeners: &Listeners,
     clock: &dyn Clock,
 ) -> End {
-    let mut traffic = Link {
-        line,
-        broken: false,
+    let mut link = Link {
+        line: greeted.line,
+        instance: greeted.instance,
+        listeners: greeted.hints.then_some(listeners),
+        connector,
         state,
-        listeners,
         clock,
-        sent: 0,
-        fresh: None,
         gathering: false,
         flight: VecDeque::new(),
         batch: Vec::new(),
@@ -65,81 +62,24 @@ pub(crate) async fn carry(
         timer: None,
         farewell: None,
     };
-    let end = loop {
-        match poll_fn(|context| traffic.poll(context, queue)).await {
-            Event::Asked => traffic.send(),
-            Event::Answered(sent, Ok(values)) => {
-                let now = clock.now();
-                connector.answered(now);
-                traffic.answered(sent, values, connector.user(), now);
-            }
-            Event::Answered(sent, Err(error)) => {
-                let reason = Arc::from(ended(&error));
-                sent.lost(&reason);
-                break End::Lost(reason);
-            }
-            Event::Broken => break End::Lost(CLOSED.into()),
-            Event::Late => {
-                if let Some(end) = traffic.late() {
-                    break end;
-                }
-            }
-            Event::Forsaken => {
-                let until = clock.now() + FAREWELL;
-                traffic.farewell = Some(clock.sleep_until(until));
-            }
-            Event::Finished => break End::Closed,
-        }
-    };
+    let end = poll_fn(|context| link.poll(context, queue)).await;
     let reason: Arc<str> = match &end {
         End::Lost(reason) => Arc::clone(reason),
         End::Closed => "the node was dropped before it answered".into(),
     };
     // The rest is unknown, and stays so. Nothing is sent again on a later connection: there may be
     // another process at its other end, and the questions were put to this one (rule I-14).
-    for sent in traffic.flight {
-        sent.lost(&reason);
+    for ask in link.flight.into_iter().map(|sent| sent.ask).chain(link.batch) {
+        ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
     }
     end
 }
 
-enum Event {
-    /// There are questions in the batch.
-    Asked,
-    /// The oldest questions in flight have their answers, or the connection broke.
-    Answered(Sent, Result<Vec<Value>, RedisError>),
-    /// The connection ended.
-    Broken,
-    /// The timer fired.
-    Late,
-    /// The last handle of the node was dropped.
-    Forsaken,
-    /// Nothing is left to do for a node without handles.
-    Finished,
-}
-
-/// Questions that were sent in one write.
-struct Sent {
-    /// Counts the batches of this connection.
-    batch: u64,
-    asks: Vec<Asked>,
-    at: Moment,
-    answers: BoxFuture<'static, Result<Vec<Value>, RedisError>>,
-}
-
 /// A question that was sent.
-struct Asked {
+struct Sent {
     ask: Ask,
-    /// Whether the server had to know the script already.
-    by_hash: bool,
-}
-
-impl Sent {
-    fn lost(self, reason: &Arc<str>) {
-        for Asked { ask, .. } in self.asks {
-            ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(reason) }));
-        }
-    }
+    at: Moment,
+    by_hash: ByHash,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,24 +88,21 @@ enum Pace {
     Stalled,
 }
 
-/// The connection and what is on its way. Driver, queue and answers are polled in one task, so
-/// that a request needs no task of its own and no wake-up between two.
+/// The connection and what is on its way. Line and queue are polled in one task, so that a request
+/// needs no task of its own and no wake-up between two.
 struct Link<'a> {
     line: Line,
-    /// The driver has ended and must not be polled again.
-    broken: bool,
+    instance: Arc<Instance>,
+    /// Who is told what the server pushes, if it agreed to.
+    listeners: Option<&'a Listeners>,
+    connector: &'a mut Connector,
     state: &'a State,
-    listeners: &'a Listeners,
     clock: &'a dyn Clock,
-    /// How many batches were sent.
-    sent: u64,
-    /// A request that has not entered the connection yet.
-    fresh: Option<Sent>,
     /// The others have been let go first, to add to the next write what they have to ask.
     gathering: bool,
-    /// Requests that wait for their answers, oldest first. A connection answers in order, so only
-    /// the first can be ready.
+    /// Questions that wait for their answers, oldest first: a connection answers in order.
     flight: VecDeque<Sent>,
+    /// Questions that are about to be sent.
     batch: Vec<Ask>,
     /// What the server has run.
     library: Library,
@@ -179,119 +116,145 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<Event> {
-        // First it enters the connection, then the connection writes it: in the same poll. There
-        // is always room for it (see the handshake), so one poll is enough, and as requests enter
-        // one by one in the order asked, that is the order in which the server sees them.
-        if let Some(mut sent) = self.fresh.take() {
-            match sent.answers.as_mut().poll(context) {
-                Poll::Ready(answers) => return Poll::Ready(Event::Answered(sent, answers)),
-                Poll::Pending => self.flight.push_back(sent),
-            }
+    fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
+        // First the answers: they give their askers something to do, which may be another question
+        // for the same write.
+        if let Err(reason) = self.hear(context) {
+            return Poll::Ready(End::Lost(broken(&reason).into()));
         }
-        if !self.broken {
-            self.broken = self.line.driver.as_mut().poll(context).is_ready();
+        self.take(context, queue);
+        if let Poll::Ready(Err(reason)) = self.line.poll_send(context) {
+            return Poll::Ready(End::Lost(broken(&reason).into()));
         }
-        // What arrived before the end is still handed out.
-        if let Some(sent) = self.flight.front_mut()
-            && let Poll::Ready(answers) = sent.answers.as_mut().poll(context)
-            && let Some(sent) = self.flight.pop_front()
+        if let Some(farewell) = &mut self.farewell
+            && (self.flight.is_empty() || farewell.as_mut().poll(context).is_ready())
         {
-            return Poll::Ready(Event::Answered(sent, answers));
+            return Poll::Ready(End::Closed);
         }
-        // All that was ready has been handed out. As long as something is, no question is taken from
-        // the queue, so this is reached before long.
-        if let Some(pushes) = &mut self.line.pushes {
-            let oldest = self.flight.front();
-            let oldest = oldest.map(|sent| Oldest { batch: sent.batch, questions: sent.asks.len() });
-            pushes.tell(oldest, self.listeners);
-        }
-        if self.broken {
-            return Poll::Ready(Event::Broken);
-        }
-        if let Some(farewell) = &mut self.farewell {
-            if self.flight.is_empty() || farewell.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Event::Finished);
+        while let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(context).is_ready()
+        {
+            if let Some(end) = self.late() {
+                return Poll::Ready(end);
             }
-        } else if !self.flight.is_empty() && !self.gathering && !queue.is_empty() {
+        }
+        Poll::Pending
+    }
+
+    /// Hands out what has come, and what comes with it.
+    fn hear(&mut self, context: &mut Context<'_>) -> Result<(), Break> {
+        for _ in 0..READS {
+            self.hand_out()?;
+            match self.line.poll_read(context) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => return Ok(()),
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Hands out what was read, in the order in which the server said it: whoever hears of a change
+    /// before the answer that came before it would wait for the next.
+    fn hand_out(&mut self) -> Result<(), Break> {
+        let asked = self.flight.len();
+        while let Some(message) = self.line.message()? {
+            match message {
+                Message::Push(push) => {
+                    if let Some(listeners) = self.listeners {
+                        listeners.pushed(push);
+                    }
+                }
+                Message::Answer(answer) => {
+                    // The next answers would be taken for those of other questions.
+                    let Some(Sent { ask, by_hash, .. }) = self.flight.pop_front() else {
+                        return Err(Break::Stray);
+                    };
+                    let reading = decode(answer, &ask.question, self.connector.user());
+                    self.answered(ask, by_hash, reading);
+                }
+            }
+        }
+        if self.flight.len() < asked {
+            self.alive();
+        }
+        Ok(())
+    }
+
+    /// Takes the questions that are asked, and writes them, behind those that have to be asked again.
+    fn take(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) {
+        if !self.batch.is_empty() {
+            self.write();
+        }
+        if self.farewell.is_some() {
+            return;
+        }
+        if !self.flight.is_empty() && !self.gathering && !queue.is_empty() {
             // While the server has something to do, whoever is ready to run may ask first: one write
             // for all of them costs both sides less than one for each. An idle server is asked at once.
             self.gathering = true;
             context.waker().wake_by_ref();
-        } else if let Poll::Ready(count) = queue.poll_recv_many(context, &mut self.batch, BATCH) {
-            self.gathering = false;
-            return Poll::Ready(if count == 0 { Event::Forsaken } else { Event::Asked });
+            return;
         }
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(context).map(|()| Event::Late),
-            None => Poll::Pending,
+        while let Poll::Ready(count) = queue.poll_recv_many(context, &mut self.batch, BATCH) {
+            self.gathering = false;
+            if count == 0 {
+                let until = self.clock.now() + FAREWELL;
+                self.farewell = Some(self.clock.sleep_until(until));
+                return;
+            }
+            self.write();
         }
     }
 
-    /// Sends the batch as one write.
-    fn send(&mut self) {
-        let mut pipeline = redis::Pipeline::with_capacity(self.batch.len());
-        let mut asks = Vec::with_capacity(self.batch.len());
+    /// Writes the batch to the line.
+    fn write(&mut self) {
+        let at = self.clock.now();
         for ask in self.batch.drain(..) {
             if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
                 ask.answer(Err(stalled()));
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
             } else {
-                let Encoded { command, by_hash } = encode(&ask.question, &mut self.library);
-                pipeline.add_command(command);
-                asks.push(Asked { ask, by_hash });
+                let by_hash = encode(&ask.question, &mut self.library, self.line.outbox());
+                self.flight.push_back(Sent { ask, at, by_hash });
             }
         }
-        if asks.is_empty() {
-            return;
-        }
-        let at = self.clock.now();
-        let mut connection = self.line.connection.clone();
-        let count = asks.len();
-        let request = async move { connection.send_packed_commands(&pipeline, 0, count).await };
-        // Without the runtime's budget, which could make a request wait at the entrance while a
-        // later one goes in. The driver and the queue keep to the budget, so the task still yields.
-        let answers = Box::pin(tokio::task::coop::unconstrained(request));
-        self.sent += 1;
-        self.fresh = Some(Sent { batch: self.sent, asks, at, answers });
-        if self.timer.is_none() {
+        if self.timer.is_none() && !self.flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + STALL));
         }
     }
 
-    /// Hands out the answers to the questions in `sent`.
-    fn answered(&mut self, sent: Sent, values: Vec<Value>, user: &str, now: Moment) {
+    /// Hands out what the server has said to a question.
+    fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<Reading, NodeError>) {
+        match reading {
+            Ok(Reading::Said { vote, fence }) => {
+                ask.answer(Ok(Answer::new(vote, Arc::clone(&self.instance)).with_fence(fence)));
+            }
+            // Nothing was done, and nothing that was asked later undoes it: an attempt that has
+            // been given up since does not want it any more, and is not sent again.
+            Ok(Reading::Forgotten) if by_hash == ByHash::Yes => {
+                self.library.forget();
+                self.batch.push(ask);
+            }
+            Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
+            Ok(Reading::Refused) => {
+                ask.question = who_holds(&ask.question);
+                self.batch.push(ask);
+            }
+            Err(error) => ask.answer(Err(error)),
+        }
+    }
+
+    /// The server has answered.
+    fn alive(&mut self) {
+        let now = self.clock.now();
         self.heard = now;
+        self.connector.answered(now);
         if self.pace == Pace::Stalled {
             self.pace = Pace::Fluent;
             self.timer = Some(self.clock.sleep_until(now + STALL));
             self.state.open();
-        }
-        // There is one value for each question. Should the client crate ever have it otherwise,
-        // the questions left over are dropped and so reported as unanswered.
-        for (Asked { mut ask, by_hash }, value) in sent.asks.into_iter().zip(values) {
-            match decode(value, &ask.question, user) {
-                Ok(Reading::Said { vote, fence }) => {
-                    let answer = Answer::new(vote, Arc::clone(&self.line.instance)).with_fence(fence);
-                    ask.answer(Ok(answer));
-                }
-                // Nothing was done, and nothing that was asked later undoes it: an attempt that has
-                // been given up since does not want it any more, and is not sent again.
-                Ok(Reading::Forgotten) if by_hash => {
-                    self.library.forget();
-                    self.batch.push(ask);
-                }
-                Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
-                Ok(Reading::Refused) => {
-                    ask.question = who_holds(&ask.question);
-                    self.batch.push(ask);
-                }
-                Err(error) => ask.answer(Err(error)),
-            }
-        }
-        if !self.batch.is_empty() {
-            self.send();
         }
     }
 

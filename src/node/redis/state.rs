@@ -1,9 +1,10 @@
 //! What an asker sees of a node without asking its task.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::node::{Answer, NodeError, Question, Reply};
+use crate::examination::Facts;
+use crate::node::{Answer, Contact, Instance, NodeError, Question, Reply, Watcher};
 
 /// The most unanswered questions of a node that may create a key.
 ///
@@ -38,9 +39,14 @@ pub(crate) struct State {
     standing: AtomicU8,
     /// What is wrong while the node does not stand [`OPEN`].
     trouble: Mutex<NodeError>,
+    /// Who answers, or did.
+    instance: Mutex<Option<Arc<Instance>>>,
+    observers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
+    /// What the server said of itself at the last connection.
+    facts: Mutex<Option<Arc<Facts>>>,
 }
 
 /// A vote, in the count of what is unanswered. The lower half counts questions.
@@ -53,21 +59,35 @@ const OPEN: u8 = 0;
 const STALLED: u8 = 1;
 /// Not connected. Nothing is taken in.
 const DOWN: u8 = 2;
+/// Not connected, and nobody tries any more.
+const ENDED: u8 = 3;
 
 impl State {
     pub(crate) fn new() -> State {
         State {
             standing: AtomicU8::new(OPEN),
             trouble: Mutex::new(NodeError::NotAsked),
+            instance: Mutex::new(None),
+            observers: Mutex::new(Vec::new()),
             unanswered: AtomicU64::new(0),
+            facts: Mutex::default(),
         }
+    }
+
+    /// Keeps what a server has said of itself.
+    pub(crate) fn introduced(&self, facts: Facts) {
+        *lock(&self.facts) = Some(Arc::new(facts));
+    }
+
+    pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
+        lock(&self.facts).clone()
     }
 
     /// A place among the unanswered questions, or why there is none.
     pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
         let creates = question.may_create();
         let standing = self.standing.load(Ordering::Acquire);
-        if standing == DOWN || (standing == STALLED && !cleans_up(question)) {
+        if standing >= DOWN || (standing == STALLED && !cleans_up(question)) {
             return Err(self.trouble());
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
@@ -82,8 +102,15 @@ impl State {
         Ok(place)
     }
 
+    /// A connection to this process is there.
+    pub(crate) fn connect(&self, instance: Arc<Instance>) {
+        *lock(&self.instance) = Some(instance);
+        self.open();
+    }
+
     pub(crate) fn open(&self) {
         self.standing.store(OPEN, Ordering::Release);
+        self.tell();
     }
 
     pub(crate) fn stalled(&self, trouble: NodeError) {
@@ -94,19 +121,56 @@ impl State {
         self.stand(DOWN, trouble);
     }
 
+    /// Nobody will connect any more.
+    pub(crate) fn end(&self) {
+        let reason = "the Tokio runtime that it was connected from has ended";
+        self.stand(ENDED, NodeError::Unreachable { reason: reason.into() });
+    }
+
+    /// From now on tells `observer` how the node stands.
+    pub(crate) fn observe(&self, observer: Arc<dyn Watcher>) {
+        let mut observers = lock(&self.observers);
+        if let Some(contact) = self.contact() {
+            observer.see(contact);
+        }
+        observers.push(observer);
+    }
+
+    fn tell(&self) {
+        let observers = lock(&self.observers);
+        if let Some(contact) = self.contact() {
+            observers.iter().for_each(|observer| observer.see(contact.clone()));
+        }
+    }
+
+    /// How the node stands, once that is known.
+    fn contact(&self) -> Option<Contact> {
+        match self.standing.load(Ordering::Acquire) {
+            OPEN => lock(&self.instance).clone().map(Contact::Connected),
+            STALLED => Some(Contact::Stalled(self.trouble())),
+            DOWN => Some(Contact::Lost(self.trouble())),
+            _ => Some(Contact::Ended(self.trouble())),
+        }
+    }
+
     /// Whether there is a connection that answers, or why there is none.
     pub(crate) fn connected(&self) -> Result<(), NodeError> {
         if self.standing.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.trouble()) }
     }
 
     fn trouble(&self) -> NodeError {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.trouble).clone()
     }
 
     fn stand(&self, standing: u8, trouble: NodeError) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *lock(&self.trouble) = trouble;
         self.standing.store(standing, Ordering::Release);
+        self.tell();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the question takes back an earlier one, and so is worth sending to a node that hangs.

@@ -7,14 +7,16 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{debug, info, warn};
+use tracing::warn;
 
-use super::Settings;
 use super::address::Address;
 use super::handshake::Connector;
 use super::hints::Listeners;
 use super::link::{End, carry};
 use super::state::{Ask, State};
+use super::{Notices, Settings};
+use crate::examination::Finding;
+use crate::examination::judge::on_sight;
 use crate::node::NodeError;
 use crate::protocol::Backoff;
 
@@ -58,24 +60,29 @@ impl Supervisor {
     /// Serves the node until its last handle is dropped.
     pub(crate) async fn run(self) {
         let Supervisor { name, mut connector, settings, mut queue, state, listeners, mut contacting } = self;
+        let _leaving = Leaving(&state);
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let mut known = None;
         let mut wait = FIRST_WAIT;
         // The first time, questions wait in the queue for the connection.
         let mut outcome = connector.connect().await;
         loop {
             let trouble = match outcome {
-                Ok(line) => {
-                    info!(node = %name, instance = %line.instance.id, age = ?line.instance.age, "connected");
-                    known = None;
+                Ok(mut greeted) => {
+                    let facts = std::mem::take(&mut greeted.facts);
+                    if settings.notices == Notices::Logged {
+                        for Finding { matter, evidence, cure, .. } in on_sight(&name, &facts) {
+                            warn!(node = %name, finding = %matter, cure, "the server {evidence}");
+                        }
+                    }
+                    state.introduced(facts);
                     let since = clock.now();
-                    state.open();
+                    state.connect(Arc::clone(&greeted.instance));
                     drop(contacting.take());
-                    if line.pushes.is_some() {
+                    if greeted.hints {
                         listeners.hearing();
                     }
-                    let end = carry(line, &mut connector, &mut queue, &state, &listeners, clock).await;
+                    let end = carry(greeted, &mut connector, &mut queue, &state, &listeners, clock).await;
                     listeners.deaf();
                     // A connection that lasts less long than the wait for it is no better than none.
                     if clock.now().since(since) >= wait {
@@ -92,13 +99,6 @@ impl Supervisor {
             };
             state.down(trouble.clone());
             drop(contacting.take());
-            // One warning for each outage, and another if it turns out that somebody has to act.
-            let news = known.as_ref().is_none_or(|known| trouble.lasts() && *known != trouble);
-            if news {
-                warn!(node = %name, %trouble, "down; it is dialled again until it answers");
-            } else {
-                debug!(node = %name, %trouble, "still down");
-            }
             wait = backoff.next(settings.entropy.half());
             let connected = pin!(async {
                 clock.sleep_until(clock.now() + wait).await;
@@ -108,8 +108,16 @@ impl Supervisor {
                 Either::Left(_) => return,
                 Either::Right((outcome, _)) => outcome,
             };
-            known = Some(trouble);
         }
+    }
+}
+
+/// Says, when dropped, that nobody connects any more.
+struct Leaving<'a>(&'a State);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

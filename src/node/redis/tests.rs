@@ -5,12 +5,13 @@ mod real;
 mod scripted;
 #[cfg(unix)]
 mod server;
+mod stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{RedisNode, Settings, SystemDial};
+use super::{Notices, RedisNode, Settings, SystemDial};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
 use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
 use crate::{Clock, SystemClock, SystemEntropy};
@@ -23,6 +24,7 @@ pub(super) fn settings() -> Settings {
         entropy: Arc::new(SystemEntropy),
         dial: Arc::new(SystemDial::default()),
         connect_limit: Duration::from_secs(1),
+        notices: Notices::Logged,
     }
 }
 

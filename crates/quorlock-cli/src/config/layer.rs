@@ -26,14 +26,20 @@ pub(super) struct Layer {
     pub(super) max_ttl: Option<Duration>,
     pub(super) username: Option<String>,
     pub(super) password_file: Option<PathBuf>,
+    pub(super) tls_ca: Option<PathBuf>,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+    pub(super) tls_server_name: Option<String>,
     pub(super) restart_guard: Option<Switch>,
     pub(super) ttl: Option<Duration>,
     pub(super) wait: Option<WaitArg>,
+    pub(super) metrics: Option<String>,
+    pub(super) metrics_file: Option<PathBuf>,
 }
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 16] = [
     "nodes",
     "key-prefix",
     "node-limit",
@@ -41,9 +47,15 @@ const KEYS: [&str; 10] = [
     "max-ttl",
     "username",
     "password-file",
+    "tls-ca",
+    "tls-cert",
+    "tls-key",
+    "tls-server-name",
     "restart-guard",
     "ttl",
     "wait",
+    "metrics",
+    "metrics-file",
 ];
 
 /// Where the file is looked for when none is named, the preferred place first.
@@ -78,9 +90,15 @@ impl Layer {
             max_ttl: self.max_ttl.or(other.max_ttl),
             username: self.username.or(other.username),
             password_file: self.password_file.or(other.password_file),
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_server_name: self.tls_server_name.or(other.tls_server_name),
             restart_guard: self.restart_guard.or(other.restart_guard),
             ttl: self.ttl.or(other.ttl),
             wait: self.wait.or(other.wait),
+            metrics: self.metrics.or(other.metrics),
+            metrics_file: self.metrics_file.or(other.metrics_file),
         }
     }
 
@@ -113,8 +131,12 @@ impl Layer {
             layer.set(&key, &value).map_err(refuse)?;
         }
         // A path in a file is relative to that file, wherever the program is started.
-        if let (Some(password_file), Some(folder)) = (&mut layer.password_file, path.parent()) {
-            *password_file = folder.join(&password_file);
+        let Layer { password_file, tls_ca, tls_cert, tls_key, .. } = &mut layer;
+        for file in [password_file, tls_ca, tls_cert, tls_key].into_iter().flatten() {
+            *file = path.parent().unwrap_or(Path::new("")).join(&file);
+        }
+        if let (Some(metrics_file), Some(folder)) = (&mut layer.metrics_file, path.parent()) {
+            *metrics_file = folder.join(&metrics_file);
         }
         Ok(layer)
     }
@@ -128,11 +150,17 @@ impl Layer {
             "max-ttl" => self.max_ttl = Some(duration(key, value)?),
             "username" => self.username = Some(string(key, value)?),
             "password-file" => self.password_file = Some(string(key, value)?.into()),
+            "tls-ca" => self.tls_ca = Some(string(key, value)?.into()),
+            "tls-cert" => self.tls_cert = Some(string(key, value)?.into()),
+            "tls-key" => self.tls_key = Some(string(key, value)?.into()),
+            "tls-server-name" => self.tls_server_name = Some(string(key, value)?),
             "restart-guard" => self.restart_guard = Some(switch(key, value)?),
             "ttl" => self.ttl = Some(duration(key, value)?),
             "wait" => {
                 self.wait = Some(string(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
             }
+            "metrics" => self.metrics = Some(string(key, value)?),
+            "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
             "password" => {
                 return Err("a password does not belong here; put it into a file of its own and name that \
                             with `password-file`, or into the variable QUORLOCK_PASSWORD"
@@ -213,7 +241,9 @@ mod tests {
         let file = parse(
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
-             ttl = '10s'\nwait = 'forever'",
+             ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
+             tls-server-name = 'locks.internal'\n\
+             metrics = '9464'\nmetrics-file = 'job.prom'",
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
@@ -221,6 +251,11 @@ mod tests {
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));
         assert_eq!(file.password_file, Some(PathBuf::from("/etc/secret")), "relative to the file");
+        assert_eq!(file.tls_cert, Some(PathBuf::from("/etc/me.pem")), "relative to the file");
+        assert_eq!(file.tls_key, Some(PathBuf::from("/run/me.key")), "unless it is absolute");
+        assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
+        assert_eq!(file.metrics.as_deref(), Some("9464"));
+        assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
     }
 
     #[test]

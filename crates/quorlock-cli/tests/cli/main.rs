@@ -1,16 +1,39 @@
 //! The program `quorlock`, as its users meet it, on real servers.
 
 #![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
+mod benching;
 mod command;
 mod demonstration;
+mod doctor;
 mod exit_codes;
+mod holding;
 mod loss;
+mod manual;
+mod metrics;
+mod migration;
+mod observability;
+#[cfg(target_os = "linux")]
+mod phases;
+#[cfg(target_os = "linux")]
+mod pty;
+mod releasing;
+mod scars;
 mod secrets;
 mod settings;
+mod shown;
 mod status;
 mod support;
+#[cfg(target_os = "linux")]
+mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;
-mod wrappers;
+mod watching;

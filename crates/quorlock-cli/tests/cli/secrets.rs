@@ -28,6 +28,11 @@ async fn it_may_come_from_the_address_the_environment_or_a_file() {
         .file("secret", PASSWORD);
     assert_hidden(&by_settings.end().await.expect(0));
 
+    for words in [&["doctor", "-vv"][..], &["doctor", "--json"]] {
+        let doctor = Quorlock::new(words).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
+        assert_hidden(&doctor.env("QUORLOCK_PASSWORD", PASSWORD).end().await);
+    }
+
     let missing = bare_run().end().await.expect(69);
     assert!(missing.stderr.contains("password"), "the cure is named: {missing:?}");
 }
@@ -40,10 +45,32 @@ async fn no_message_shows_it() {
     assert_hidden(&with(&["run", "-n", "--json", "job", "--", "true"]).end().await.expect(69));
     assert_hidden(&with(&["status", "-vv", "job"]).end().await.expect(69));
     assert_hidden(&with(&["status", "--json", "job"]).end().await.expect(69));
+    assert_hidden(&with(&["doctor", "-vv"]).end().await.expect(69));
+    assert_hidden(&with(&["doctor", "--json"]).end().await.expect(69));
     assert_hidden(&with(&["run", "--help"]).end().await.expect(0));
     assert_hidden(&with(&["run"]).end().await.expect(64));
     let malformed = format!("redis://:{PASSWORD}/@127.0.0.1:1");
     assert_hidden(
         &with(&["run", "job", "--", "true"]).env("QUORLOCK_NODES", &malformed).end().await.expect(78),
     );
+}
+
+#[tokio::test]
+async fn no_process_has_it_among_its_arguments() {
+    let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
+    let bare: Vec<String> =
+        servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    let words = [
+        "run",
+        "-n",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline",
+    ];
+    let run = Quorlock::new(words).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
+    let ended = run.env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0);
+    assert!(ended.stdout.contains("run -n job"), "{ended:?}");
+    assert_hidden(&ended);
 }

@@ -4,11 +4,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{PipeReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock_testkit::{Kind, Resp, Servers, eventually};
@@ -54,6 +55,8 @@ impl Quorlock {
                 command.env_remove(&name);
             }
         }
+        // Whoever runs the tests may have set these.
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
         command.args(words).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env("SHELL", "/bin/sh");
         command.current_dir(folder.path()).stdin(Stdio::null());
         Quorlock { command, folder }
@@ -69,6 +72,26 @@ impl Quorlock {
         self
     }
 
+    /// Starts `program` instead, with these words and the path of `quorlock` after them.
+    pub(crate) fn through(mut self, program: &str, words: &[&str]) -> Quorlock {
+        let mut command = Command::new(program);
+        command.args(words).arg(self.command.get_program()).stdin(Stdio::null());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder.path());
+        self.command = command;
+        self
+    }
+
+    /// What would be started.
+    pub(crate) fn command(&self) -> &Command {
+        &self.command
+    }
+
     /// Puts a file into the folder that it runs in.
     pub(crate) fn file(self, name: &str, text: &str) -> Quorlock {
         fs::write(self.folder.path().join(name), text).expect("the file is written");
@@ -79,6 +102,12 @@ impl Quorlock {
         let path = self.folder.path().join("stdin");
         fs::write(&path, text).expect("the input is written");
         self.command.stdin(File::open(path).expect("the input is there"));
+        self
+    }
+
+    /// With a pipe as stdin that stays open until [`Running::close_stdin`].
+    pub(crate) fn stdin_open(mut self) -> Quorlock {
+        self.command.stdin(Stdio::piped());
         self
     }
 
@@ -93,6 +122,21 @@ impl Quorlock {
         self.start_with_stderr(Stdio::piped())
     }
 
+    /// Starts it with a stdout that takes no byte, and that nobody reads.
+    pub(crate) fn start_with_full_stdout(mut self) -> Running {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let flags = fcntl(&writer, FcntlArg::F_GETFL).expect("flags");
+        let flags = OFlag::from_bits_truncate(flags);
+        fcntl(&writer, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).expect("it does not block");
+        while writer.write(&[0; 512]).is_ok() {}
+        fcntl(&writer, FcntlArg::F_SETFL(flags)).expect("it blocks again");
+        let (stdout, errors) = (self.create("stdout"), self.create("stderr"));
+        drop(stdout);
+        self.command.stdout(writer).stderr(errors);
+        let process = self.command.spawn().expect("quorlock starts");
+        Running { process, folder: self.folder, unread: Some(reader) }
+    }
+
     fn create(&self, name: &str) -> File {
         File::create(self.folder.path().join(name)).expect("a file for the output")
     }
@@ -100,7 +144,7 @@ impl Quorlock {
     fn start_with_stderr(mut self, stderr: Stdio) -> Running {
         self.command.stdout(self.create("stdout")).stderr(stderr);
         let process = self.command.spawn().expect("quorlock starts");
-        Running { process, folder: self.folder }
+        Running { process, folder: self.folder, unread: None }
     }
 
     /// Runs it to its end.
@@ -113,6 +157,8 @@ impl Quorlock {
 pub(crate) struct Running {
     process: Child,
     folder: TempDir,
+    /// Keeps a pipe from being broken.
+    unread: Option<PipeReader>,
 }
 
 impl Running {
@@ -137,6 +183,14 @@ impl Running {
         self.stdout().lines().map(str::to_owned).collect()
     }
 
+    pub(crate) fn pid(&self) -> String {
+        self.process.id().to_string()
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.process.stdin.take());
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("quorlock is there to be signalled");
@@ -150,6 +204,7 @@ impl Running {
             status.is_some()
         });
         let ended = ended.await;
+        drop(self.unread.take());
         let (stdout, stderr) = (self.stdout(), self.stderr());
         ended.unwrap_or_else(|error| panic!("{error}\nstdout: {stdout}\nstderr: {stderr}"));
         Ended { code: status.and_then(|status| status.code()), stdout, stderr }

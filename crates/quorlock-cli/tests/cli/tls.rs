@@ -1,88 +1,227 @@
-//! `rediss://`, against a real server with a certificate of its own.
+//! `rediss://`, against real servers, with an authority of the test's own.
 
 #![expect(clippy::unwrap_used, reason = "what does not go as expected fails the test")]
 
+use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 
-use quorlock_testkit::{Kind, eventually};
+use quorlock::{Coordinator, RestartGuard, Tls};
+use quorlock_testkit::{Servers, eventually};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tempfile::TempDir;
 
-use crate::support::{Quorlock, SOON};
+use crate::support::{Ended, Quorlock, SOON, servers};
 
-/// A server that speaks TLS only. The test kit's own do not.
-struct TlsServer {
-    process: Child,
-    port: u16,
-    folder: tempfile::TempDir,
+/// Who signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
 }
 
-impl TlsServer {
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// A certificate for `name` and its key.
+    fn issue(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> [String; 2] {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        [params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem()]
+    }
+}
+
+/// A server with a port that speaks TLS and one that does not, and files for its clients.
+struct World {
+    servers: Servers,
+    tls_port: u16,
+    authority: Authority,
+    folder: TempDir,
+}
+
+impl World {
     /// `None`, and a word, where no server can do it.
-    fn start() -> Option<TlsServer> {
-        let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return None };
-        let folder = tempfile::tempdir().unwrap();
-        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-        std::fs::write(&cert, certified.cert.pem()).unwrap();
-        std::fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let process = Command::new(path)
-            .args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--tls-auth-clients", "no"])
-            .args(["--tls-port", &port.to_string(), "--tls-cert-file"])
-            .arg(&cert)
-            .arg("--tls-key-file")
-            .arg(&key)
-            .arg("--dir")
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Some(TlsServer { process, port, folder })
+    async fn start(wants_certificates: &str, change: impl FnOnce(&mut CertificateParams)) -> Option<World> {
+        servers(0).await?;
+        let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
+        let [certificate, key] = authority.issue("localhost", change);
+        let file = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name).display().to_string()
+        };
+        let ca = file("ca.pem", &authority.certificate);
+        let (certificate, key) = (file("server.pem", &certificate), file("server.key", &key));
+        let [own, own_key] = authority.issue("client", |_| {});
+        file("me.pem", &own);
+        file("me.key", &own_key);
+        let tls_port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = tls_port.to_string();
+        let options = [
+            ["--tls-port", &port],
+            ["--tls-cert-file", &certificate],
+            ["--tls-key-file", &key],
+            ["--tls-ca-cert-file", &ca],
+            ["--tls-auth-clients", wants_certificates],
+        ];
+        match Servers::setup().options(options.as_flattened()).start(1).await {
+            Ok(servers) => Some(World { servers, tls_port, authority, folder }),
+            Err(error) => {
+                drop(writeln!(std::io::stderr(), "skipped: this server cannot speak TLS: {error}"));
+                None
+            }
+        }
     }
 
-    fn certificate(&self) -> std::path::PathBuf {
-        self.folder.path().join("cert.pem")
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
-    fn run(&self, trusted: &Path) -> Quorlock {
-        Quorlock::new(["run", "--restart-guard", "off", "-n", "job", "--", "echo", "ran"])
-            .env("QUORLOCK_NODES", &format!("rediss://localhost:{}", self.port))
-            .env("SSL_CERT_FILE", &trusted.display().to_string())
-            .env("SSL_CERT_DIR", "/nonexistent")
+    fn path(&self, name: &str) -> String {
+        self.file(name).display().to_string()
+    }
+
+    fn url(&self) -> String {
+        format!("rediss://localhost:{}", self.tls_port)
+    }
+
+    /// Runs without having its lock, and says so and the cure in these words.
+    async fn refused(&self, url: &str, options: &[&str], words: &[&str]) -> Ended {
+        let ended = run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
+        assert_eq!(ended.stdout, "", "it ran although nobody knows whose server that is");
+        for word in words {
+            assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+        }
+        ended
     }
 }
 
-impl Drop for TlsServer {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
+/// A command under a lock of the node at `url`.
+fn run(url: &str, options: &[&str]) -> Quorlock {
+    let words = [&["run", "--restart-guard", "off", "-n"], options, &["job", "--", "echo", "ran"]].concat();
+    Quorlock::new(words).env("QUORLOCK_NODES", url).env("SSL_CERT_DIR", "/nonexistent")
 }
 
 #[tokio::test]
 async fn a_certificate_is_trusted_when_its_authority_is_and_only_then() {
-    let Some(mut server) = TlsServer::start() else {
-        println!("skipped: no real server here that could speak TLS");
-        return;
-    };
-    let up = eventually("the server", SOON, async || {
-        server.process.try_wait().unwrap().is_some()
-            || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).is_ok()
-    });
-    up.await.unwrap();
-    if server.process.try_wait().unwrap().is_some() {
-        println!("skipped: the server found here was built without TLS");
-        return;
-    }
-    let ended = server.run(&server.certificate()).end().await.expect(0);
-    assert_eq!(ended.stdout, "ran\n");
+    let Some(world) = World::start("no", |_| {}).await else { return };
+    let ca = world.path("ca.pem");
+    let by_system = run(&world.url(), &[]).env("SSL_CERT_FILE", &ca).end().await.expect(0);
+    assert_eq!(by_system.stdout, "ran\n");
+    run(&world.url(), &["--tls-ca", &ca]).end().await.expect(0);
+    run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca).end().await.expect(0);
+    let file = run(&world.url(), &[]).file("quorlock.toml", "tls-ca = 'ca.pem'");
+    file.file("ca.pem", &world.authority.certificate).end().await.expect(0);
 
-    let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let trusted = server.folder.path().join("other.pem");
-    std::fs::write(&trusted, stranger.cert.pem()).unwrap();
-    let ended = server.run(&trusted).end().await.expect(69);
-    assert!(ended.stderr.to_lowercase().contains("certificate"), "{ended:?}");
-    assert_eq!(ended.stdout, "", "it ran although nobody knows whose server that is");
+    fs::write(world.file("other.pem"), Authority::new("theirs").certificate).unwrap();
+    let other = world.path("other.pem");
+    let words = ["authority that is not trusted", "--tls-ca"];
+    world.refused(&world.url(), &["--tls-ca", &other], &words).await;
+    let by_doctor =
+        Quorlock::new(["doctor", "--json", "--tls-ca", &other]).env("QUORLOCK_NODES", &world.url());
+    let ended = by_doctor.end().await.expect(69);
+    assert!(ended.stdout.contains(r#""finding":"tls""#), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_name_must_be_in_the_certificate_and_can_be_given() {
+    let Some(world) = World::start("no", |_| {}).await else { return };
+    let by_number = world.url().replace("localhost", "127.0.0.1");
+    let words = ["not for the name `127.0.0.1`", "--tls-server-name", "localhost"];
+    world.refused(&by_number, &[], &words).await;
+    let named = run(&by_number, &["--tls-server-name", "localhost"]);
+    named.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(0);
+    world.refused(&world.url(), &["--tls-server-name", "db-7.example"], &["not for the name"]).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_expired_is_called_so() {
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2001, 1, 1);
+    let Some(world) = World::start("no", expired).await else { return };
+    world.refused(&world.url(), &[], &["has expired", "renew it"]).await;
+}
+
+#[tokio::test]
+async fn a_port_is_told_to_speak_tls_or_not_to() {
+    let Some(world) = World::start("no", |_| {}).await else { return };
+    let plain = format!("rediss://localhost:{}", world.servers[0].port());
+    world.refused(&plain, &[], &["does not speak TLS", "redis://"]).await;
+    let tls = world.url().replace("rediss", "redis");
+    world.refused(&tls, &[], &["speaks TLS", "rediss://"]).await;
+}
+
+#[tokio::test]
+async fn a_server_may_want_our_certificate() {
+    let Some(world) = World::start("yes", |_| {}).await else { return };
+    let [ca, certificate, key] = ["ca.pem", "me.pem", "me.key"].map(|name| world.path(name));
+    let ours = ["--tls-ca", &ca, "--tls-cert", &certificate, "--tls-key", &key];
+    run(&world.url(), &ours).end().await.expect(0);
+    let by_environment = run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca);
+    let by_environment = by_environment.env("QUORLOCK_TLS_CERT", &certificate).env("QUORLOCK_TLS_KEY", &key);
+    by_environment.end().await.expect(0);
+    let examined = Quorlock::new([&["doctor", "--json", "--restart-guard", "off"], &ours[..]].concat());
+    let examined = examined.env("QUORLOCK_NODES", &world.url()).end().await;
+    assert!(examined.stdout.contains(r#""vote":"yes""#), "{examined:?}");
+
+    // The server says why, or resets the connection before that has arrived.
+    world.refused(&world.url(), &["--tls-ca", &ca], &["wants a certificate of ours", "--tls-cert"]).await;
+    let [theirs, their_key] = Authority::new("theirs").issue("client", |_| {});
+    fs::write(world.file("me.pem"), theirs).unwrap();
+    fs::write(world.file("me.key"), their_key).unwrap();
+    world.refused(&world.url(), &ours, &["certificate"]).await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_a_matter_of_settings() {
+    let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
+    let [certificate, key] = authority.issue("client", |_| {});
+    let [_, other_key] = authority.issue("client", |_| {});
+    for (name, text) in [("me.pem", &certificate), ("me.key", &key), ("other.key", &other_key)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (me, key, other) = (path("me.pem"), path("me.key"), path("other.key"));
+    for (options, word) in [
+        (vec!["--tls-ca", "nowhere.pem"], "nowhere.pem"),
+        (vec!["--tls-ca", &key], "it has none in PEM form"),
+        (vec!["--tls-cert", &me], "--tls-key"),
+        (vec!["--tls-cert", &me, "--tls-key", &me], "private key"),
+        (vec!["--tls-cert", &me, "--tls-key", &other], "other.key"),
+        (vec!["--tls-server-name", "no name"], "no name"),
+    ] {
+        let words = [&["status", "job", "--nodes", "rediss://localhost:1"], &options[..]].concat();
+        let refused = Quorlock::new(words).end().await.expect(78);
+        assert!(refused.stderr.contains(word), "{word}: {refused:?}");
+        assert!(!refused.stderr.contains("BEGIN"), "a key is shown: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_renewed_is_used_without_a_restart() {
+    let Some(world) = World::start("yes", |_| {}).await else { return };
+    let good = ["me.pem", "me.key"].map(|name| fs::read(world.file(name)).unwrap());
+    let [theirs, their_key] = Authority::new("theirs").issue("client", |_| {});
+    fs::write(world.file("me.pem"), theirs).unwrap();
+    fs::write(world.file("me.key"), their_key).unwrap();
+    let tls = Tls::new().authority(world.file("ca.pem")).identity(world.file("me.pem"), world.file("me.key"));
+    let coordinator = Coordinator::builder()
+        .nodes([world.url()])
+        .tls(tls)
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap();
+    let lock = coordinator.lock("job");
+    assert!(lock.try_acquire().await.is_err(), "a stranger's certificate");
+    for (name, text) in ["me.pem", "me.key"].into_iter().zip(good) {
+        fs::write(world.file(name), text).unwrap();
+    }
+    let held = async || lock.try_acquire().await.is_ok_and(|lease| lease.is_some());
+    eventually("a connection with the new certificate", SOON, held).await.unwrap();
 }

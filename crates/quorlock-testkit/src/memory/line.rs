@@ -288,9 +288,11 @@ impl Line {
     }
 }
 
-/// Whoever was refused is told when the key changes next.
+/// Whoever was refused, or has looked, is told when the key changes next.
 fn watch(server: &mut Server, question: &Question, answer: &Result<Answer, NodeError>) {
-    if let Ok(Answer { vote: Vote::Held(_) | Vote::Behind, .. }) = answer
+    let looked = matches!(question, Question::Inspect { .. });
+    if let Ok(Answer { vote, .. }) = answer
+        && (looked || matches!(vote, Vote::Held(_) | Vote::Behind))
         && let Some(key) = key_of(question)
     {
         server.watch(key);

@@ -20,7 +20,20 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn reserve() -> io::Result<Port> {
+    /// One of at most that number.
+    pub(super) fn reserve(most: u16) -> io::Result<Port> {
+        // Those that are too large are kept until one is not, so that none comes twice.
+        let mut too_large = Vec::new();
+        loop {
+            let port = Port::any()?;
+            if port.number <= most {
+                return Ok(port);
+            }
+            too_large.push(port);
+        }
+    }
+
+    fn any() -> io::Result<Port> {
         let socket = TcpSocket::new_v4()?;
         // Bound first, so that the system does not hand out a port that another one keeps.
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;

@@ -26,13 +26,14 @@ pub(super) struct How<'a> {
     pub(super) durable: bool,
     pub(super) password: Option<&'a str>,
     pub(super) environment: &'a [(String, OsString)],
+    pub(super) options: &'a [String],
 }
 
 impl Process {
     pub(super) fn start(kind: &Kind, port: &Port, folder: &Path, how: &How<'_>) -> io::Result<Process> {
         let password = how.password;
         let mut command = match kind {
-            Kind::Program { path, .. } => program(path, port, folder, how.durable, password),
+            Kind::Program { path, .. } => program(path, port, folder, how),
             Kind::BuiltinProcess => builtin(port, password)?,
             Kind::BuiltinTask => {
                 let clock = Arc::new(SystemClock::default());
@@ -128,17 +129,17 @@ impl Drop for OwnChild {
 /// What the server writes, in its own folder.
 pub(super) const LOG: &str = "server.log";
 
-fn program(path: &Path, port: &Port, folder: &Path, durable: bool, password: Option<&str>) -> Command {
+fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> Command {
     let mut command = Command::new(path);
-    let keep = if durable { "yes" } else { "no" };
+    let keep = if how.durable { "yes" } else { "no" };
     command.arg("--port").arg(port.number().to_string());
     command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
     command.args(["--appendonly", keep, "--appendfsync", "always"]);
     command.arg("--dir").arg(folder);
-    if let Some(password) = password {
+    if let Some(password) = how.password {
         command.args(["--requirepass", password]);
     }
-    command.stdin(Stdio::null());
+    command.args(how.options).stdin(Stdio::null());
     command
 }
 

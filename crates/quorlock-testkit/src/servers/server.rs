@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use quorlock::{Clock, Expiry, SystemClock};
 use tempfile::TempDir;
 
+use super::Setup;
 use super::kind::Kind;
 use super::port::Port;
 use super::process::{How, LOG, Process};
@@ -31,6 +32,7 @@ pub struct Server {
     durable: bool,
     password: Option<String>,
     environment: Vec<(String, OsString)>,
+    options: Vec<String>,
     port: Port,
     folder: TempDir,
     process: Mutex<Option<Process>>,
@@ -252,15 +254,14 @@ impl Plant for Server {
 
 /// Starting it.
 impl Server {
-    pub(super) async fn start(
-        kind: Kind,
-        durable: bool,
-        password: Option<String>,
-        environment: Vec<(String, OsString)>,
-    ) -> io::Result<Server> {
+    pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
-        let (port, process) = (Port::reserve()?, Mutex::new(None));
-        let server = Server { kind, durable, password, environment, port, folder, process };
+        let Setup { durable, password, environment, options, .. } = setup;
+        // The members of a cluster talk to each other on a port that is 10,000 higher.
+        let member = options.iter().any(|option| option == "--cluster-enabled");
+        let port = Port::reserve(if member { u16::MAX - 10_000 } else { u16::MAX })?;
+        let process = Mutex::new(None);
+        let server = Server { kind, durable, password, environment, options, port, folder, process };
         server.launch().await?;
         Ok(server)
     }
@@ -294,6 +295,7 @@ impl Server {
                 durable: self.durable,
                 password: self.password.as_deref(),
                 environment: &self.environment,
+                options: &self.options,
             };
             *process = Some(Process::start(&self.kind, &self.port, self.folder.path(), &how)?);
         }

@@ -12,17 +12,18 @@ use crate::signals::Signals;
 
 /// Acquires `lock`.
 ///
-/// A signal that asks to end ends the wait at once: [`Failure::Interrupted`]. The attempt cleans
-/// up after itself; whoever closes the coordinator waits for that.
-pub(super) async fn acquire(
+/// A signal that asks to end ends the wait at once: [`Failure::Interrupted`], with `what` was
+/// interrupted. The attempt cleans up after itself; whoever closes the coordinator waits for that.
+pub(crate) async fn acquire(
     lock: &Lock,
     signals: &mut Signals,
     report: Report,
+    what: &'static str,
 ) -> Result<Result<Lease, AcquireError>, Failure> {
     tokio::select! {
         biased;
         signal = signals.next_end() => {
-            Err(Failure::Interrupted { what: "while waiting; the command was not started", signal })
+            Err(Failure::Interrupted { what, signal })
         }
         acquired = lock.acquire() => Ok(acquired),
         never = tell(lock, report) => match never {},

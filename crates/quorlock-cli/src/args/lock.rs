@@ -1,0 +1,83 @@
+//! The options of a lock that is to be acquired, the same wherever one is.
+
+use std::time::Duration;
+
+use humantime::parse_duration;
+use quorlock::{Coordinator, Fencing, Lock, Wait};
+
+use super::{DeploymentArgs, Switch, WaitArg};
+use crate::config::Settings;
+use crate::exit;
+use crate::failure::Failure;
+
+/// How to acquire a lock, and for how long to keep it.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Lock")]
+pub(crate) struct LockArgs {
+    /// Ask once: the same as --wait 0s
+    #[arg(short, long, conflicts_with = "wait")]
+    no_wait: bool,
+    /// How long to wait while others hold the lock, or `forever` [default: 30s]
+    #[arg(short, long, value_name = "DURATION")]
+    wait: Option<WaitArg>,
+    /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
+    /// [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// The exit code when somebody else holds the lock
+    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
+    pub(crate) conflict_exit_code: u8,
+    /// End the lock, and what runs under it, after this long [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
+    /// agree and all of them ask for it
+    #[arg(long)]
+    fair: bool,
+    /// Share the lock with others who do: readers. Writers, without this, have it alone
+    #[arg(long, conflicts_with = "fair")]
+    shared: bool,
+    /// Whether nodes that restarted recently may not vote [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    restart_guard: Option<Switch>,
+    /// Whether the holder gets a fencing token, for the guarded resource to check; off stores
+    /// nothing but the lock at the nodes
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    fencing: Switch,
+    /// What others read of this holder, after host and process
+    #[arg(long, default_value = "", hide_default_value = true)]
+    label: String,
+}
+
+impl LockArgs {
+    /// These before the environment, and that before the file.
+    pub(crate) fn settings(&self, deployment: DeploymentArgs) -> Result<Settings, Failure> {
+        let wait = if self.no_wait { Some(WaitArg(Wait::Never)) } else { self.wait };
+        Settings::load_for_lock(deployment, self.restart_guard, self.ttl, wait)
+    }
+
+    /// The lock, checked.
+    pub(crate) fn lock(
+        &self,
+        coordinator: &Coordinator,
+        settings: &Settings,
+        resource: &str,
+    ) -> Result<Lock, Failure> {
+        let mut lock =
+            coordinator.lock(resource).ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
+        if self.fair {
+            lock = lock.fair();
+        }
+        if self.shared {
+            lock = lock.shared();
+        }
+        if self.fencing == Switch::Off {
+            lock = lock.fencing(Fencing::Off);
+        }
+        if let Some(longest) = self.max_hold {
+            lock = lock.max_hold(longest);
+        }
+        lock.validate()?;
+        Ok(lock)
+    }
+}

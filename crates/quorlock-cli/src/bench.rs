@@ -1,0 +1,136 @@
+//! `quorlock bench`: how fast these nodes grant and release locks.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use humantime::parse_duration;
+use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait};
+
+use crate::args::{DeploymentArgs, Switch};
+use crate::config::Settings;
+use crate::exit;
+use crate::failure::Failure;
+use crate::report::{Report, length, progress};
+use crate::runtime::{block_on, now, sleep};
+use crate::signals::Signals;
+use crate::stdout::print;
+
+mod clean;
+mod figures;
+mod load;
+
+use figures::Figures;
+
+/// `quorlock bench`.
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    /// For how long each of the two loads runs: one task alone, and many at once
+    #[arg(short, long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    duration: Duration,
+    /// How many tasks acquire and release at once, each a lock of its own
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    tasks: u16,
+    /// Whether nodes that restarted recently may not vote [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    restart_guard: Option<Switch>,
+    /// Whether the locks have fencing tokens
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    fencing: Switch,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const BENCH_EXAMPLES: &str = "\
+Examples:
+  quorlock bench                                    # the nodes of the configuration
+  quorlock bench --duration 10s --tasks 64 --json
+
+The locks have random names that nobody else uses, and nothing is left at the nodes. It does put
+load on them: with as many tasks as here, as much as they and the network bear.";
+
+/// Measures, and prints the figures.
+pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    if args.duration.is_zero() {
+        return Err(Failure::Usage(
+            "a bench that takes no time measures nothing; say --duration 3s".to_owned(),
+        ));
+    }
+    let settings = Settings::load_for_lock(deployment, args.restart_guard, None, None)?;
+    let figures = block_on(async {
+        let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        let coordinator = settings.coordinator()?;
+        let locks = locks(args, &settings, &coordinator);
+        let shows = Report::to(args.json, quiet).may_show_progress();
+        let measured = tokio::select! {
+            biased;
+            signal = signals.next_end() => Err(Failure::Interrupted { what: "while measuring", signal }),
+            figures = measure(args, &locks, shows) => figures,
+        };
+        if shows {
+            progress("");
+        }
+        // However it ends, nothing stays.
+        coordinator.close(settings.patience()).await;
+        if args.fencing == Switch::On {
+            clean::remove_counters(&settings, locks.iter().map(|(name, _)| name.as_str())).await;
+        }
+        measured
+    })?;
+    print(&if args.json { figures.in_json() } else { figures.in_words() })?;
+    Ok(exit::SUCCESS)
+}
+
+/// One for each task, with its name.
+fn locks(args: &BenchArgs, settings: &Settings, coordinator: &quorlock::Coordinator) -> Vec<(String, Lock)> {
+    let entropy = SystemEntropy::default();
+    let (this, run) = (entropy.half(), entropy.half());
+    let lock = |task| {
+        let name = format!("quorlock-bench/{this:016x}{run:016x}/{task}");
+        let lock = coordinator.lock(&name).ttl(settings.ttl()).wait(Wait::Never).label("bench");
+        let fencing = if args.fencing == Switch::On { Fencing::On } else { Fencing::Off };
+        (name, lock.fencing(fencing))
+    };
+    (0..args.tasks).map(lock).collect()
+}
+
+async fn measure(args: &BenchArgs, locks: &[(String, Lock)], shows: bool) -> Result<Figures, Failure> {
+    let locks: Vec<Lock> = locks.iter().map(|(_, lock)| lock.clone()).collect();
+    let Some((first, _)) = locks.split_first() else {
+        return Err(Failure::Usage("at least one task is needed".to_owned()));
+    };
+    let nodes = load::round_trips(first).await?;
+    let alone = with_progress(
+        "one task alone",
+        args.duration,
+        shows,
+        load::run(std::slice::from_ref(first), args.duration),
+    )
+    .await?;
+    let what = format!("{} tasks at once", args.tasks);
+    let together = with_progress(&what, args.duration, shows, load::run(&locks, args.duration)).await?;
+    Ok(Figures { nodes, alone, together, tasks: args.tasks, fencing: args.fencing })
+}
+
+/// Keeps a line on the terminal while `work` goes on.
+async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl Future<Output = T>) -> T {
+    let began = now();
+    let tell = async || -> Infallible {
+        if !shows {
+            return std::future::pending().await;
+        }
+        loop {
+            let left = lasts.saturating_sub(now().since(began));
+            progress(&format!("measuring {what}: {} to go", length(left)));
+            sleep(AGAIN_AFTER).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        never = tell() => match never {},
+    }
+}
+
+/// How often the line changes.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);

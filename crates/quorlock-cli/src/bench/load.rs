@@ -1,0 +1,67 @@
+//! What is measured.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use quorlock::Lock;
+
+use super::figures::{Load, Node};
+use crate::exit;
+use crate::failure::Failure;
+use crate::runtime::now;
+
+/// The nodes are asked so often, one time after the other.
+const ROUNDS: usize = 100;
+
+/// How long each node takes to answer when it has nothing else to do for us.
+pub(super) async fn round_trips(lock: &Lock) -> Result<Vec<Node>, Failure> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..ROUNDS {
+        let ballot = lock.inspect().await.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+        if nodes.is_empty() {
+            nodes = ballot.papers().iter().map(|paper| Node::new(&paper.node)).collect::<Result<_, _>>()?;
+        }
+        for (node, paper) in nodes.iter_mut().zip(ballot.papers()) {
+            node.add(paper);
+        }
+    }
+    Ok(nodes)
+}
+
+/// Acquires and releases each of the locks again and again for so long, each in a task of its own.
+///
+/// The first attempt of each task has to succeed; later ones that do not are counted.
+pub(super) async fn run(locks: &[Lock], lasts: Duration) -> Result<Load, Failure> {
+    let began = now();
+    let end = began + lasts;
+    let one = async |lock: &Lock| {
+        let mut load = Load::new()?;
+        loop {
+            let asked = now();
+            if asked >= end {
+                return Ok(load);
+            }
+            match lock.acquire().await {
+                Ok(lease) => {
+                    load.acquire.add(now().since(asked));
+                    let held = now();
+                    match lease.release().await {
+                        Ok(()) => load.release.add(now().since(held)),
+                        Err(_) => load.failed += 1,
+                    }
+                }
+                Err(error) if load.acquire.is_empty() => {
+                    return Err(Failure::of_acquiring(error, exit::HELD));
+                }
+                Err(_) => load.failed += 1,
+            }
+        }
+    };
+    let loads = try_join_all(locks.iter().map(one)).await?;
+    let mut all = Load::new()?;
+    for load in &loads {
+        all.add(load);
+    }
+    all.took = now().since(began);
+    Ok(all)
+}

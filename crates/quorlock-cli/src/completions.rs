@@ -1,0 +1,30 @@
+//! `quorlock completions`: what a shell needs to complete command lines.
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::exit;
+use crate::failure::Failure;
+use crate::stdout::print;
+
+/// `quorlock completions`.
+#[derive(clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    shell: Shell,
+}
+
+pub(crate) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  quorlock completions bash > /etc/bash_completion.d/quorlock
+  quorlock completions zsh > \"${fpath[1]}/_quorlock\"
+  quorlock completions fish > ~/.config/fish/completions/quorlock.fish";
+
+/// Prints the script for one shell.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "quorlock", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(exit::SUCCESS)
+}

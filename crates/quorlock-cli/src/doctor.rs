@@ -1,0 +1,186 @@
+//! `quorlock doctor`: whether the nodes can be relied on, and what to do about those that cannot.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject};
+use serde_json::{Value, json};
+
+use crate::args::{DeploymentArgs, DoctorArgs};
+use crate::config::Settings;
+use crate::exit;
+use crate::failure::Failure;
+use crate::paint::Paint;
+use crate::report::{length, millis};
+use crate::runtime::block_on;
+use crate::stdout;
+
+/// Examines all nodes and prints what is found.
+pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    let settings = Settings::load_for_lock(deployment, args.restart_guard, args.ttl, None)?;
+    let examination = block_on(async { Ok(settings.examiner()?.examine().await) })?;
+    let code = exit_code(&examination, args.strict);
+    let text = if args.json {
+        format!("{}\n", in_json(&examination, code))
+    } else if quiet {
+        findings(&examination, Paint::for_stdout(), Severity::Warning)
+    } else {
+        let paint = Paint::for_stdout();
+        let listed = findings(&examination, paint, Severity::Note);
+        let gap = if listed.is_empty() { "" } else { "\n" };
+        format!("{}\n\n{listed}{gap}{}\n", table(&examination).trim_fmt(), verdict(&examination, paint))
+    };
+    stdout::print(&text)?;
+    Ok(code)
+}
+
+/// That nothing can be locked goes before that it would be unsafe to.
+fn exit_code(examination: &Examination, strict: bool) -> u8 {
+    match examination.outlook() {
+        Outlook::NoQuorum => exit::NO_QUORUM,
+        Outlook::Unsafe => exit::UNSAFE,
+        Outlook::Sound | Outlook::Unclear | _ if strict && examination.has(Severity::Warning) => exit::UNSAFE,
+        Outlook::Sound | Outlook::Unclear | _ => exit::SUCCESS,
+    }
+}
+
+fn table(examination: &Examination) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(["node", "server", "up", "p50", "p99", "clock", "vote"]);
+    for node in &examination.nodes {
+        let software = node.software.as_ref();
+        let trips = node.round_trips;
+        table.add_row([
+            node.name.to_string(),
+            software.map(|software| format!("{} {}", software.name, software.version)).unwrap_or_default(),
+            node.uptime.map(length).unwrap_or_default(),
+            trips.map(|trips| micros(trips.median)).unwrap_or_default(),
+            trips.map(|trips| micros(trips.p99)).unwrap_or_default(),
+            node.clock.map(|clock| ahead(clock.ahead_micros)).unwrap_or_default(),
+            vote(&node.standing),
+        ]);
+    }
+    for column in 2..=5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The reason for a missing vote stands in the findings.
+fn vote(standing: &Standing) -> String {
+    match standing {
+        Standing::Votes => "yes".to_owned(),
+        Standing::Quarantined { left } => format!("in {}", length(*left)),
+        Standing::Excluded { .. } => "no".to_owned(),
+        Standing::Unknown | _ => "unknown".to_owned(),
+    }
+}
+
+fn micros(time: std::time::Duration) -> String {
+    format!("{} µs", time.as_micros())
+}
+
+/// How far a clock is ahead of ours, in the unit that fits.
+fn ahead(micros: i64) -> String {
+    match micros.unsigned_abs() {
+        0..10_000 => format!("{micros:+} µs"),
+        10_000..10_000_000 => format!("{:+} ms", micros / 1000),
+        _ => format!("{:+} s", micros / 1_000_000),
+    }
+}
+
+/// The findings down to `least`, the worst first. Those that differ in their node alone are one.
+fn findings(examination: &Examination, paint: Paint, least: Severity) -> String {
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    let mut blocks = Vec::new();
+    for finding in examination.findings.iter().filter(|finding| finding.severity <= least) {
+        let kind = (&*finding.evidence, &*finding.cure);
+        if told.contains(&kind) {
+            continue;
+        }
+        told.push(kind);
+        let alike = examination.findings.iter().filter(|other| (&*other.evidence, &*other.cure) == kind);
+        let nodes: Vec<&str> = alike.filter_map(node).collect();
+        let who = if nodes.is_empty() { String::new() } else { format!("{} ", nodes.join(", ")) };
+        let word = format!("{:8}", finding.severity);
+        let word = match finding.severity {
+            Severity::Unsafe => paint.bad(word),
+            Severity::Warning => paint.strong(word),
+            Severity::Unknown | Severity::Note | _ => paint.faint(word),
+        };
+        let (matter, cure) = (finding.matter, paint.faint("cure:"));
+        blocks.push(format!(
+            "{word} {matter:14} {who}{}\n{:23} {cure} {}\n",
+            finding.evidence, "", finding.cure
+        ));
+    }
+    blocks.concat()
+}
+
+fn node(finding: &Finding) -> Option<&str> {
+    match &finding.subject {
+        Subject::Node(node) => Some(node),
+        Subject::Deployment | _ => None,
+    }
+}
+
+fn verdict(examination: &Examination, paint: Paint) -> String {
+    let voting = examination.nodes.iter().filter(|node| node.standing == Standing::Votes).count();
+    let (nodes, needed) = (examination.nodes.len(), examination.quorum.needed());
+    let counted = format!("{voting} of {nodes} nodes vote, {needed} needed");
+    match examination.outlook() {
+        Outlook::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
+        Outlook::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, and are not safe")),
+        Outlook::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
+        Outlook::Unclear | _ => format!("it is not known whether locks can be held: {counted}"),
+    }
+}
+
+fn in_json(examination: &Examination, code: u8) -> Value {
+    let outlook = match examination.outlook() {
+        Outlook::Sound => "sound",
+        Outlook::Unsafe => "unsafe",
+        Outlook::NoQuorum => "no_quorum",
+        Outlook::Unclear | _ => "unknown",
+    };
+    json!({
+        "outlook": outlook,
+        "exit_code": code,
+        "quorum": examination.quorum.needed(),
+        "nodes": examination.nodes.iter().map(node_in_json).collect::<Vec<_>>(),
+        "findings": examination.findings.iter().map(finding_in_json).collect::<Vec<_>>(),
+    })
+}
+
+fn node_in_json(report: &NodeReport) -> Value {
+    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let (vote, reason) = match &report.standing {
+        Standing::Votes => ("yes", None),
+        Standing::Quarantined { left } => ("later", Some(format!("in {}", length(*left)))),
+        Standing::Excluded { reason } => ("no", Some(reason.to_string())),
+        Standing::Unknown | _ => ("unknown", None),
+    };
+    json!({
+        "node": &*report.name,
+        "server": report.software.as_ref().map(|software| software.name),
+        "version": report.software.as_ref().map(|software| &software.version),
+        "uptime_ms": report.uptime.map(millis),
+        "round_trip_p50_us": report.round_trips.map(|trips| micros(trips.median)),
+        "round_trip_p99_us": report.round_trips.map(|trips| micros(trips.p99)),
+        "clock_ahead_us": report.clock.map(|clock| clock.ahead_micros),
+        "clock_uncertainty_us": report.clock.map(|clock| micros(clock.uncertainty)),
+        "vote": vote,
+        "reason": reason,
+    })
+}
+
+fn finding_in_json(finding: &Finding) -> Value {
+    json!({
+        "severity": finding.severity.word(),
+        "finding": finding.matter.code(),
+        "node": node(finding),
+        "evidence": finding.evidence,
+        "cure": finding.cure,
+    })
+}

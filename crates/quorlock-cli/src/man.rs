@@ -1,0 +1,71 @@
+//! `quorlock man`: the manual, from the same source as the help.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+
+use crate::args::Args;
+use crate::exit;
+use crate::failure::Failure;
+use crate::stdout::print;
+
+/// `quorlock man`.
+#[derive(clap::Args)]
+pub(crate) struct ManArgs {
+    /// Write a page for each verb into this folder, instead of the first one to stdout
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) const MAN_EXAMPLES: &str = "\
+Examples:
+  quorlock man | man -l -
+  quorlock man --out /usr/local/share/man/man1";
+
+/// Writes the manual.
+pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    match &args.out {
+        None => {
+            let page = page(&command).map_err(Failure::to("write the manual"))?;
+            print(&String::from_utf8_lossy(&page))?;
+        }
+        Some(folder) => {
+            for (name, page) in pages(&command).map_err(Failure::to("write the manual"))? {
+                let path = folder.join(name);
+                write(&path, &page)?;
+                print(&format!("{}\n", path.display()))?;
+            }
+        }
+    }
+    Ok(exit::SUCCESS)
+}
+
+/// The page of the program and that of each verb, by the names of their files.
+fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let mut pages = vec![("quorlock.1".to_owned(), page(command)?)];
+    for verb in verbs {
+        // `git commit` has its page in git-commit(1), and so have most programs with verbs.
+        let name = format!("quorlock-{}", verb.get_name());
+        pages.push((format!("{name}.1"), page(&verb.clone().display_name(name))?));
+    }
+    Ok(pages)
+}
+
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page)?;
+    Ok(page)
+}
+
+fn write(path: &Path, page: &[u8]) -> Result<(), Failure> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Failure::to("make the folder for the manual"))?;
+    }
+    fs::write(path, page).map_err(Failure::to("write the manual"))
+}

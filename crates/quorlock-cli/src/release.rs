@@ -1,0 +1,110 @@
+//! `quorlock release`: gives a lock back by its token, or takes it away from whoever holds it.
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use clap::ArgGroup;
+use quorlock::{AcquireError, Ballot, Lock, Token};
+
+use crate::args::DeploymentArgs;
+use crate::config::Settings;
+use crate::exit;
+use crate::failure::Failure;
+use crate::runtime::block_on;
+use crate::stdout::print;
+
+mod force;
+mod outcome;
+
+use outcome::Outcome;
+
+/// `quorlock release`.
+#[derive(clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
+#[command(group = ArgGroup::new("whose").required(true).args(["token", "token_file", "force"]))]
+pub(crate) struct ReleaseArgs {
+    /// What is protected
+    resource: String,
+    /// Release it if it is held with this token: what `quorlock hold` prints, and what the command
+    /// of `quorlock run` has in the variable QUORLOCK_TOKEN
+    #[arg(long)]
+    token: Option<String>,
+    /// The same, with the token in the first line of a file, or of stdin if this is -
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Take it away from whoever holds it, as far as they were seen before
+    #[arg(long)]
+    force: bool,
+    /// With --force: do not ask
+    #[arg(short, long, requires = "force")]
+    yes: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const RELEASE_CODES: &str = "\
+Exit codes:
+  0    nobody holds it any more with these tokens, as far as a quorum says; or it was free
+  75   it is not held with this token, or you said no; nothing was changed
+  69   too few nodes answered: it may still be held where they did not
+  64   the arguments make no sense, or nobody can be asked
+  78   a setting cannot work
+  125  quorlock itself failed";
+
+pub(crate) const RELEASE_EXAMPLES: &str = "\
+Examples:
+  quorlock release db/migrate --token \"$token\"      # compare and delete
+  quorlock release --force db/migrate               # shows who holds it, and asks
+  quorlock release --force --yes db/migrate         # does not ask
+
+With --force a promise is broken: the holder is not told, and works on until it renews next, within
+a third of its TTL; meanwhile somebody else may get the lock. What protects the data then is a
+resource that checks fencing tokens. Their counters are never deleted.";
+
+/// Releases what `args` name, and says with which code to exit.
+pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
+    let settings = Settings::load(deployment)?;
+    let token = read_token(args)?;
+    let outcome = block_on(async {
+        let lock = settings.coordinator()?.lock(&args.resource);
+        match token {
+            Some(token) => Ok(Some(Outcome::of_one(&token, &lock.revoke(&token).await?))),
+            None => force::take_away(&lock, &args.resource, args.yes).await,
+        }
+    })?;
+    let Some(outcome) = outcome else { return Ok(exit::HELD) };
+    print(&if args.json { outcome.in_json(&args.resource) } else { outcome.in_words(&args.resource) })?;
+    Ok(outcome.code())
+}
+
+/// `None` where it is to be taken from whoever holds it.
+fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
+    let text = match (&args.token, &args.token_file) {
+        (Some(token), _) => token.clone(),
+        (None, Some(path)) => {
+            let read = if path.as_os_str() == "-" {
+                let mut text = String::new();
+                io::stdin().lock().read_to_string(&mut text).map(|_| text)
+            } else {
+                std::fs::read_to_string(path)
+            };
+            let text = read.map_err(|error| {
+                Failure::Usage(format!("cannot read the token from {}: {error}", path.display()))
+            })?;
+            text.lines().next().unwrap_or_default().to_owned()
+        }
+        (None, None) => return Ok(None),
+    };
+    if text.is_empty() {
+        return Err(Failure::Usage(
+            "the token is empty; `quorlock hold` prints it, after `token: `".to_owned(),
+        ));
+    }
+    Ok(Some(Token::found(text.as_bytes())))
+}
+
+/// Who holds `lock`, node by node.
+async fn look(lock: &Lock) -> Result<Ballot, Failure> {
+    lock.inspect().await.map_err(|error: AcquireError| Failure::of_acquiring(error, exit::HELD))
+}

@@ -1,0 +1,105 @@
+//! Taking a lock away: says what that breaks, and asks.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Ballot, Expiry, FencingToken, Lock, Said, Token};
+
+use super::look;
+use super::outcome::Outcome;
+use crate::failure::Failure;
+use crate::report::length;
+use crate::stderr;
+
+/// Takes `lock` away from those who are seen to hold it, after asking unless `sure`. `None` if the
+/// answer was no.
+///
+/// Compares and deletes: somebody who gets the lock while a person thinks about the answer keeps it.
+pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result<Option<Outcome>, Failure> {
+    let seen = look(lock).await?;
+    let holders = holders(&seen);
+    if holders.is_empty() {
+        return Ok(Some(Outcome::before(&seen)));
+    }
+    stderr::say(format!("{}\n", warning(resource, &holders)));
+    if !sure && !is_confirmed()? {
+        stderr::say("quorlock: nothing was changed\n");
+        return Ok(None);
+    }
+    let mut outcome = Outcome::before(&seen);
+    for holder in holders {
+        let ballot = lock.revoke(&holder.token).await?;
+        outcome.add(&holder.token, &ballot);
+    }
+    Ok(Some(outcome))
+}
+
+/// Somebody who is to lose the lock.
+struct Seen {
+    token: Token,
+    nodes: Vec<Arc<str>>,
+    remaining: Duration,
+    fence: Option<FencingToken>,
+}
+
+/// Everybody who has it at some node. More than one if they split the vote, or are leftovers. Keys
+/// without an expiry are data of other programs and not listed.
+fn holders(ballot: &Ballot) -> Vec<Seen> {
+    let mut holders: Vec<Seen> = Vec::new();
+    for paper in ballot.papers() {
+        let Said::Held(holding) = &paper.said else { continue };
+        let Expiry::In(remaining) = holding.expiry else { continue };
+        match holders.iter_mut().find(|holder| holder.token == holding.token) {
+            Some(holder) => {
+                holder.nodes.push(paper.node.clone());
+                holder.remaining = holder.remaining.max(remaining);
+                holder.fence = holder.fence.max(paper.fence);
+            }
+            None => holders.push(Seen {
+                token: holding.token.clone(),
+                nodes: vec![paper.node.clone()],
+                remaining,
+                fence: paper.fence,
+            }),
+        }
+    }
+    holders
+}
+
+fn warning(resource: &str, holders: &[Seen]) -> String {
+    let mut text = format!("quorlock: `{resource}` is held by\n");
+    for Seen { token, nodes, remaining, fence } in holders {
+        let fence = fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"));
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            text,
+            "  {token}, for up to {} more{fence}\n    at {}",
+            length(*remaining),
+            nodes.join(", ")
+        );
+    }
+    text.push_str(
+        "Taking it away breaks a promise: the holder is not told, and works on until it renews next,\n\
+         within a third of its TTL; meanwhile somebody else may get the lock. What protects the data\n\
+         then is a resource that checks fencing tokens; their counters are left alone.",
+    );
+    text
+}
+
+/// Asks, if there is somebody to be asked.
+fn is_confirmed() -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::Usage(
+            "nobody can be asked whether to take the lock away, because stdin or stderr is no terminal; \
+             say --yes if you are sure"
+                .to_owned(),
+        ));
+    }
+    stderr::say("Take it away? [y/N] ");
+    stderr::finish();
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(Failure::to("read the answer"))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

@@ -1,0 +1,165 @@
+//! What was deleted, node by node.
+
+use std::sync::Arc;
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use quorlock::{Ballot, Expiry, Holding, Paper, Said, Token};
+use serde_json::{Value, json};
+
+use crate::exit;
+
+/// What came of releasing.
+pub(super) struct Outcome {
+    needed: usize,
+    nodes: Vec<Node>,
+    /// Whether the token that was given stands nowhere.
+    mistaken: bool,
+}
+
+struct Node {
+    name: Arc<str>,
+    state: State,
+}
+
+enum State {
+    /// These have lost it here.
+    Deleted(Vec<Token>),
+    /// It holds nothing of what was to be deleted.
+    Nothing,
+    /// It holds data without an expiry, which is no lock and was left alone.
+    Data,
+    /// Nobody knows.
+    Unknown(String),
+}
+
+impl Outcome {
+    /// Of releasing the lock of this one token.
+    pub(super) fn of_one(token: &Token, ballot: &Ballot) -> Outcome {
+        let mut outcome = Outcome::before(ballot);
+        outcome.add(token, ballot);
+        outcome.mistaken = ballot.granted() == 0;
+        outcome
+    }
+
+    /// Nothing is deleted yet.
+    pub(super) fn before(ballot: &Ballot) -> Outcome {
+        let node = |paper: &Paper| Node { name: paper.node.clone(), state: State::before(&paper.said) };
+        Outcome {
+            needed: ballot.quorum().needed(),
+            nodes: ballot.papers().iter().map(node).collect(),
+            mistaken: false,
+        }
+    }
+
+    /// The lock of `token` was released, as the ballot says.
+    pub(super) fn add(&mut self, token: &Token, ballot: &Ballot) {
+        for (node, paper) in self.nodes.iter_mut().zip(ballot.papers()) {
+            match (&paper.said, &mut node.state) {
+                (Said::Granted, State::Deleted(tokens)) => tokens.push(token.clone()),
+                (Said::Granted, state) => *state = State::Deleted(vec![token.clone()]),
+                (Said::Free, state @ State::Unknown(_)) => *state = State::Nothing,
+                (Said::Failed(error), state @ State::Nothing) => *state = State::Unknown(error.to_string()),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn code(&self) -> u8 {
+        if self.count(|state| matches!(state, State::Deleted(_) | State::Nothing)) < self.needed {
+            exit::NO_QUORUM
+        } else if self.mistaken {
+            exit::HELD
+        } else {
+            exit::SUCCESS
+        }
+    }
+
+    pub(super) fn in_words(&self, resource: &str) -> String {
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header(["node", "what was done"]);
+        for node in &self.nodes {
+            table.add_row([node.name.to_string(), node.state.in_words()]);
+        }
+        format!("{}\n\n`{resource}` {}\n", table.trim_fmt(), self.sentence())
+    }
+
+    fn sentence(&self) -> String {
+        let deleted = self.count(|state| matches!(state, State::Deleted(_)));
+        let unknown = self.count(|state| matches!(state, State::Unknown(_)));
+        let of = self.nodes.len();
+        let rest = if unknown == 0 {
+            String::new()
+        } else {
+            format!("; {unknown} did not answer, and what they hold ends with its TTL")
+        };
+        match self.code() {
+            exit::NO_QUORUM if unknown == 0 => {
+                "holds data without an expiry, which is no lock: give one of the two another name".to_owned()
+            }
+            exit::NO_QUORUM => format!("may still be held: released at {deleted} of {of} nodes{rest}"),
+            exit::HELD => {
+                format!(
+                    "is not held with this token, nothing was changed; `quorlock status` says who holds it{rest}"
+                )
+            }
+            _ if deleted == 0 => format!("is free, there was nothing to release{rest}"),
+            _ => format!("was released at {deleted} of {of} nodes{rest}"),
+        }
+    }
+
+    pub(super) fn in_json(&self, resource: &str) -> String {
+        let state = match self.code() {
+            exit::NO_QUORUM => "unknown",
+            exit::HELD => "not_held",
+            _ if self.count(|state| matches!(state, State::Deleted(_))) == 0 => "free",
+            _ => "released",
+        };
+        let nodes: Vec<Value> = self.nodes.iter().map(Node::in_json).collect();
+        let line = json!({ "resource": resource, "state": state, "quorum": self.needed, "nodes": nodes });
+        format!("{line}\n")
+    }
+
+    fn count(&self, which: impl Fn(&State) -> bool) -> usize {
+        self.nodes.iter().filter(|node| which(&node.state)).count()
+    }
+}
+
+impl Node {
+    fn in_json(&self) -> Value {
+        let name = &*self.name;
+        match &self.state {
+            State::Deleted(tokens) => {
+                let from: Vec<String> = tokens.iter().map(Token::to_string).collect();
+                json!({ "node": name, "state": "deleted", "from": from })
+            }
+            State::Nothing => json!({ "node": name, "state": "nothing" }),
+            State::Data => json!({ "node": name, "state": "data" }),
+            State::Unknown(error) => json!({ "node": name, "state": "unknown", "error": error }),
+        }
+    }
+}
+
+impl State {
+    fn before(said: &Said) -> State {
+        match said {
+            Said::Held(Holding { expiry: Expiry::Never, .. }) => State::Data,
+            Said::Failed(_) | Said::Pending | Said::Duplicate { .. } | Said::Quarantined { .. } => {
+                State::Unknown(said.to_string())
+            }
+            Said::Held(_) | Said::Granted | Said::Free | Said::Skipped | _ => State::Nothing,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        match self {
+            State::Deleted(tokens) => {
+                let from: Vec<String> = tokens.iter().map(Token::to_string).collect();
+                format!("deleted: {}", from.join(", "))
+            }
+            State::Nothing => "nothing to delete".to_owned(),
+            State::Data => "left alone: data without an expiry is no lock".to_owned(),
+            State::Unknown(error) => error.clone(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the answers of the nodes add up to.
+
+use quorlock::{Ballot, Holder, Said};
+
+use crate::paint::Paint;
+use crate::report::length;
+
+/// What the answers add up to.
+pub(super) enum Finding {
+    /// Somebody has a quorum.
+    Held(Holder),
+    /// Nobody has one, whatever the silent nodes would say.
+    Free,
+    /// The silent nodes decide.
+    Unclear(Option<Holder>),
+}
+
+impl Finding {
+    pub(super) fn of(ballot: &Ballot) -> Finding {
+        let needed = ballot.quorum().needed();
+        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
+        let silent = ballot.quorum().nodes() - answered;
+        match ballot.holder() {
+            Some(holder) if holder.nodes >= needed => Finding::Held(holder),
+            holder if answered < needed => Finding::Unclear(holder),
+            Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
+            Some(_) | None => Finding::Free,
+        }
+    }
+
+    pub(super) fn in_words(&self, ballot: &Ballot) -> String {
+        let quorum = ballot.quorum();
+        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
+        match self {
+            Finding::Held(holder @ Holder { fence, nodes, remaining, .. }) => format!(
+                "is held by {} at {nodes} of {} nodes for up to {} more{}",
+                holder.describe(),
+                quorum.nodes(),
+                length(*remaining),
+                fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"))
+            ),
+            Finding::Free => match ballot.holder() {
+                None => "is free".to_owned(),
+                Some(holder @ Holder { nodes, .. }) => format!(
+                    "is free: {} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
+                     acquired, or its rest is about to end",
+                    holder.describe(),
+                    quorum.nodes(),
+                    quorum.needed()
+                ),
+            },
+            Finding::Unclear(holder) => {
+                let seen = holder.as_ref().map_or_else(String::new, |holder| {
+                    format!("; {} holds it at {} of them at least", holder.describe(), holder.nodes)
+                });
+                format!(
+                    "may be free or held, there is no quorum: {answered} of {} nodes answered, {} needed{seen}",
+                    quorum.nodes(),
+                    quorum.needed(),
+                )
+            }
+        }
+    }
+
+    /// In the colour that it deserves.
+    pub(super) fn painted(&self, sentence: &str) -> String {
+        let paint = Paint::for_stdout();
+        match self {
+            Finding::Held(_) => paint.strong(sentence),
+            Finding::Free => paint.good(sentence),
+            Finding::Unclear(_) => paint.bad(sentence),
+        }
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Finding::Held(_) => "held",
+            Finding::Free => "free",
+            Finding::Unclear(_) => "unknown",
+        }
+    }
+}
+
+/// Whether a node has said who holds its key.
+pub(super) fn is_answer(said: &Said) -> bool {
+    match said {
+        Said::Held(_) | Said::Free | Said::Granted | Said::Restored => true,
+        Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) | Said::Skipped | _ => false,
+    }
+}

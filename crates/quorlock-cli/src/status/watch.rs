@@ -1,0 +1,163 @@
+//! Looking again and again.
+
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, SystemTime};
+
+use humantime::format_rfc3339_millis;
+use quorlock::{Clock as _, Coordinator, SystemClock};
+use rustix::termios::tcgetwinsize;
+
+use super::{Look, StatusArgs, code, look, show};
+use crate::exit;
+use crate::failure::Failure;
+use crate::runtime::{now, sleep_until};
+use crate::signals::Signals;
+use crate::stdout::print;
+
+/// Shows what is seen until a signal asks to end, which is the usual end and no failure. The last
+/// picture stays.
+pub(super) async fn watch(
+    args: &StatusArgs,
+    coordinator: &Coordinator,
+    interval: Duration,
+) -> Result<u8, Failure> {
+    if interval.is_zero() {
+        return Err(Failure::Usage(
+            "to look again at once would never pause; say --watch=100ms or more".to_owned(),
+        ));
+    }
+    let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+    let mut last = exit::SUCCESS;
+    tokio::select! {
+        biased;
+        _ = signals.next_end() => {
+            // The terminal has written ^C there.
+            if io::stdout().is_terminal() {
+                print("\n")?;
+            }
+            Ok(last)
+        }
+        failed = async {
+            let mut screen = Screen::new(args.json);
+            loop {
+                let began = now();
+                let looks = look(args, coordinator).await?;
+                last = code(&looks);
+                screen.show(&looks)?;
+                sleep_until(began + interval).await;
+            }
+        } => failed,
+    }
+}
+
+/// Where it is shown.
+enum Screen {
+    /// On a terminal, over the picture before, which had so many lines.
+    Terminal { lines: usize },
+    /// Elsewhere: a line for each lock that has changed.
+    Lines { json: bool, before: Vec<String> },
+}
+
+impl Screen {
+    fn new(json: bool) -> Screen {
+        if !json && io::stdout().is_terminal() {
+            Screen::Terminal { lines: 0 }
+        } else {
+            Screen::Lines { json, before: Vec::new() }
+        }
+    }
+
+    fn show(&mut self, looks: &[Look]) -> Result<(), Failure> {
+        match self {
+            Screen::Terminal { lines } => {
+                let picture = Picture::of(looks);
+                let back = if *lines == 0 { String::new() } else { format!("\x1b[{lines}A") };
+                *lines = picture.lines.len();
+                // Each line clears what it does not cover, and the end clears what is below: the
+                // screen is never empty in between, so it does not flicker.
+                let text: Vec<&str> = picture.lines.iter().flat_map(|line| [line, "\x1b[K\n"]).collect();
+                print(&format!("{back}{}\x1b[J", text.concat()))
+            }
+            Screen::Lines { json, before } => {
+                let now: Vec<String> = looks.iter().map(Look::gist).collect();
+                let changed =
+                    looks.iter().enumerate().filter(|(place, _)| before.get(*place) != now.get(*place));
+                let text: String = changed.map(|(_, look)| look.line(*json)).collect();
+                let printed = if text.is_empty() { Ok(()) } else { print(&text) };
+                *before = now;
+                printed
+            }
+        }
+    }
+}
+
+/// What fits on the terminal.
+struct Picture {
+    lines: Vec<String>,
+}
+
+impl Picture {
+    fn of(looks: &[Look]) -> Picture {
+        let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 1);
+        let (width, height) = size.map_or((80, 24), |size| (size.ws_col, usize::from(size.ws_row)));
+        let mut lines = Vec::new();
+        for look in looks {
+            lines.extend(show::table(&look.ballot, Some(width)).lines().map(str::to_owned));
+            lines.push(String::new());
+            let sentence = wrapped(&look.sentence(), usize::from(width));
+            lines.extend(sentence.iter().map(|line| look.finding.painted(line)));
+            lines.push(String::new());
+        }
+        lines.pop();
+        // What has scrolled out of the terminal cannot be written over.
+        lines.truncate(height - 1);
+        Picture { lines }
+    }
+}
+
+/// In lines of at most `width` characters, broken between words where there are any.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(width.max(1)) {
+            let line = lines.last_mut().filter(|line| line.chars().count() + 1 + part.len() <= width);
+            match line {
+                Some(line) => {
+                    line.push(' ');
+                    line.extend(part);
+                }
+                None => lines.push(part.iter().collect()),
+            }
+        }
+    }
+    lines
+}
+
+impl Look {
+    /// What has to differ for a change to be worth a line: not the time that remains, which always
+    /// does.
+    fn gist(&self) -> String {
+        show::gist(&self.ballot, &self.finding)
+    }
+
+    fn line(&self, json: bool) -> String {
+        if json {
+            return self.text(true);
+        }
+        let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
+        format!("{at}  {}\n", self.finding.painted(&self.sentence()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one", 7), ["one"]);
+        assert_eq!(wrapped("unbreakable", 4), ["unbr", "eaka", "ble"]);
+    }
+}

@@ -1,0 +1,31 @@
+//! Results, on stdout.
+
+use std::io::{self, Write as _};
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use crate::failure::Failure;
+
+/// Prints `text`, and waits until it is written.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write(text).map_err(Failure::to_write)
+}
+
+/// The same on a thread of its own, for a program that holds a lock meanwhile: whoever reads may
+/// stand still, and that must not keep the lock from being renewed, nor its end from being seen.
+///
+/// # Cancel safety
+///
+/// When the future is dropped the text may still be written.
+pub(crate) async fn print_aside(text: String) -> Result<(), Failure> {
+    let (sender, written) = oneshot::channel();
+    thread::spawn(move || drop(sender.send(write(&text))));
+    let written = written.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+    written.map_err(Failure::to_write)
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}

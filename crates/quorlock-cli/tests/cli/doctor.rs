@@ -1,0 +1,346 @@
+//! `quorlock doctor`, on real servers with real faults.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "what does not go as expected fails the test"
+)]
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use quorlock_testkit::{Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually};
+use serde_json::Value;
+
+use crate::support::{Ended, Quorlock, SOON, servers};
+
+fn doctor(urls: &[String], options: &[&str]) -> Quorlock {
+    Quorlock::new([&["doctor"], options].concat()).env("QUORLOCK_NODES", &urls.join(","))
+}
+
+/// What was found: the words for programs.
+fn found(ended: &Ended) -> BTreeSet<String> {
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let codes = report["findings"].as_array().unwrap().iter();
+    codes.map(|finding| finding["finding"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What was found of the node whose address contains `name`, with severities.
+fn found_of(ended: &Ended, name: &str) -> BTreeSet<(String, String)> {
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    findings
+        .filter(|finding| text(&finding["node"]).contains(name))
+        .map(|finding| (text(&finding["finding"]), text(&finding["severity"])))
+        .collect()
+}
+
+/// One server with these options; `None`, and a word, where none is installed.
+async fn one(setup: Setup) -> Option<Servers> {
+    if Kind::all_found().is_empty() {
+        servers(0).await?;
+    }
+    Some(setup.start(1).await.unwrap())
+}
+
+async fn with(options: &[&str]) -> Option<Servers> {
+    one(Servers::setup().options(options)).await
+}
+
+async fn told(server: &Server, words: &[&str]) {
+    let answer = server.command(words).await.unwrap();
+    assert!(!matches!(answer, Resp::Error(_)), "{words:?}: {answer}");
+}
+
+/// Waits until the server says so of itself.
+async fn says(server: &Server, what: &str) {
+    let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
+    eventually(what, SOON, said).await.unwrap();
+}
+
+/// An address of this machine that is not loopback. Nothing is sent to find it.
+fn outward() -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn every_fault_that_can_be_made_here_is_named() {
+    let Some(master) = with(&[]).await else { return };
+    let replica = with(&[]).await.unwrap();
+    let promoted = with(&[]).await.unwrap();
+    for server in [&replica[0], &promoted[0]] {
+        told(server, &["REPLICAOF", "127.0.0.1", &master[0].port().to_string()]).await;
+        says(server, "master_link_status:up").await;
+    }
+    told(&promoted[0], &["REPLICAOF", "NO", "ONE"]).await;
+    let evicting = with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await.unwrap();
+    let full = with(&["--maxmemory", "1mb", "--maxmemory-policy", "noeviction"]).await.unwrap();
+    let member = with(&["--cluster-enabled", "yes"]).await.unwrap();
+    let every_second = with(&["--appendonly", "yes", "--appendfsync", "everysec"]).await.unwrap();
+    let locked = one(Servers::setup().password("Qq7Zz9")).await.unwrap();
+    let no_scripts = with(&["--rename-command", "EVAL", ""]).await.unwrap();
+    let mute = with(&["--rename-command", "HELLO", ""]).await.unwrap();
+    let silent = with(&["--rename-command", "CONFIG", ""]).await.unwrap();
+    let stopped = with(&[]).await.unwrap();
+    stopped[0].freeze().unwrap();
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let far = with(&[]).await.unwrap();
+    let proxy = Proxy::start(far[0].address()).await.unwrap();
+    proxy.delay(Way::ToServer, Duration::from_millis(25));
+    let barred = with(&[]).await.unwrap();
+    let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-incrby"];
+    told(&barred[0], &words).await;
+    let barred_url = barred[0].url().replace("redis://", "redis://anna:pw@");
+    let twin = master[0].url().replace("127.0.0.1", "localhost");
+
+    let of = |servers: &Servers| servers[0].url();
+    let urls = [
+        of(&master),
+        twin,
+        of(&replica),
+        of(&promoted),
+        of(&evicting),
+        of(&full),
+        of(&member),
+        of(&every_second),
+        locked[0].url().replace(":Qq7Zz9@", ""),
+        of(&no_scripts),
+        of(&mute),
+        of(&silent),
+        of(&stopped),
+        format!("redis://{closed}"),
+        proxy.url(),
+        barred_url,
+    ];
+    // Nodes of this age do not vote yet; a TTL this short leaves the far one no time.
+    let ended = doctor(&urls, &["--json", "--ttl", "100ms"]).end().await.expect(69);
+    let of = |servers: &Servers| found_of(&ended, &format!(":{}", servers[0].port()));
+    let has = |found: BTreeSet<(String, String)>, finding: &str, severity: &str| {
+        assert!(
+            found.contains(&(finding.to_owned(), severity.to_owned())),
+            "{finding}: {found:?}\n{ended:?}"
+        );
+    };
+    has(found_of(&ended, "127.0.0.1"), "restarted", "warning");
+    has(of(&master), "replicas", "warning");
+    has(of(&replica), "replica", "warning");
+    has(of(&promoted), "promoted", "warning");
+    has(of(&evicting), "eviction", "unsafe");
+    has(of(&full), "memory-full", "warning");
+    has(of(&full), "lock-fails", "warning");
+    has(of(&member), "cluster-member", "unsafe");
+    has(of(&every_second), "not-persistent", "note");
+    has(of(&locked), "login", "warning");
+    has(of(&no_scripts), "missing-right", "warning");
+    has(of(&mute), "no-hints", "note");
+    has(of(&stopped), "unreachable", "warning");
+    has(found_of(&ended, &closed.to_string()), "unreachable", "warning");
+    has(found_of(&ended, &proxy.url()), "short-ttl", "warning");
+    has(of(&barred), "missing-right", "warning");
+    for finding in ["no-quorum", "same-server", "even-nodes", "loopback"] {
+        assert!(found(&ended).contains(finding), "{finding}: {ended:?}");
+    }
+    assert!(!ended.stdout.contains("pw@") && !ended.stdout.contains("Qq7Zz9"), "{ended:?}");
+
+    // With the guard off, what was a matter of waiting is unsafe; what is not told is unknown.
+    let unguarded = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
+    let of = |servers: &Servers| found_of(&unguarded, &format!(":{}", servers[0].port()));
+    has(of(&master), "not-persistent", "unsafe");
+    has(of(&every_second), "not-persistent", "unsafe");
+    has(of(&every_second), "restarted", "unsafe");
+
+    stopped[0].thaw().unwrap();
+    for server in [&master[0], &evicting[0], &no_scripts[0], &mute[0], &far[0], &barred[0]] {
+        let keys = server.command(&["KEYS", "*"]).await.unwrap();
+        assert_eq!(keys, Resp::List(Vec::new()), "the check-up left something behind");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_told_is_unknown() {
+    let Some(servers) = one(Servers::setup().durable().options(&["--rename-command", "CONFIG", ""])).await
+    else {
+        return;
+    };
+    let ended = doctor(&servers.urls(), &["--json", "--restart-guard", "off"]).end().await.expect(79);
+    let found = found_of(&ended, "127.0.0.1");
+    assert!(found.contains(&("untold".to_owned(), "unknown".to_owned())), "{ended:?}");
+    assert!(!found.iter().any(|(finding, _)| finding == "not-persistent"), "neither good nor bad: {ended:?}");
+}
+
+#[tokio::test]
+async fn the_number_of_nodes_and_who_of_them_is_there_is_judged() {
+    let Some(servers) = one(Servers::setup().durable()).await else { return };
+    let more = Servers::setup().durable().start(3).await.unwrap();
+    let urls: Vec<_> = servers.urls().into_iter().chain(more.urls()).collect();
+    let of = async |count: usize, code: u8| {
+        let options = ["--json", "--restart-guard", "off"];
+        found(&doctor(&urls[..count], &options).end().await.expect(code))
+    };
+    assert!(of(1, 0).await.contains("one-node"));
+    let two = of(2, 0).await;
+    assert!(two.contains("few-nodes") && two.contains("even-nodes"), "{two:?}");
+    let three = of(3, 0).await;
+    assert!(
+        !three.iter().any(|finding| finding.ends_with("-nodes") || finding.ends_with("spare")),
+        "{three:?}"
+    );
+    assert!(of(4, 0).await.contains("even-nodes"));
+    more[0].kill();
+    assert!(of(3, 0).await.contains("no-spare"));
+    let strict = doctor(&urls[..3], &["--strict", "--restart-guard", "off"]).end().await.expect(79);
+    assert!(strict.stdout.ends_with("locks can be held safely: 2 of 3 nodes vote, 2 needed\n"), "{strict:?}");
+    more[1].kill();
+    assert!(of(3, 69).await.contains("no-quorum"));
+}
+
+#[tokio::test]
+async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
+    if one(Servers::setup().durable()).await.is_none() {
+        return;
+    }
+    let servers = Servers::setup().durable().start(5).await.unwrap();
+    let urls = servers.urls();
+    let young = doctor(&urls, &[]).end().await.expect(69);
+    assert!(young.stdout.contains("does not vote for another"), "{young:?}");
+
+    // A second is the longest TTL here, so they are old enough in two or three.
+    let examined = || doctor(&urls, &["--max-ttl", "1s", "--strict"]).end();
+    shows(examined, 0, include_str!("snapshots/doctor_sound.txt")).await;
+    let quiet = doctor(&urls, &["--max-ttl", "1s", "-q"]).end().await.expect(0);
+    assert_eq!((quiet.stdout, quiet.stderr), (String::new(), String::new()));
+
+    // The same five, without the guard: a server that keeps everything needs none.
+    doctor(&urls, &["--restart-guard", "off"]).end().await.expect(0);
+}
+
+#[tokio::test]
+async fn an_unsafe_deployment_is_shown_with_its_cures() {
+    let Some(evicting) = with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await else {
+        return;
+    };
+    let sound = Servers::setup().durable().start(2).await.unwrap();
+    let urls = [evicting.urls(), sound.urls()].concat();
+    let examined = || doctor(&urls, &["--restart-guard", "off"]).end();
+    shows(examined, 79, include_str!("snapshots/doctor_unsafe.txt")).await;
+    assert_eq!(examined().await.stderr, "", "what stands out is told once");
+}
+
+/// Waits until the output is this one. A busy machine makes round trips long, which is found, too.
+async fn shows<F: Future<Output = Ended>>(examined: impl Fn() -> F, code: i32, wanted: &str) {
+    let mut seen = String::new();
+    let as_wanted = eventually("the output", SOON, async || {
+        let ended = examined().await;
+        seen = format!("{:?}\n{}", ended.code, masked(&ended.stdout));
+        seen == format!("{:?}\n{wanted}", Some(code))
+    });
+    let as_wanted = as_wanted.await;
+    assert!(as_wanted.is_ok(), "{seen}");
+}
+
+/// With whatever varies from run to run, and from server to server, taken out.
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    let mut hole = false;
+    for line in text.lines() {
+        hole = line.contains("known-hole") || (hole && line.trim_start().starts_with("cure:"));
+        if hole {
+            continue;
+        }
+        let line = line.replace("redis ", "server ").replace("valkey ", "server ");
+        for word in line.split_whitespace() {
+            let digits = |character: char| character.is_ascii_digit();
+            let mut shown = String::new();
+            for character in word.chars() {
+                if !digits(character) {
+                    shown.push(character);
+                } else if !shown.ends_with('#') {
+                    shown.push('#');
+                }
+            }
+            masked += &shown.replace("ms", "µs").replace("+#", "-#").replace("#.#.#.#:#", "HOST:#");
+            masked.push(' ');
+        }
+        masked = masked.trim_end_matches(' ').to_owned() + "\n";
+    }
+    masked
+}
+
+#[tokio::test]
+async fn a_machine_that_several_nodes_share_is_seen_and_so_is_what_can_be_overheard() {
+    let Some(address) = outward() else {
+        println!("skipped: this machine has no address but loopback");
+        return;
+    };
+    let open = ["--bind", "0.0.0.0", "--protected-mode", "no"];
+    let Some(one) = with(&open).await else { return };
+    let two = with(&open).await.unwrap();
+    let protected = with(&["--bind", "0.0.0.0", "--protected-mode", "yes"]).await.unwrap();
+    let urls: Vec<_> = [&one, &two, &protected]
+        .iter()
+        .map(|servers| format!("redis://{address}:{}", servers[0].port()))
+        .collect();
+    let ended = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
+    let found = found(&ended);
+    for finding in ["shared-host", "plain-text", "protected-mode"] {
+        assert!(found.contains(finding), "{finding}: {ended:?}");
+    }
+    assert!(!found.contains("loopback") && !found.contains("login"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_stands_out_is_logged_once_for_each_connection_with_its_cure() {
+    let Some(evicting) = with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await else {
+        return;
+    };
+    let url = evicting[0].url();
+    // Several questions over one connection.
+    let run =
+        Quorlock::new(["run", "--restart-guard", "off", "job", "--", "true"]).env("QUORLOCK_NODES", &url);
+    let ended = run.end().await.expect(0);
+    assert_eq!(ended.stderr.matches("may evict locks").count(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("maxmemory-policy noeviction"), "the cure: {ended:?}");
+}
+
+/// A Sentinel, which needs a file of its own and stores no keys.
+struct Sentinel(Child);
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_is_told_from_its_master() {
+    let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let file = folder.path().join("sentinel.conf");
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\nprotected-mode no\n")).unwrap();
+    let mut command = Command::new(path);
+    command.arg(&file).arg("--sentinel").current_dir(folder.path());
+    let _sentinel = Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let urls = [format!("redis://127.0.0.1:{port}")];
+    let examined = || doctor(&urls, &["--json"]).end();
+    eventually("the Sentinel to be recognised", SOON, async || found(&examined().await).contains("sentinel"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn it_says_in_its_help_what_its_exit_codes_mean() {
+    let help = Quorlock::new(["doctor", "--help"]).end().await.expect(0);
+    for word in ["79     something makes locks unsafe", "69     no quorum", "--strict", "--json"] {
+        assert!(help.stdout.contains(word), "{word}: {help:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! `quorlock hold`.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+use serde_json::Value;
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+fn hold(servers: &Servers, options: &[&str]) -> Quorlock {
+    Quorlock::new([&["hold"], options, &["job"]].concat()).on(servers)
+}
+
+/// What stands after `name: ` in the output.
+async fn told(running: &Running, name: &str) -> String {
+    let lines = running.lines(4).await;
+    let value = lines.iter().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    value.unwrap_or_else(|| panic!("{name} is not told: {lines:?}")).to_owned()
+}
+
+#[tokio::test]
+async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back() {
+    let Some(servers) = servers(3).await else { return };
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        let holder = hold(&servers, &["-t", "600ms"]).start();
+        let fence: u64 = told(&holder, "fence").await.parse().unwrap();
+        assert!(fence > 0);
+        // More than its TTL later it is still held: others ask for as long as that in vain.
+        run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
+        holder.signal(signal);
+        holder.end().await.expect(0);
+        assert_eq!(keys(&servers).await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn it_tells_the_token_with_which_it_can_be_released() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = hold(&servers, &["--label", "the script"]).start();
+    let token = told(&holder, "token").await;
+    assert!(token.ends_with(" the script"), "{token}");
+    Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_script_that_goes_away_takes_its_lock_with_it() {
+    let Some(servers) = servers(3).await else { return };
+    let mut holder = hold(&servers, &[]).stdin_open().start();
+    holder.lines(4).await;
+    assert_eq!(keys(&servers[..1]).await, ["job"]);
+    holder.close_stdin();
+    holder.end().await.expect(0);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_stdin_that_says_nothing_does_not_end_it_unless_it_is_told_so() {
+    let Some(servers) = servers(3).await else { return };
+    // /dev/null is what service managers give, and a file is at its end at some time.
+    for holder in [hold(&servers, &[]), hold(&servers, &[]).stdin("an answer\n")] {
+        let holder = holder.start();
+        holder.lines(4).await;
+        run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+        holder.signal(Signal::SIGTERM);
+        holder.end().await.expect(0);
+    }
+    hold(&servers, &["--until-eof", "always"]).start().end().await.expect(129);
+    let mut deaf = hold(&servers, &["--until-eof", "never"]).stdin_open().start();
+    deaf.lines(4).await;
+    deaf.close_stdin();
+    run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+    deaf.signal(Signal::SIGTERM);
+    deaf.end().await.expect(0);
+}
+
+#[tokio::test]
+async fn whoever_goes_away_while_it_waits_does_not_get_the_lock_later() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = hold(&servers, &[]).start();
+    holder.lines(4).await;
+    let mut waiter = hold(&servers, &["-w", "forever", "-vv"]).stdin_open().start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    waiter.close_stdin();
+    let ended = waiter.end().await.expect(129);
+    assert_eq!(ended.stdout, "");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_ends_it_with_76() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = hold(&servers, &["-t", "1s", "--json"]).start();
+    holder.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let ended = holder.end().await.expect(76);
+    let events: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["acquired", "lost"], "{ended:?}");
+    assert_eq!(events[1]["reason"], "not_renewed");
+}
+
+#[tokio::test]
+async fn a_longest_hold_ends_it_with_76() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = hold(&servers, &["--max-hold", "300ms"]).end().await.expect(76);
+    assert!(ended.stderr.contains("max_hold"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_others_hold_is_75_and_says_who() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = hold(&servers, &["--label", "the first"]).start();
+    holder.lines(4).await;
+    let refused = hold(&servers, &["-n"]).end().await.expect(75);
+    assert!(refused.stderr.contains("the first"), "{refused:?}");
+    assert_eq!(refused.stdout, "");
+    hold(&servers, &["-n", "-E", "9"]).end().await.expect(9);
+}
+
+#[tokio::test]
+async fn a_reader_of_stdout_who_stands_still_does_not_keep_it_from_renewing() {
+    let Some(servers) = servers(3).await else { return };
+    // The pipe is full before it has said a word.
+    let holder = hold(&servers, &["-t", "600ms"]).start_with_full_stdout();
+    eventually("the lock", SOON, async || keys(&servers).await.len() >= 2).await.unwrap();
+    run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(0);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}

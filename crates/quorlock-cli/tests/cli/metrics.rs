@@ -1,0 +1,206 @@
+//! What Prometheus gets to see of `quorlock run`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what does not go as expected fails the test"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use quorlock_testkit::eventually;
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+/// Where it says that metrics are served.
+pub(crate) async fn address(running: &Running) -> String {
+    let mut found = None;
+    eventually("the address of the metrics", SOON, async || {
+        let stderr = running.stderr();
+        let url = stderr.lines().find_map(|line| line.split_once("url=http://"));
+        found = url.and_then(|(_, rest)| Some(rest.split_once("/metrics")?.0.to_owned()));
+        found.is_some()
+    })
+    .await
+    .unwrap();
+    found.unwrap()
+}
+
+/// What it answers to a scrape, head and body.
+pub(crate) fn scrape(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// The value of a series, without the label that names the resource.
+#[track_caller]
+fn sample(text: &str, series: &str) -> String {
+    let line = text.lines().find_map(|line| {
+        let (found, value) = line.rsplit_once(' ')?;
+        let plain = found.replace("resource=\"job\",", "").replace("{resource=\"job\"}", "");
+        let plain = plain.replace(",resource=\"job\"", "");
+        (plain == series).then(|| value.to_owned())
+    });
+    line.unwrap_or_else(|| panic!("{series} is not in {text}"))
+}
+
+#[tokio::test]
+async fn a_run_is_scraped_while_its_command_runs() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    let address = address(&running).await;
+    assert!(address.starts_with("127.0.0.1:"), "{address} is seen by others");
+    let text = scrape(&address, "/metrics");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("content-type: text/plain; version=0.0.4")
+    );
+    assert_eq!(sample(&text, "quorlock_held"), "1");
+    assert_eq!(sample(&text, "quorlock_quorum"), "2");
+    assert_eq!(sample(&text, "quorlock_acquisitions_total{outcome=\"acquired\"}"), "1");
+    // The lock does not wait for the slowest connection.
+    for url in servers.urls() {
+        let up = format!("quorlock_node_up{{node=\"{url}\"}}");
+        eventually(&up, SOON, async || sample(&scrape(&address, "/metrics"), &up) == "1").await.unwrap();
+    }
+    assert!(text.contains("quorlock_acquire_duration_seconds_bucket"), "histograms have buckets: {text}");
+    assert!(scrape(&address, "/").starts_with("HTTP/1.1 404"), "and says where they are");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_an_error_before_the_lock_is_asked_for() {
+    let Some(servers) = servers(3).await else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = run(&servers, &["--metrics", &address], "echo ran").end().await.expect(78);
+    assert_eq!(ended.stdout, "", "the command was not started");
+    assert!(ended.stderr.contains(&address) && ended.stderr.contains("--metrics"), "{ended:?}");
+    for server in servers.iter() {
+        let asked = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+        assert!(!asked.contains("cmdstat_eval"), "a node was asked: {asked}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_connects_and_says_nothing_does_not_keep_it_alive() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(
+        &servers,
+        &["-v", "--metrics", "127.0.0.1:0"],
+        "echo started; until [ -e go ]; do sleep 0.05; done",
+    )
+    .start();
+    running.lines(1).await;
+    let address = address(&running).await;
+    let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    std::fs::write(running.path("go"), "").unwrap();
+    running.end().await.expect(0);
+    assert_eq!(keys(&servers).await, [""; 0], "the lock was given back");
+}
+
+#[tokio::test]
+async fn a_short_job_leaves_its_metrics_in_a_file() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    let path_text = path.to_str().unwrap();
+    run(&servers, &["--metrics-file", path_text], "exit 3").end().await.expect(3);
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (series, value) in [
+        ("quorlock_run_command_exit_code", "3"),
+        ("quorlock_run_command_stopped", "0"),
+        ("quorlock_run_exit_code", "3"),
+        ("quorlock_held", "0"),
+        ("quorlock_waiters", "0"),
+        ("quorlock_acquisitions_total{outcome=\"acquired\"}", "1"),
+        ("quorlock_releases_total{outcome=\"confirmed\"}", "1"),
+    ] {
+        assert_eq!(sample(&text, series), value, "{series}");
+    }
+    let ended: f64 = sample(&text, "quorlock_run_end_timestamp_seconds").parse().unwrap();
+    assert!(ended >= sample(&text, "quorlock_run_start_timestamp_seconds").parse().unwrap());
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o444, 0o444, "the collector may read it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+}
+
+#[tokio::test]
+async fn a_job_that_never_ran_says_so_in_its_file() {
+    let Some(servers) = servers(3).await else { return };
+    for server in servers.iter() {
+        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    run(&servers, &["-n", "--metrics-file", path.to_str().unwrap()], "echo ran").end().await.expect(75);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(sample(&text, "quorlock_run_exit_code"), "75");
+    assert_eq!(sample(&text, "quorlock_acquisitions_total{outcome=\"contended\"}"), "1");
+    assert!(!text.contains("quorlock_run_command_exit_code"), "there was no command");
+}
+
+#[tokio::test]
+async fn a_command_that_lost_its_lock_is_told_from_one_that_failed() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    let options = ["-t", "1s", "--metrics-file", path.to_str().unwrap()];
+    let running = run(&servers, &options, "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    running.end().await.expect(76);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(sample(&text, "quorlock_run_command_stopped"), "1");
+    assert_eq!(sample(&text, "quorlock_run_exit_code"), "76");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_an_error_before_the_lock_is_asked_for() {
+    let Some(servers) = servers(3).await else { return };
+    let options = ["--metrics-file", "/nowhere/at/all/job.prom"];
+    let ended = run(&servers, &options, "echo ran").end().await.expect(78);
+    assert!(ended.stdout.is_empty() && ended.stderr.contains("/nowhere/at/all/job.prom"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_settings_may_stand_elsewhere_and_a_lock_within_a_lock_does_not_inherit_them() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (outer, file) = (folder.path().join("outer.prom"), folder.path().join("file.prom"));
+    let script = "test -z \"$QUORLOCK_METRICS$QUORLOCK_METRICS_FILE\"";
+    run(&servers, &[], script)
+        .env("QUORLOCK_METRICS", ":0")
+        .env("QUORLOCK_METRICS_FILE", outer.to_str().unwrap())
+        .end()
+        .await
+        .expect(0);
+    assert!(outer.exists());
+    let toml = format!("metrics = '127.0.0.1:0'\nmetrics-file = '{}'\n", file.display());
+    let words = ["run", "job", "--", "true"];
+    Quorlock::new(words).on(&servers).file("quorlock.toml", &toml).end().await.expect(0);
+    assert!(file.exists());
+}
+
+#[tokio::test]
+async fn the_file_is_written_while_the_command_runs() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    let script = "echo started; exec sleep 1000";
+    let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
+    running.lines(1).await;
+    let held = eventually("the file to say that it is held", SOON + Duration::from_secs(10), async || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.contains("quorlock_held{resource=\"job\"} 1")
+    });
+    held.await.unwrap();
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    running.end().await.expect(143);
+}

@@ -1,0 +1,43 @@
+//! The commands that `docs/migration.md` writes for those who come from `consul lock` and `flock`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::servers;
+
+const PAGE: &str = include_str!("../../../../docs/migration.md");
+
+#[tokio::test]
+async fn every_command_of_the_page_about_moving_over_runs() {
+    let Some(servers) = servers(3).await else { return };
+    let program = Path::new(env!("CARGO_BIN_EXE_quorlock")).parent().unwrap().to_str().unwrap();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("import.sh"), "#!/bin/sh\n").unwrap();
+    let mut run = 0;
+    for row in PAGE.lines().filter(|line| line.starts_with("| ")) {
+        // A bar that is part of the code is escaped, for a table's sake.
+        let row = row.replace("\\|", "\u{1}");
+        let code = row.split(" | ").nth(1).unwrap_or_default().trim_matches('`').replace('\u{1}', "|");
+        if !code.starts_with("quorlock") && !code.starts_with('[') {
+            continue;
+        }
+        // A script of its own, because one of the commands starts the script that it stands in.
+        let script = folder.path().join("script.sh");
+        fs::write(&script, format!("#!/bin/sh\n{code}\n")).unwrap();
+        let ended = Command::new("sh")
+            .args(["-c", "chmod +x script.sh import.sh && exec ./script.sh"])
+            .current_dir(folder.path())
+            .env("PATH", &path)
+            .env("HOME", folder.path())
+            .env("QUORLOCK_NODES", servers.urls().join(","))
+            .env("QUORLOCK_RESTART_GUARD", "off")
+            .env_remove("QUORLOCK_HELD")
+            .output()
+            .unwrap();
+        assert!(ended.status.success(), "`{code}`: {}", String::from_utf8_lossy(&ended.stderr));
+        run += 1;
+    }
+    assert!(run > 12, "{run} were found");
+}

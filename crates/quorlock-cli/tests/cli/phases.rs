@@ -1,0 +1,139 @@
+//! Signals in each phase of a run: while it waits, runs, stands still and ends.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+
+use crate::support::{Running, SOON, is_gone, keys, run, servers};
+
+/// Says that it runs, again and again. One process, and no shell: a shell that is stopped at the very
+/// moment at which it starts another program (`vfork`) is not reported as stopped.
+const TICKS: &str = r#"exec python3 -uc 'import os, time
+print(os.getpid())
+while True: print("tick"); time.sleep(0.02)'"#;
+
+/// Waits until a process stands still, or does not.
+async fn stands_still(pid: &str, still: bool) {
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+    };
+    eventually("a process that stands still", SOON, async || (state() == 'T') == still).await.unwrap();
+}
+
+async fn free(servers: &Servers) {
+    eventually("the end of the lock", SOON, async || keys(servers).await.is_empty()).await.unwrap();
+}
+
+async fn ticking(servers: &Servers, options: &[&str]) -> (Running, String) {
+    let running = run(servers, options, TICKS).start();
+    let pid = running.lines(3).await.remove(0);
+    (running, pid)
+}
+
+#[tokio::test]
+async fn a_waiter_that_stands_still_waits_on_when_it_is_continued() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, _) = ticking(&servers, &[]).await;
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    waiter.signal(Signal::SIGTSTP);
+    stands_still(&waiter.pid(), true).await;
+    waiter.signal(Signal::SIGCONT);
+    stands_still(&waiter.pid(), false).await;
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(waiter.end().await.expect(0).stdout, "mine\n");
+}
+
+#[tokio::test]
+async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, _) = ticking(&servers, &[]).await;
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT] {
+        waiter.signal(signal);
+    }
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(waiter.end().await.expect(0).stdout, "mine\n");
+}
+
+#[tokio::test]
+async fn the_command_stands_still_with_quorlock_and_goes_on_with_it() {
+    let Some(servers) = servers(3).await else { return };
+    let (running, pid) = ticking(&servers, &[]).await;
+    running.signal(Signal::SIGTSTP);
+    stands_still(&running.pid(), true).await;
+    stands_still(&pid, true).await;
+    running.signal(Signal::SIGCONT);
+    stands_still(&pid, false).await;
+    let lines = running.stdout().lines().count();
+    running.lines(lines + 3).await;
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(143);
+}
+
+#[tokio::test]
+async fn a_command_that_stood_still_past_its_lock_does_not_go_on() {
+    let Some(servers) = servers(3).await else { return };
+    let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
+    running.signal(Signal::SIGTSTP);
+    stands_still(&running.pid(), true).await;
+    stands_still(&pid, true).await;
+    let before = running.stdout();
+    // Somebody else may have the lock from here on.
+    free(&servers).await;
+    running.signal(Signal::SIGCONT);
+    let ended = running.end().await.expect(76);
+    assert!(is_gone(&pid));
+    assert_eq!(ended.stdout, before, "it went on without its lock");
+}
+
+#[tokio::test]
+async fn a_quorlock_that_was_stopped_past_its_lock_kills_its_command_when_it_goes_on() {
+    let Some(servers) = servers(3).await else { return };
+    // Nothing that is stopped can do anything: this is the case that only a fencing token covers.
+    let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
+    running.signal(Signal::SIGSTOP);
+    free(&servers).await;
+    assert!(!is_gone(&pid), "a stopped quorlock cannot end it");
+    running.signal(Signal::SIGCONT);
+    running.end().await.expect(76);
+    assert!(is_gone(&pid));
+}
+
+#[tokio::test]
+async fn a_signal_while_the_lock_is_given_back_changes_nothing() {
+    let Some(servers) = servers(3).await else { return };
+    for _ in 0..3 {
+        let script = "echo $$; while [ ! -e enough ]; do sleep 0.02; done; exit 3";
+        let running = run(&servers, &[], script).start();
+        let pid = running.lines(1).await.remove(0);
+        for server in servers.iter() {
+            server.freeze().unwrap();
+        }
+        std::fs::write(running.path("enough"), "").unwrap();
+        eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+        running.signal(Signal::SIGTERM);
+        running.signal(Signal::SIGINT);
+        running.end().await.expect(3);
+        for server in servers.iter() {
+            server.thaw().unwrap();
+        }
+        // What had reached the servers is carried out, and nothing stays.
+        free(&servers).await;
+    }
+}
+
+#[tokio::test]
+async fn signals_that_were_ignored_at_the_start_stay_so_for_both() {
+    let Some(servers) = servers(3).await else { return };
+    // As nohup does.
+    let words = ["-c", "trap '' HUP; exec \"$0\" run job -- sh -c 'echo $$; exec sleep 1000'"];
+    let running = run(&servers, &[], "").through("sh", &words).start();
+    let pid = running.lines(1).await.remove(0);
+    running.signal(Signal::SIGHUP);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), Signal::SIGHUP).unwrap();
+    run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(143);
+}

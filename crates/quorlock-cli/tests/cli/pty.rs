@@ -1,0 +1,115 @@
+//! A terminal, with somebody who types and reads.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use nix::pty::{Winsize, openpty};
+use quorlock_testkit::eventually;
+
+use crate::support::{Quorlock, SOON};
+
+/// What runs on a terminal of its own, as the leader of its session.
+pub(crate) struct OnTerminal {
+    process: Child,
+    keyboard: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+    _quorlock: Quorlock,
+}
+
+impl OnTerminal {
+    /// Starts `quorlock` on a terminal.
+    pub(crate) fn start(quorlock: Quorlock) -> OnTerminal {
+        OnTerminal::start_words(quorlock, &[])
+    }
+
+    /// Starts a shell on a terminal, in the environment of `quorlock`, which its `$QUORLOCK` is.
+    pub(crate) async fn shell(quorlock: Quorlock) -> OnTerminal {
+        let shell = OnTerminal::start_words(quorlock, &["sh", "-i"]);
+        shell.shows("$ ").await;
+        shell
+    }
+
+    fn start_words(quorlock: Quorlock, words: &[&str]) -> OnTerminal {
+        let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).expect("a terminal");
+        // Becomes the leader of a session whose terminal is its stdin.
+        let mut command = Command::new("setsid");
+        command.arg("--ctty");
+        let like = quorlock.command();
+        if words.is_empty() {
+            command.arg(like.get_program()).args(like.get_args());
+        } else {
+            command.args(words);
+        }
+        for (name, value) in like.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env("QUORLOCK", like.get_program()).env("PS1", "$ ").env("TERM", "xterm");
+        if let Some(folder) = like.get_current_dir() {
+            command.current_dir(folder);
+        }
+        let end = |pty: &std::os::fd::OwnedFd| Stdio::from(pty.try_clone().expect("the terminal"));
+        command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave));
+        let process = command.spawn().expect("it starts on a terminal");
+        drop(command);
+        drop(pty.slave);
+        let keyboard = File::from(pty.master);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (mut reader, seen) = (keyboard.try_clone().expect("the terminal"), Arc::clone(&screen));
+        thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut part) {
+                seen.lock().expect("the screen").extend_from_slice(&part[..length]);
+            }
+        });
+        OnTerminal { process, keyboard, screen, _quorlock: quorlock }
+    }
+
+    pub(crate) fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).expect("somebody types");
+    }
+
+    pub(crate) fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().expect("the screen")).into_owned()
+    }
+
+    /// Waits until `what` has been written.
+    pub(crate) async fn shows(&self, what: &str) {
+        self.shows_times(what, 1).await;
+    }
+
+    /// Waits until `what` has been written so often.
+    pub(crate) async fn shows_times(&self, what: &str, times: usize) {
+        let shown = eventually(what, SOON, async || self.screen().matches(what).count() >= times).await;
+        shown.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
+    }
+
+    /// Waits for its end, and gives its exit code.
+    pub(crate) async fn end(&mut self) -> Option<i32> {
+        let mut status = None;
+        let ended = eventually("its end", SOON, async || {
+            status = self.process.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        ended.await.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
+        status.and_then(|status| status.code())
+    }
+
+    pub(crate) fn resize(&self, columns: u16) {
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.keyboard, size).expect("the terminal changes its size");
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,135 @@
+//! `quorlock release`.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Resp, Servers, eventually};
+use serde_json::Value;
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+fn release(servers: &Servers, options: &[&str]) -> Quorlock {
+    Quorlock::new([&["release", "job"], options].concat()).on(servers)
+}
+
+/// Somebody who holds the lock, and what its command was told of it.
+async fn holder(servers: &Servers) -> (Running, String, u64) {
+    let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
+    let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
+    let lines = running.lines(2).await;
+    eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
+        .await
+        .unwrap();
+    (running, lines[0].clone(), lines[1].parse().unwrap())
+}
+
+#[tokio::test]
+async fn with_its_token_a_lock_is_given_back_and_with_another_it_is_not() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, token, _) = holder(&servers).await;
+    let wrong = release(&servers, &["--token", "another one"]).end().await.expect(75);
+    assert!(wrong.stdout.contains("is not held with this token"), "{wrong:?}");
+    assert_eq!(keys(&servers).await, ["job"; 3], "nothing was changed");
+    let right = release(&servers, &["--token", &token]).end().await.expect(0);
+    assert!(right.stdout.ends_with("`job` was released at 3 of 3 nodes\n"), "{right:?}");
+    assert_eq!(keys(&servers).await, [""; 0]);
+    // It finds out, and does not store its key again.
+    holder.end().await.expect(76);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_token_may_come_from_a_file_or_from_stdin_and_need_not_stand_in_argv() {
+    let Some(servers) = servers(3).await else { return };
+    let (_first, token, _) = holder(&servers).await;
+    let by_stdin = release(&servers, &["--token-file", "-"]).stdin(&format!("{token}\n"));
+    by_stdin.end().await.expect(0);
+    let (_second, token, _) = holder(&servers).await;
+    release(&servers, &["--token-file", "token"]).file("token", &token).end().await.expect(0);
+    release(&servers, &["--token-file", "missing"]).end().await.expect(64);
+    release(&servers, &["--token", ""]).end().await.expect(64);
+}
+
+#[tokio::test]
+async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_is_not_there() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, _, fence) = holder(&servers).await;
+    let refused = release(&servers, &["--force"]).end().await.expect(64);
+    assert!(refused.stderr.contains("--yes"), "the cure is named: {refused:?}");
+    assert_eq!(keys(&servers).await, ["job"; 3], "nothing was changed");
+    let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
+    for word in
+        ["the first", &fence.to_string(), "the holder is not told", "fencing tokens", &servers[0].url()]
+    {
+        assert!(taken.stderr.contains(word), "`{word}` is not said: {taken:?}");
+    }
+    assert_eq!(taken.stdout.matches("deleted: ").count(), 3, "node by node: {taken:?}");
+    holder.end().await.expect(76);
+    let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCE").end().await.expect(0);
+    assert!(next.stdout.trim().parse::<u64>().unwrap() > fence, "the counters are left alone");
+}
+
+#[tokio::test]
+async fn unlock_is_another_name_for_it_and_json_tells_the_same() {
+    let Some(servers) = servers(3).await else { return };
+    let (_holder, token, _) = holder(&servers).await;
+    let secret = token.split(' ').next().unwrap_or_default();
+    let words = ["unlock", "--force", "-y", "--json", "job"];
+    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
+    let value: Value = serde_json::from_str(&released.stdout).unwrap();
+    assert_eq!((&value["state"], &value["nodes"][2]["state"]), (&"released".into(), &"deleted".into()));
+    assert!(value["nodes"][0]["from"][0].as_str().is_some_and(|from| from.ends_with("the first")), "{value}");
+    assert!(
+        !released.stdout.contains(secret) && !released.stderr.contains(secret),
+        "a token is a secret: {released:?}"
+    );
+    let again = Quorlock::new(words).on(&servers).end().await.expect(0);
+    let value: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(value["state"], "free");
+}
+
+#[tokio::test]
+async fn data_of_another_program_is_left_alone() {
+    let Some(servers) = servers(3).await else { return };
+    for server in servers.iter() {
+        server.command(&["SET", "job", "a precious thing"]).await.unwrap();
+    }
+    let kept = release(&servers, &["--force", "--yes"]).end().await.expect(69);
+    assert!(kept.stdout.contains("no lock"), "{kept:?}");
+    assert_eq!(keys(&servers).await, ["job"; 3]);
+}
+
+#[tokio::test]
+async fn rests_of_several_holders_all_go() {
+    let Some(servers) = servers(3).await else { return };
+    for (server, token) in servers.iter().zip(["one", "two"]) {
+        server.command(&["SET", "job", token, "PX", "60000"]).await.unwrap();
+    }
+    let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
+    assert!(taken.stdout.contains("was released at 2 of 3 nodes"), "{taken:?}");
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, _, _) = holder(&servers).await;
+    servers[0].kill();
+    let most = release(&servers, &["--force", "--yes"]).end().await.expect(0);
+    assert!(most.stdout.contains("released at 2 of 3 nodes; 1 did not answer"), "{most:?}");
+    holder.end().await.expect(76);
+    servers[1].kill();
+    let few = release(&servers, &["--force", "--yes"]).end().await.expect(69);
+    assert!(few.stdout.contains("may still be held"), "{few:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_got_in_between_is_not_taken_away() {
+    let Some(servers) = servers(3).await else { return };
+    let (first, token, _) = holder(&servers).await;
+    first.signal(Signal::SIGTERM);
+    first.end().await.expect(143);
+    let (_second, other, _) = holder(&servers).await;
+    assert_ne!(token, other);
+    release(&servers, &["--token", &token]).end().await.expect(75);
+    let Resp::List(held) = servers[0].command(&["MGET", "job"]).await.unwrap() else { panic!("a list") };
+    assert_eq!(held[0].to_string(), other);
+}

@@ -1,0 +1,166 @@
+//! What each verb shows, kept as snapshots in `snapshots/`, with what varies masked.
+//!
+//! `INSTA_UPDATE=always cargo test -p quorlock-cli --test cli shown` writes them anew; read what
+//! changed before you commit it.
+
+use std::sync::LazyLock;
+
+use insta::assert_snapshot;
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+use regex::Regex;
+
+use crate::support::{Ended, Quorlock, Running, SOON, keys, run, servers};
+
+/// What differs from run to run, and what stands for it.
+static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    [
+        (r"\b[0-9a-f]{32}\b", "TOKEN"),
+        (r#""token":"[0-9a-f]{8}""#, r#""token":"TOKEN""#),
+        (r"token=[0-9a-f]{8}", "token=TOKEN"),
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "DATE"),
+        (r"\b1[0-9]{15}\b", "FENCE"),
+        (r#"[^ "\x60(]+:\d+( (?:the first|bench))"#, "HOST:PID$1"),
+        (r"-server \d[^)]*\([^)]*\)", "-server VERSION"),
+        (
+            r#""(\w+_ms|at_ms|p50|p99|max|count|round_trip_us|seconds|locks_per_second)":[0-9.e-]+"#,
+            r#""$1":N"#,
+        ),
+        (r"(\d+(s|ms|us)\b ?)+(to go|more|left|later|after|before)", "TIME $3"),
+        (r"\b\d+ (µs|ms)\b", "N µs"),
+        (r"\b\d+s( \d+ms)?\b|\b\d+ms\b", "TIME"),
+        (r"\b\d+\.\d\d s\b", "TIME"),
+        (r"(?m)  +\d+$", "  N"),
+        (r"/\S*/\.tmp\w+", "HOME"),
+        // Which nodes have answered by the time that it is clear.
+        (r"\d of 3 nodes for up", "N of 3 nodes for up"),
+        (r"\d of 3 granted, 2 needed \(.*\)", "N of 3 granted, 2 needed (WHY)"),
+        (r"  +", "  "),
+        (r"(?m) +$", ""),
+    ]
+    .map(|(pattern, mask)| (Regex::new(pattern).expect("a pattern"), mask))
+    .into()
+});
+
+fn masked(text: &str, servers: &[quorlock_testkit::Server]) -> String {
+    let mut text = text.to_owned();
+    for (place, server) in servers.iter().enumerate() {
+        text = text.replace(&server.url(), &format!("redis://node-{}", place + 1));
+    }
+    MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
+}
+
+/// All that somebody sees who starts it.
+fn seen(ended: &Ended, servers: &[quorlock_testkit::Server]) -> String {
+    let Ended { code, stdout, stderr } = ended;
+    let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+    masked(&format!("exit code: {code}\n--- stdout\n{stdout}--- stderr\n{stderr}"), servers)
+}
+
+async fn shows(servers: &Servers, words: &[&str]) -> String {
+    seen(&Quorlock::new(words).on(servers).end().await, servers)
+}
+
+/// Somebody who holds the lock at each node.
+async fn holder(servers: &Servers) -> Running {
+    let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
+        .await
+        .unwrap();
+    running
+}
+
+#[tokio::test]
+async fn the_help_of_each_verb() {
+    // As it is: nothing in it varies.
+    assert_snapshot!("help", Quorlock::new(["--help"]).end().await.expect(0).stdout);
+    for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
+        let help = Quorlock::new([verb, "--help"]).end().await.expect(0);
+        assert_snapshot!(format!("help_{verb}"), help.stdout);
+    }
+}
+
+#[tokio::test]
+async fn run_that_gets_the_lock_and_that_does_not() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = holder(&servers).await;
+    assert_snapshot!("run_held", shows(&servers, &["run", "-n", "job", "--", "true"]).await);
+    assert_snapshot!("run_held_json", shows(&servers, &["run", "-n", "--json", "job", "--", "true"]).await);
+    let words = ["run", "--json", "--label", "the first", "other", "--", "echo", "from the command"];
+    assert_snapshot!("run_json", shows(&servers, &words).await);
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    assert_snapshot!("run_no_quorum", shows(&servers, &["run", "-n", "-q", "third", "--", "true"]).await);
+}
+
+#[tokio::test]
+async fn run_that_loses_the_lock() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &["-t", "1s", "-q"], "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    assert_snapshot!("run_lost", seen(&running.end().await, &servers));
+}
+
+#[tokio::test]
+async fn status_of_a_lock_that_is_held_or_free_or_nobody_knows() {
+    let Some(servers) = servers(3).await else { return };
+    assert_snapshot!("status_free", shows(&servers, &["status", "job"]).await);
+    let _holder = holder(&servers).await;
+    assert_snapshot!("status_held", shows(&servers, &["status", "job"]).await);
+    assert_snapshot!("status_held_json", shows(&servers, &["status", "--json", "job"]).await);
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    assert_snapshot!("status_unclear", shows(&servers, &["status", "-q", "job"]).await);
+}
+
+#[tokio::test]
+async fn hold_from_beginning_to_end() {
+    let Some(servers) = servers(3).await else { return };
+    for (name, options, lines) in [("hold", &[][..], 4), ("hold_json", &["--json"], 1)] {
+        let words = [&["hold", "--label", "the first", "job"], options].concat();
+        let running = Quorlock::new(words).on(&servers).start();
+        running.lines(lines).await;
+        running.signal(Signal::SIGTERM);
+        assert_snapshot!(name, seen(&running.end().await, &servers));
+    }
+}
+
+#[tokio::test]
+async fn release_by_token_and_by_force() {
+    let Some(servers) = servers(3).await else { return };
+    assert_snapshot!("release_free", shows(&servers, &["release", "--force", "job"]).await);
+    let _holder = holder(&servers).await;
+    assert_snapshot!("release_wrong", shows(&servers, &["release", "--token", "another one", "job"]).await);
+    assert_snapshot!("release_unasked", shows(&servers, &["release", "--force", "job"]).await);
+    assert_snapshot!("release_force", shows(&servers, &["release", "--force", "--yes", "job"]).await);
+    let json = ["release", "--token", "another one", "--json", "job"];
+    assert_snapshot!("release_json", shows(&servers, &json).await);
+}
+
+#[tokio::test]
+async fn bench_in_tables_and_in_json() {
+    let Some(servers) = servers(3).await else { return };
+    let words = ["bench", "--duration", "30ms", "--tasks", "2"];
+    assert_snapshot!("bench", shows(&servers, &words).await);
+    assert_snapshot!("bench_json", shows(&servers, &[&words[..], &["--json"]].concat()).await);
+}
+
+#[tokio::test]
+async fn the_demonstration() {
+    if servers(0).await.is_none() {
+        return;
+    }
+    let ended = Quorlock::new(["demo"]).end().await.expect(0);
+    // How the nodes stand is told by other tests; which of them answers first, nobody knows.
+    let chapters: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(" s  ")).collect();
+    assert_snapshot!("demo", masked(&chapters.join("\n"), &[]));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_settings_and_arguments() {
+    assert_snapshot!("no_nodes", seen(&Quorlock::new(["status", "job"]).end().await, &[]));
+    assert_snapshot!("no_verb", seen(&Quorlock::new(["sing"]).end().await, &[]));
+    assert_snapshot!("no_command", seen(&Quorlock::new(["run", "job"]).end().await, &[]));
+    let json = Quorlock::new(["hold", "--json", "job"]).end().await;
+    assert_snapshot!("no_nodes_json", seen(&json, &[]));
+}

@@ -1,0 +1,174 @@
+//! On a terminal: who has it, who is asked, who is stopped.
+
+use quorlock_testkit::{Servers, eventually};
+
+use crate::pty::OnTerminal;
+use crate::support::{Quorlock, SOON, is_gone, keys, run, servers};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+fn words(servers: &Servers, words: &[&str]) -> Quorlock {
+    Quorlock::new(words).on(servers)
+}
+
+#[tokio::test]
+async fn the_command_can_read_from_the_terminal_and_gets_ctrl_c_itself() {
+    let Some(servers) = servers(3).await else { return };
+    let script =
+        "trap 'echo interrupted; exit 5' INT; read line; echo \"read <$line>\"; while :; do sleep 0.05; done";
+    let mut terminal = OnTerminal::start(run(&servers, &[], script));
+    eventually("the command", SOON, async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
+    terminal.types("hello\n");
+    terminal.shows("read <hello>").await;
+    terminal.types(CTRL_C);
+    assert_eq!(terminal.end().await, Some(5), "the command's own code; {}", terminal.screen());
+    terminal.shows("interrupted").await;
+    assert_eq!(terminal.screen().matches("interrupted").count(), 1, "it got it once");
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_both_and_fg_continues_both_and_the_shell_has_its_terminal_between() {
+    let Some(servers) = servers(3).await else { return };
+    let mut shell = OnTerminal::shell(words(&servers, &["demo"])).await;
+    // Not a loop: a shell that is stopped while it starts something (vfork) is not seen as stopped.
+    shell.types("\"$QUORLOCK\" run job -- sh -c 'echo pid:$$:; exec sleep 1000'\n");
+    shell.shows_times("pid:", 2).await;
+    let screen = shell.screen();
+    let pid =
+        screen.rsplit("pid:").next().and_then(|rest| rest.split(':').next()).unwrap_or_default().to_owned();
+    shell.types(CTRL_Z);
+    shell.shows("Stopped").await;
+    eventually("the command stands still", SOON, async || state(&pid) == 'T').await.unwrap();
+    shell.types("echo the shell is $((40 + 2))\n");
+    shell.shows("the shell is 42").await;
+    shell.types("fg\n");
+    eventually("the command goes on", SOON, async || matches!(state(&pid), 'S' | 'R')).await.unwrap();
+    shell.types(CTRL_C);
+    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+    shell.types("echo code $?\n");
+    shell.shows("code 130").await;
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_killed_command_leaves_the_terminal_as_it_was() {
+    let Some(servers) = servers(3).await else { return };
+    let mut shell = OnTerminal::shell(words(&servers, &["demo"])).await;
+    shell.types(
+        "\"$QUORLOCK\" run job -- sh -c 'stty -echo; kill -KILL $$'; stty -a | grep -o -e '-*echo '\n",
+    );
+    shell.shows("\necho ").await;
+    assert!(!shell.screen().contains("\n-echo "), "{}", shell.screen());
+}
+
+#[tokio::test]
+async fn within_a_pipeline_the_reader_keeps_the_terminal_and_the_size_is_passed_on() {
+    let Some(servers) = servers(3).await else { return };
+    let mut shell = OnTerminal::shell(words(&servers, &["demo"])).await;
+    let script = "trap 'echo resized' WINCH; echo started; while :; do sleep 0.05; done";
+    shell.types(&format!("\"$QUORLOCK\" run job -- sh -c \"{script}\" | sed s/^/out:/\n"));
+    shell.shows("out:started").await;
+    shell.resize(70);
+    shell.shows("out:resized").await;
+    shell.types(CTRL_C);
+    shell.types("echo the shell is $((40 + 2))\n");
+    shell.shows("the shell is 42").await;
+    eventually("clean servers", SOON, async || keys(&servers).await.is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn release_by_force_asks_and_heeds_the_answer() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    let mut no = OnTerminal::start(words(&servers, &["release", "--force", "job"]));
+    no.shows("Take it away? [y/N]").await;
+    assert!(no.screen().contains("the first"), "{}", no.screen());
+    no.types("\n");
+    assert_eq!(no.end().await, Some(75));
+    assert_eq!(keys(&servers[..1]).await, ["job"], "nothing was changed");
+    let mut yes = OnTerminal::start(words(&servers, &["release", "--force", "job"]));
+    yes.shows("Take it away? [y/N]").await;
+    yes.types("y\n");
+    assert_eq!(yes.end().await, Some(0), "{}", yes.screen());
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn status_redraws_in_place_and_ends_by_ctrl_c_with_its_last_picture() {
+    let Some(servers) = servers(3).await else { return };
+    let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
+    status.shows_times("`job` is free", 2).await;
+    // Three nodes, a headline, an empty line and a sentence.
+    status.shows("\x1b[6A").await;
+    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    status.shows("`job` is held by").await;
+    status.types(CTRL_C);
+    assert_eq!(status.end().await, Some(0));
+    let screen = status.screen();
+    let last = screen.rsplit("\x1b[6A").next().unwrap_or_default();
+    assert!(
+        last.contains("the first") && last.contains("`job` is held by"),
+        "the last picture stays: {last:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_hold_on_a_terminal_ends_by_ctrl_c_and_not_by_its_stdin() {
+    let Some(servers) = servers(3).await else { return };
+    let mut hold = OnTerminal::start(words(&servers, &["hold", "job"]));
+    hold.shows("renewed every").await;
+    hold.types("\x04");
+    run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+    hold.types(CTRL_C);
+    assert_eq!(hold.end().await, Some(0));
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_for_whom_on_a_line_that_goes_away() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    let mut waiter = OnTerminal::start(run(&servers, &["-w", "forever"], "echo ran"));
+    waiter.shows("waiting: held by").await;
+    assert!(waiter.screen().contains("the first"), "{}", waiter.screen());
+    waiter.types(CTRL_C);
+    assert_eq!(waiter.end().await, Some(130));
+    waiter.shows("the command was not started").await;
+}
+
+#[tokio::test]
+async fn colours_are_for_terminals_unless_somebody_says_otherwise() {
+    let Some(servers) = servers(3).await else { return };
+    let coloured = |text: &str| text.contains("\x1b[32m`job` is free\x1b[0m");
+    let mut on = OnTerminal::start(words(&servers, &["status", "job"]));
+    assert_eq!(on.end().await, Some(0));
+    on.shows("`job` is free").await;
+    assert!(coloured(&on.screen()), "{:?}", on.screen());
+    for quiet in [
+        words(&servers, &["status", "job"]).env("NO_COLOR", "1"),
+        words(&servers, &["status", "job", "--color", "never"]).env("CLICOLOR_FORCE", "1"),
+    ] {
+        let mut off = OnTerminal::start(quiet);
+        assert_eq!(off.end().await, Some(0));
+        off.shows("`job` is free").await;
+        assert!(!coloured(&off.screen()), "{:?}", off.screen());
+    }
+    let file = words(&servers, &["status", "job"]).end().await.expect(0);
+    assert!(!coloured(&file.stdout), "{file:?}");
+    let forced = words(&servers, &["status", "job"]).env("CLICOLOR_FORCE", "1").end().await.expect(0);
+    assert!(coloured(&forced.stdout), "{forced:?}");
+    let always =
+        words(&servers, &["--color", "always", "status", "job"]).env("NO_COLOR", "1").end().await.expect(0);
+    assert!(coloured(&always.stdout), "{always:?}");
+}
+
+/// The state of a process, as ps has it.
+fn state(pid: &str) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+}

@@ -1,0 +1,40 @@
+//! What runs under the lock: writes down that it does.
+
+use std::time::Duration;
+
+use crate::record::{Entry, append, now};
+
+/// Where it writes, and for how long it runs.
+pub(crate) const RECORD: &str = "QUORLOCK_FAULTS_RECORD";
+pub(crate) const LASTS: &str = "QUORLOCK_FAULTS_LASTS_MS";
+/// How often it says that it still runs.
+pub(crate) const EVERY: Duration = Duration::from_millis(5);
+
+pub(crate) fn is_asked_for() -> bool {
+    std::env::var_os(RECORD).is_some()
+}
+
+pub(crate) fn run() {
+    let variable = |name: &str| std::env::var(name).expect("a command of quorlock run has it");
+    let path = variable(RECORD);
+    let lasts = Duration::from_millis(variable(LASTS).parse().unwrap());
+    let end = now() + lasts;
+    loop {
+        let at = now();
+        append(
+            &path,
+            &Entry {
+                at,
+                lock: variable("QUORLOCK_RESOURCE"),
+                fence: variable("QUORLOCK_FENCE").parse().unwrap(),
+                runner: std::os::unix::process::parent_id(),
+                pid: std::process::id(),
+            },
+        );
+        if at >= end {
+            return;
+        }
+        #[expect(clippy::disallowed_methods, reason = "this is the work, which takes time")]
+        std::thread::sleep(EVERY);
+    }
+}

@@ -1,0 +1,27 @@
+//! Chance, from a seed.
+
+use quorlock::{Entropy as _, SystemEntropy};
+use quorlock_testkit::SeededEntropy;
+
+pub(crate) struct Dice {
+    entropy: SeededEntropy,
+}
+
+impl Dice {
+    pub(crate) fn seed() -> u64 {
+        SystemEntropy::default().half()
+    }
+
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice { entropy: SeededEntropy::new(seed) }
+    }
+
+    /// A number from 0 to below `end`.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.entropy.half() % end
+    }
+
+    pub(crate) fn index(&self, length: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
+    }
+}

@@ -1,0 +1,75 @@
+//! What the commands have written down, with one clock for all processes of the machine.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock as _, SystemClock};
+use tempfile::TempDir;
+
+/// Somebody ran at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) at: Duration,
+    pub(crate) lock: String,
+    pub(crate) fence: u64,
+    pub(crate) runner: u32,
+    pub(crate) pid: u32,
+}
+
+pub(crate) struct Record {
+    folder: TempDir,
+}
+
+impl Record {
+    pub(crate) fn new() -> Record {
+        Record { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("record")
+    }
+
+    pub(crate) fn read(&self) -> Vec<Entry> {
+        let text = fs::read_to_string(self.path()).unwrap_or_default();
+        text.lines().map(parse).collect()
+    }
+}
+
+/// One line in one write, at the end of the file whoever else writes there.
+pub(crate) fn append(path: &str, entry: &Entry) {
+    let Entry { at, lock, fence, runner, pid } = entry;
+    let line = format!("{} {lock} {fence} {runner} {pid}\n", at.as_nanos());
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
+}
+
+fn parse(line: &str) -> Entry {
+    let words: Vec<&str> = line.split(' ').collect();
+    Entry {
+        at: Duration::from_nanos(words[0].parse().unwrap()),
+        lock: words[1].to_owned(),
+        fence: words[2].parse().unwrap(),
+        runner: words[3].parse().unwrap(),
+        pid: words[4].parse().unwrap(),
+    }
+}
+
+/// Since the machine was started: the same clock in every process, and the one that leases go by.
+pub(crate) fn now() -> Duration {
+    SystemClock::default().now().since(Moment::since_origin(Duration::ZERO))
+}
+
+pub(crate) async fn pause(time: Duration) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + time).await;
+}
+
+/// Whether the process has ended; one that nobody has waited for yet does nothing any more.
+pub(crate) fn is_gone(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
+}

@@ -1,0 +1,249 @@
+//! The runners: `quorlock run` again and again, and what is done to them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock_testkit::{Proxy, Way, eventually};
+
+use crate::command::{LASTS, RECORD};
+use crate::dice::Dice;
+use crate::record::{Record, now};
+use crate::servers::Masters;
+use crate::{LOCKS, RUNNERS, SOON, TTL};
+
+pub(crate) struct Runners {
+    record: PathBuf,
+    /// Each has ways of its own to the servers.
+    ways: Vec<Vec<Proxy>>,
+    /// Until when these are cut.
+    cut_until: Vec<Option<Duration>>,
+    cuts: usize,
+    slots: Vec<Option<Runner>>,
+    /// All that was done to each of them.
+    history: History,
+    codes: BTreeMap<String, usize>,
+    idle_since: BTreeMap<u32, Duration>,
+}
+
+/// What was done to a runner, by its process id.
+pub(crate) type History = BTreeMap<u32, Fate>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    /// It stood still between these.
+    pub(crate) stopped: Vec<(Duration, Duration)>,
+    pub(crate) killed: Option<Duration>,
+}
+
+struct Runner {
+    process: Child,
+    /// Since when it stands still, and until when.
+    still: Option<(Duration, Duration)>,
+}
+
+impl Runner {
+    /// Whether it has started its command, and has not yet reaped it.
+    fn has_a_command(&self) -> bool {
+        let pid = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.is_ok_and(|children| !children.trim().is_empty())
+    }
+}
+
+const SIGNALS: [Signal; 9] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+];
+
+impl Runners {
+    pub(crate) async fn new(masters: &Masters, record: &Record) -> Runners {
+        let mut ways = Vec::new();
+        for _ in 0..RUNNERS {
+            ways.push(masters.ways().await);
+        }
+        Runners {
+            record: record.path(),
+            ways,
+            cut_until: vec![None; RUNNERS],
+            cuts: 0,
+            slots: (0..RUNNERS).map(|_| None).collect(),
+            history: History::new(),
+            codes: BTreeMap::new(),
+            idle_since: BTreeMap::new(),
+        }
+    }
+
+    /// Starts those that have ended, and continues those that have stood still for long enough.
+    pub(crate) fn tend(&mut self, dice: &Dice) {
+        for place in 0..self.slots.len() {
+            if self.cut_until[place].is_some_and(|until| now() >= until) {
+                self.mend(place);
+            }
+            if let Some(runner) = &mut self.slots[place] {
+                if let Some((since, until)) = runner.still
+                    && now() >= until
+                {
+                    send(&runner.process, Signal::SIGCONT);
+                    runner.still = None;
+                    let fate = self.history.entry(runner.process.id()).or_default();
+                    fate.stopped.push((since, now()));
+                }
+                let Some(status) = runner.process.try_wait().expect("a runner is our child") else {
+                    continue;
+                };
+                *self.codes.entry(status.to_string()).or_default() += 1;
+                if let Some((since, _)) = runner.still {
+                    self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+                }
+            }
+            self.slots[place] = Some(self.start(place, dice));
+        }
+    }
+
+    fn start(&self, place: usize, dice: &Dice) -> Runner {
+        let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
+        let ttl = format!("{}ms", TTL.as_millis());
+        let lock = format!("lock-{}", dice.below(LOCKS));
+        // Some end soon, some stay until somebody tells them to end, and some do not listen.
+        let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
+        let deaf = if dice.below(3) == 0 { "trap '' TERM HUP INT QUIT; " } else { "" };
+        let script = format!("{deaf}exec \"$0\"");
+        let this = std::env::current_exe().expect("this program");
+        let process = Command::new(env!("CARGO_BIN_EXE_quorlock"))
+            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s", &lock, "--"])
+            .args(["sh", "-c", &script])
+            .arg(this)
+            .env("QUORLOCK_NODES", nodes.join(","))
+            .env("QUORLOCK_RESTART_GUARD", "on")
+            .env(RECORD, &self.record)
+            .env(LASTS, lasts.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("quorlock starts");
+        Runner { process, still: None }
+    }
+
+    /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
+    /// get it.
+    pub(crate) fn cut(&mut self, dice: &Dice) {
+        if let Some(place) = self.busy(dice) {
+            self.ways[place].iter().for_each(|way| way.hold(Way::Both));
+            self.cut_until[place] = Some(now() + TTL * 2);
+            self.cuts += 1;
+        }
+    }
+
+    /// One that has a command, and is not cut off.
+    fn busy(&self, dice: &Dice) -> Option<usize> {
+        let first = dice.index(RUNNERS);
+        let busy = |place: &usize| {
+            self.cut_until[*place].is_none() && self.slots[*place].as_ref().is_some_and(Runner::has_a_command)
+        };
+        (0..RUNNERS).map(|step| (first + step) % RUNNERS).find(busy)
+    }
+
+    fn mend(&mut self, place: usize) {
+        self.ways[place].iter().for_each(|way| way.let_go(Way::Both));
+        self.cut_until[place] = None;
+    }
+
+    /// Sends something to one of them.
+    pub(crate) fn hurt(&mut self, dice: &Dice) {
+        let signal = SIGNALS[dice.index(SIGNALS.len())];
+        // Any phase of a run for most; these two matter while there is a command.
+        let matters = matches!(signal, Signal::SIGKILL | Signal::SIGSTOP);
+        let any = dice.index(RUNNERS);
+        let place = self.busy(dice).filter(|_| matters).unwrap_or(any);
+        let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
+        // What is cut off is to feel that, and nothing else.
+        if self.cut_until[place].is_some() {
+            return;
+        }
+        let Some(Runner { process, still: still @ None }) = &mut self.slots[place] else { return };
+        send(process, signal);
+        if signal == Signal::SIGKILL {
+            self.history.entry(process.id()).or_default().killed = Some(now());
+        } else if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP) {
+            // The one stands still at once, the other when it has stopped its command.
+            *still = Some((now(), now() + length));
+        }
+    }
+
+    /// Checks that no runner keeps a lock for long that has no command. For a moment each does: before
+    /// its command is started, and after that has ended.
+    pub(crate) fn check(&mut self, tokens: &[String]) {
+        for runner in self.slots.iter().flatten() {
+            let pid = runner.process.id();
+            // `… host:pid`
+            let holds = tokens.iter().any(|token| token.ends_with(&format!(":{pid}")));
+            if holds && runner.still.is_none() && !runner.has_a_command() {
+                let since = *self.idle_since.entry(pid).or_insert_with(now);
+                let kept = now().saturating_sub(since);
+                assert!(kept < TTL * 3, "runner {pid} has kept a lock for {kept:?} without its command");
+            } else {
+                self.idle_since.remove(&pid);
+            }
+        }
+    }
+
+    /// Asks all of them to end, and waits until they have.
+    pub(crate) async fn end(&mut self) {
+        (0..RUNNERS).for_each(|place| self.mend(place));
+        for runner in self.slots.iter_mut().flatten() {
+            send(&runner.process, Signal::SIGCONT);
+            if let Some((since, _)) = runner.still.take() {
+                self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+            }
+            // Twice: those whose command does not listen.
+            send(&runner.process, Signal::SIGTERM);
+        }
+        eventually("the end of all runners", SOON, async || {
+            self.slots.iter_mut().flatten().all(|runner| {
+                let ended = runner.process.try_wait().expect("a runner is our child").is_some();
+                if !ended {
+                    send(&runner.process, Signal::SIGTERM);
+                }
+                ended
+            })
+        })
+        .await
+        .expect("no runner stays");
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.history.clone()
+    }
+
+    /// How often one was cut off, and how they ended.
+    pub(crate) fn fates(&self) -> String {
+        format!("{} times one was cut off; they ended with {:?}", self.cuts, self.codes)
+    }
+}
+
+impl Drop for Runners {
+    fn drop(&mut self) {
+        for runner in self.slots.iter_mut().flatten() {
+            drop(runner.process.kill());
+            drop(runner.process.wait());
+        }
+    }
+}
+
+fn send(process: &Child, signal: Signal) {
+    // It has not been waited for, so the number is its own; an error means that it has ended.
+    let _ = kill(Pid::from_raw(i32::try_from(process.id()).expect("a process id")), signal);
+}

@@ -1,0 +1,185 @@
+//! A semaphore: no more hold a permit than there are.
+//!
+//! `Quorum` and `Tally` of `quorlock::protocol` decide here who holds one. The model adds what may
+//! happen: clients choose a slot, ask nodes in any order, never hear from some, give up, and choose
+//! again. There is no time: leases and limits that end by themselves end here by a step of their own,
+//! a limit not before all votes have that were given under it (rule P-1).
+
+pub mod cases;
+
+use std::fmt;
+
+use quorlock::protocol::{Quorum, Tally, Verdict};
+use stateright::{Model, Property, Representative};
+
+use crate::names::name;
+
+/// No more hold a permit than any of them believes there are.
+pub const BOUNDED: &str = "no more hold a permit than there are";
+/// As many can hold one.
+pub const FULL: &str = "all permits may be taken";
+
+/// How a node decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it: each permit is a lock of its own, and a node keeps one limit.
+    Slots,
+    /// It does not compare limits.
+    AnyLimit,
+    /// It counts: so many may have its vote.
+    PerNode,
+}
+
+/// The model, of `N` nodes and `K` clients.
+#[derive(Clone, Debug)]
+pub struct Permits<const N: usize, const K: usize> {
+    /// How a node decides.
+    pub scheme: Scheme,
+    /// How many permits each client believes there are.
+    pub limits: [u8; K],
+}
+
+/// What is where.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State<const N: usize, const K: usize> {
+    clients: [Client; K],
+    /// The limit that stands at each node; 0 if none does.
+    limits: [u8; N],
+}
+
+/// What a client wants, and has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Client {
+    slot: u8,
+    /// A bit for each node.
+    votes: u8,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A client gives up what it has, or it ends, and wants this slot.
+    Choose {
+        /// Who.
+        client: usize,
+        /// Which.
+        slot: u8,
+    },
+    /// A node gives its vote.
+    Vote {
+        /// To whom.
+        client: usize,
+        /// Which.
+        node: usize,
+    },
+    /// The limit at a node runs out.
+    Forget {
+        /// Where.
+        node: usize,
+    },
+}
+
+impl<const N: usize, const K: usize> Permits<N, K> {
+    /// Whether the clients' limits differ; else nobody need compare them.
+    fn differ(&self) -> bool {
+        self.limits.iter().any(|limit| *limit != self.limits[0])
+    }
+
+    fn grants(&self, state: &State<N, K>, client: usize, node: usize) -> bool {
+        let here = |other: &&Client| other.votes & (1 << node) != 0;
+        let asks = state.clients[client];
+        let mut others = state.clients.iter().filter(here);
+        if here(&&asks) {
+            return false;
+        }
+        let known = state.limits[node] == 0 || state.limits[node] == self.limits[client];
+        match self.scheme {
+            Scheme::PerNode => others.count() < usize::from(self.limits[client]),
+            Scheme::Slots => known && !others.any(|other| other.slot == asks.slot),
+            Scheme::AnyLimit => !others.any(|other| other.slot == asks.slot),
+        }
+    }
+
+    /// What those who hold a permit believe to be the limit.
+    fn holders(&self, state: &State<N, K>) -> Vec<u8> {
+        let holds = |(_, client): &(&u8, &Client)| {
+            let mut tally = Tally::new(Quorum::majority(N));
+            (0..N)
+                .for_each(|node| if client.votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
+            tally.verdict() == Some(Verdict::Carried)
+        };
+        self.limits.iter().zip(&state.clients).filter(holds).map(|(limit, _)| *limit).collect()
+    }
+}
+
+impl<const N: usize, const K: usize> Model for Permits<N, K> {
+    type State = State<N, K>;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State<N, K>> {
+        vec![State { clients: [Client::default(); K], limits: [0; N] }]
+    }
+
+    fn actions(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
+        for client in 0..K {
+            let slots = if self.scheme == Scheme::PerNode { 1 } else { self.limits[client] };
+            let asks = state.clients[client];
+            let choices = (0..slots).filter(|slot| *slot != asks.slot || asks.votes != 0);
+            steps.extend(choices.map(|slot| Step::Choose { client, slot }));
+            let nodes = (0..N).filter(|node| self.grants(state, client, *node));
+            steps.extend(nodes.map(|node| Step::Vote { client, node }));
+        }
+        let unused = |node: &usize| {
+            state.limits[*node] != 0 && state.clients.iter().all(|client| client.votes & (1 << node) == 0)
+        };
+        steps.extend((0..N).filter(unused).map(|node| Step::Forget { node }));
+    }
+
+    fn next_state(&self, state: &State<N, K>, step: Step) -> Option<State<N, K>> {
+        let mut next = state.clone();
+        match step {
+            Step::Choose { client, slot } => next.clients[client] = Client { slot, votes: 0 },
+            Step::Vote { client, node } => {
+                next.clients[client].votes |= 1 << node;
+                if self.differ() {
+                    next.limits[node] = self.limits[client];
+                }
+            }
+            Step::Forget { node } => next.limits[node] = 0,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Permits<N, K>>> {
+        vec![
+            Property::always(BOUNDED, |model, state| {
+                let holders = model.holders(state);
+                holders.iter().all(|limit| holders.len() <= usize::from(*limit))
+            }),
+            Property::sometimes(FULL, |model, state| {
+                let most = model.limits.iter().copied().max().unwrap_or(0);
+                model.holders(state).len() == usize::from(most)
+            }),
+        ]
+    }
+
+    fn format_step(&self, _: &State<N, K>, step: Step) -> Option<String> {
+        Some(match step {
+            Step::Choose { client, slot } => format!("{} wants slot {slot}", name(client)),
+            Step::Vote { client, node } => format!("node {} votes for {}", node + 1, name(client)),
+            Step::Forget { node } => format!("the limit at node {} runs out", node + 1),
+        })
+    }
+}
+
+impl<const N: usize, const K: usize> Representative for State<N, K> {
+    fn representative(&self) -> State<N, K> {
+        self.clone()
+    }
+}
+
+impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{K} clients, {N} nodes, and nobody has asked")
+    }
+}

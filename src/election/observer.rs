@@ -1,0 +1,288 @@
+//! Follows who leads, without campaigning.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ballot::{Ballot, Said};
+use crate::coordinator::Shared;
+use crate::lock::Lock;
+use crate::node::{Expiry, Holding, Question};
+use crate::protocol::{Backoff, FencingToken, Moment, Token, fraction};
+use crate::round::{Aim, Round};
+use crate::wait::contest::{EXPIRY_JITTER, HEARTBEAT};
+use crate::wait::line::{Lines, bit};
+
+/// Is told who leads an [election](crate::Election), as the nodes have it.
+///
+/// It does not poll: the nodes tell of changes, and it asks them who leads now. Where they do not
+/// tell, it asks when the leader's keys run out, and every second or two: hints may get lost. However
+/// often leaders change, it asks at most a hundred times a second.
+#[derive(Debug)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+    ttl: Duration,
+    /// Its own, since others may stand in line for the key.
+    lines: Arc<Lines>,
+    /// The round that is under way, kept when its caller gives up.
+    asking: Option<Arc<Round>>,
+    pause: Pause,
+    /// What was told last.
+    told: Option<Known>,
+    /// Pauses while too few nodes answer: nobody tells when they do again.
+    outage: Backoff,
+}
+
+/// Who leads, as far as the nodes agree.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: somebody leads, nobody does, or it is unknown")]
+pub enum Observed {
+    /// A quorum of nodes has this leader.
+    Leader(Leader),
+    /// So many nodes have no leader, or different ones, that nobody has a quorum. Somebody whose keys
+    /// got lost may still lead until its validity ends.
+    Nobody,
+    /// Too few nodes answer to tell. The ballot says why.
+    Unknown(Box<Ballot>),
+}
+
+/// Whoever leads.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Leader {
+    /// What it announced; empty where another program holds the lock.
+    pub value: String,
+    /// Its token, which is shown as host, process and value.
+    pub token: Token,
+    /// Its fencing token, once a quorum of nodes tells of one.
+    pub fencing_token: Option<FencingToken>,
+    /// For how much longer its keys stand if they are not renewed.
+    pub remaining: Duration,
+}
+
+/// What makes two observations differ: a renewal does not.
+#[derive(Clone, PartialEq, Debug)]
+enum Known {
+    Leader(Token, Option<FencingToken>),
+    Nobody,
+    Unknown,
+}
+
+/// Until when not to ask.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// Never before that.
+    least: Moment,
+    /// And no longer than that, unless so many nodes have hinted at a change…
+    until: Moment,
+    wanted: usize,
+    /// …among these, a bit for each.
+    among: u32,
+}
+
+/// The shortest time between two rounds: changes that come faster are told as one.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+/// The first pause after too few nodes have answered.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
+
+impl Observer {
+    pub(crate) fn new(lock: &Lock) -> Observer {
+        let (shared, key) = lock.parts();
+        let lines = shared.lines.branch();
+        lines.watch(key);
+        let now = shared.now();
+        Observer {
+            key: key.clone(),
+            ttl: shared.ttl,
+            lines,
+            asking: None,
+            pause: Pause { least: now, until: now, wanted: 0, among: 0 },
+            told: None,
+            outage: Backoff::new(OUTAGE_PAUSE, HEARTBEAT),
+            shared: shared.clone(),
+        }
+    }
+
+    /// Waits until something else is known than was told last, and tells it: another leader, nobody,
+    /// or that it is unknown. The first time it tells what is known at once.
+    ///
+    /// It tells the latest and not each: a leader that comes and goes between two rounds is not seen,
+    /// and one that is followed by another may or may not be seen to go.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; call again.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub async fn changed(&mut self) -> Observed {
+        loop {
+            self.rest().await;
+            let observed = self.ask().await;
+            let known = observed.known();
+            if self.told.as_ref() != Some(&known) {
+                self.told = Some(known);
+                return observed;
+            }
+        }
+    }
+
+    /// Waits for the end of the pause, or for enough hints.
+    async fn rest(&self) {
+        if self.asking.is_some() {
+            return;
+        }
+        let Pause { least, until, wanted, among } = self.pause;
+        // Asked for before the first look, so that no hint comes between.
+        let bell = self.lines.bell(&self.key).unwrap_or_default();
+        let enough = async {
+            while self.lines.hints(&self.key).changed(among) < wanted {
+                bell.notified().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = enough => {}
+            () = self.shared.sleep_until(until) => {}
+        }
+        if self.shared.now() < least {
+            self.shared.sleep_until(least).await;
+        }
+    }
+
+    async fn ask(&mut self) -> Observed {
+        self.shared.introduced().await;
+        let round = self.asking.get_or_insert_with(|| {
+            self.lines.ask_anew(&self.key);
+            let question = |_| Some(Question::Inspect { key: self.key.clone() });
+            Round::start(&self.shared.nodes, Aim::Hear, self.ttl, question)
+        });
+        round.settled().await;
+        let ballot = round.ballot();
+        self.asking = None;
+        self.pause = self.pause(&ballot);
+        Observed::of(ballot)
+    }
+
+    /// Until when to wait, and for whom.
+    ///
+    /// A leader is one no longer when so many nodes have changed that it has no quorum; nobody becomes
+    /// one before as many as it takes for a quorum have.
+    fn pause(&mut self, ballot: &Ballot) -> Pause {
+        let (now, entropy) = (self.shared.now(), &self.shared.entropy);
+        let count = Count::of(ballot);
+        let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
+        let least = now + LEAST_PAUSE;
+        if count.is_unknown() {
+            let until = now + self.outage.next(entropy.half());
+            return Pause { least, until, wanted: usize::MAX, among: 0 };
+        }
+        self.outage = Backoff::new(OUTAGE_PAUSE, HEARTBEAT);
+        let (wanted, end) = if count.leads() {
+            let wanted = count.held - count.needed + 1;
+            let end = count
+                .ends
+                .get(wanted - 1)
+                .map(|end| *end + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half()));
+            (wanted, end.unwrap_or(heartbeat))
+        } else {
+            (count.needed - count.held, heartbeat)
+        };
+        Pause { least, until: now + end.min(heartbeat), wanted, among: count.answered }
+    }
+}
+
+impl Observed {
+    pub(crate) fn of(ballot: Ballot) -> Observed {
+        let count = Count::of(&ballot);
+        match ballot.holder() {
+            Some(holder) if count.leads() => Observed::Leader(Leader {
+                value: value_of(&holder.token),
+                token: holder.token,
+                fencing_token: holder.fence,
+                remaining: holder.remaining,
+            }),
+            _ if count.is_unknown() => Observed::Unknown(Box::new(ballot)),
+            _ => Observed::Nobody,
+        }
+    }
+
+    fn known(&self) -> Known {
+        match self {
+            Observed::Leader(leader) => Known::Leader(leader.token.clone(), leader.fencing_token),
+            Observed::Nobody => Known::Nobody,
+            Observed::Unknown(_) => Known::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Observed::Leader(leader) => write!(f, "led by {}", leader.token),
+            Observed::Nobody => f.write_str("nobody leads"),
+            Observed::Unknown(ballot) => write!(f, "nobody knows who leads: {ballot}"),
+        }
+    }
+}
+
+/// What follows the `host:pid` of a token.
+fn value_of(token: &Token) -> String {
+    let context = token.context().unwrap_or_default();
+    context.split_once(' ').map(|(_, value)| value.to_owned()).unwrap_or_default()
+}
+
+/// How the nodes stand to whoever has the most of them.
+struct Count {
+    needed: usize,
+    /// Nodes that have it.
+    held: usize,
+    /// Nodes that may have it: they have not said.
+    silent: usize,
+    /// Nodes that have said something, a bit for each.
+    answered: u32,
+    /// When its keys end, soonest first.
+    ends: Vec<Duration>,
+}
+
+impl Count {
+    fn of(ballot: &Ballot) -> Count {
+        let holder = ballot.holder();
+        let mut count =
+            Count { needed: ballot.quorum().needed(), held: 0, silent: 0, answered: 0, ends: Vec::new() };
+        for (index, paper) in ballot.papers().iter().enumerate() {
+            match &paper.said {
+                Said::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
+                    count.answered |= bit(index);
+                    if holder.as_ref().is_some_and(|holder| holder.token == *token) {
+                        count.held += 1;
+                        count.ends.push(*end);
+                    }
+                }
+                Said::Free | Said::Granted | Said::Behind | Said::Ahead | Said::Restored => {
+                    count.answered |= bit(index);
+                }
+                // Data under the name of the election says nothing about who leads.
+                Said::Held(_)
+                | Said::Quarantined { .. }
+                | Said::Duplicate { .. }
+                | Said::Pending
+                | Said::Failed(_)
+                | Said::Skipped => count.silent += 1,
+            }
+        }
+        count.ends.sort_unstable();
+        count
+    }
+
+    fn leads(&self) -> bool {
+        self.held >= self.needed
+    }
+
+    /// Whether those who have not said anything could make a leader.
+    fn is_unknown(&self) -> bool {
+        !self.leads() && self.held + self.silent >= self.needed
+    }
+}

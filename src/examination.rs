@@ -1,0 +1,163 @@
+//! A check-up of a deployment: what its nodes tell of themselves, and what that means for locks.
+//!
+//! `facts` is what one node tells, `finding` the list of all that may be found, and `judge` makes
+//! the one of the other. The nodes are asked in `node/redis/examine.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use facts::{
+    ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, Software, Trouble, TroubleKind,
+};
+pub use finding::{Finding, Matter, Severity, Subject};
+
+use crate::protocol::Quorum;
+
+mod facts;
+mod finding;
+pub(crate) mod judge;
+
+use judge::Setting;
+
+/// What a check-up has found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Examination {
+    /// How many nodes must grant a lock.
+    pub quorum: Quorum,
+    /// Each node, in the order in which they were given.
+    pub nodes: Vec<NodeReport>,
+    /// All findings, the worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// What it adds up to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Outlook {
+    /// A quorum can be held, and nothing was found that makes it unsafe.
+    Sound,
+    /// A quorum can be held, and something was found that makes it unsafe.
+    Unsafe,
+    /// Too few nodes can be examined to say whether a quorum can be held.
+    Unclear,
+    /// Too few nodes vote.
+    NoQuorum,
+}
+
+/// One node, as a line of a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Its address, without password.
+    pub name: Arc<str>,
+    /// Which program it is.
+    pub software: Option<Software>,
+    /// What it is for others.
+    pub role: Option<Role>,
+    /// For how long its process has been running.
+    pub uptime: Option<Duration>,
+    /// How long it takes to answer.
+    pub round_trips: Option<RoundTrips>,
+    /// Its calendar clock against ours.
+    pub clock: Option<ClockReading>,
+    /// Whether its votes count.
+    pub standing: Standing,
+}
+
+/// Whether the votes of a node count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Standing {
+    /// They do.
+    Votes,
+    /// They will, after this time: it restarted.
+    Quarantined {
+        /// How much longer it waits.
+        left: Duration,
+    },
+    /// They do not.
+    Excluded {
+        /// Why not.
+        reason: Arc<str>,
+    },
+    /// Nobody knows: a node of a kind that cannot be examined.
+    Unknown,
+}
+
+/// How long a node takes to answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RoundTrips {
+    /// Half of them took no longer.
+    pub median: Duration,
+    /// 99 of 100 took no longer: of twenty, the longest.
+    pub p99: Duration,
+}
+
+impl RoundTrips {
+    pub(crate) fn of(samples: &[Duration]) -> Option<RoundTrips> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable();
+        let at = |share: usize| sorted.get((sorted.len() * share).div_ceil(100).max(1) - 1).copied();
+        Some(RoundTrips { median: at(50)?, p99: at(99)? })
+    }
+}
+
+impl Examination {
+    /// What the facts of all nodes add up to; `None` for a node that cannot be examined.
+    pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Examination {
+        let mut reports: Vec<_> =
+            nodes.iter().map(|(name, facts)| judge::report(name, facts.as_ref(), setting)).collect();
+        count_each_server_once(nodes, &mut reports);
+        let told: Vec<_> = nodes.iter().filter_map(|(name, facts)| Some((name, facts.as_ref()?))).collect();
+        let mut findings = judge::of_deployment(&told, &reports, setting);
+        findings.extend(told.iter().flat_map(|(name, facts)| judge::of_node(name, facts, setting)));
+        // Stable: those of one node stay together, and in the order of the tables.
+        findings.sort_by_key(|finding| finding.severity);
+        Examination { quorum: setting.quorum, nodes: reports, findings }
+    }
+
+    /// What it adds up to.
+    #[must_use]
+    pub fn outlook(&self) -> Outlook {
+        let count = |unknown| {
+            let counts = |node: &&NodeReport| match node.standing {
+                Standing::Votes => true,
+                Standing::Unknown => unknown,
+                Standing::Quarantined { .. } | Standing::Excluded { .. } => false,
+            };
+            self.nodes.iter().filter(counts).count()
+        };
+        if count(true) < self.quorum.needed() {
+            Outlook::NoQuorum
+        } else if self.has(Severity::Unsafe) {
+            Outlook::Unsafe
+        } else if count(false) < self.quorum.needed() {
+            Outlook::Unclear
+        } else {
+            Outlook::Sound
+        }
+    }
+
+    /// Whether anything of this severity was found.
+    #[must_use]
+    pub fn has(&self, severity: Severity) -> bool {
+        self.findings.iter().any(|finding| finding.severity == severity)
+    }
+}
+
+/// Two addresses of one server are one vote: the first one's.
+fn count_each_server_once(nodes: &[(Arc<str>, Option<Facts>)], reports: &mut [NodeReport]) {
+    let mut seen: Vec<(&str, &Arc<str>)> = Vec::new();
+    for ((name, facts), report) in nodes.iter().zip(reports) {
+        let Some(instance) = facts.as_ref().and_then(|facts| facts.instance.as_deref()) else { continue };
+        match seen.iter().find(|(id, _)| *id == instance) {
+            Some((_, first)) => {
+                report.standing =
+                    Standing::Excluded { reason: format!("it is the same server as {first}").into() };
+            }
+            None => seen.push((instance, name)),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a check-up may find: the one list of all findings.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One thing that a check-up found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Of what it was found.
+    pub subject: Subject,
+    /// What was found.
+    pub matter: Matter,
+    /// The sentence, with the evidence.
+    pub evidence: String,
+    /// What to do about it.
+    pub cure: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subject {
+            Subject::Node(node) => write!(f, "{}: {node} {}; {}", self.severity, self.evidence, self.cure),
+            Subject::Deployment => write!(f, "{}: {}; {}", self.severity, self.evidence, self.cure),
+        }
+    }
+}
+
+/// How bad a finding is. The worst comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Severity {
+    /// Two holders at a time may come of it, without anybody making another mistake.
+    Unsafe,
+    /// Locks are, or will soon be, harder to get or to keep; or one more mistake makes it unsafe.
+    Warning,
+    /// It could not be found out.
+    Unknown,
+    /// Good to know.
+    Note,
+}
+
+impl Severity {
+    /// In one word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Unsafe => "unsafe",
+            Severity::Warning => "warning",
+            Severity::Unknown => "unknown",
+            Severity::Note => "note",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Of what something was found.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Subject {
+    /// All nodes together.
+    Deployment,
+    /// The node of this name.
+    Node(Arc<str>),
+}
+
+/// Makes the list: for each matter a word that stays, what it means, and the usual cure.
+macro_rules! matters {
+    ($($name:ident $code:literal $meaning:literal $cure:literal)*) => {
+        /// What can be found. [`Matter::code`] stays the same, for programs.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Matter {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Matter {
+            /// All of them.
+            pub const ALL: &[Matter] = &[$(Matter::$name),*];
+
+            /// A word for programs.
+            #[must_use]
+            pub fn code(self) -> &'static str {
+                match self { $(Matter::$name => $code,)* }
+            }
+
+            /// What to do about it, as a rule.
+            #[must_use]
+            pub fn cure(self) -> &'static str {
+                match self { $(Matter::$name => $cure,)* }
+            }
+        }
+    };
+}
+
+matters! {
+    NoQuorum "no-quorum"
+        "Too few nodes can vote: no lock can be acquired."
+        "mend the nodes that do not vote; their findings say how"
+    NoSpare "no-spare"
+        "As many nodes vote as are needed: none may fail."
+        "mend the nodes that do not vote; their findings say how"
+    OneNode "one-node"
+        "There is one node: its failure ends all locking."
+        "use three independent masters, which tolerate the loss of one, or five, which tolerate two"
+    FewNodes "few-nodes"
+        "There are fewer than three nodes, so none may fail."
+        "use three independent masters, which tolerate the loss of one, or five, which tolerate two"
+    EvenNodes "even-nodes"
+        "An even number of nodes tolerates no more failures than one node less."
+        "add a node, or take one away"
+    SameServer "same-server"
+        "Two addresses lead to the same server process. This library counts it once; other Redlock clients count it twice."
+        "give each node a server of its own, or take one of the addresses out at every client"
+    Unreachable "unreachable"
+        "Nobody answers at the address."
+        "start the server, or mend the way to it: address, firewall, `bind`"
+    Login "login"
+        "The server wants a password, or another one."
+        "give user and password of an ACL user: QUORLOCK_PASSWORD, --password-file, `Builder::password`"
+    ProtectedMode "protected-mode"
+        "The server has no password and so talks to its own machine only."
+        "give its users passwords, and do not switch `protected-mode` off instead"
+    Tls "tls"
+        "No TLS came about between us."
+        "see what the sentence says of the certificate; name the authority with --tls-ca, or `Tls::authority`"
+    Failed "failed"
+        "The server answers, and not as a lock server does."
+        "give the address of a Redis server from 6.0 on, or of a Valkey server"
+    Replica "replica"
+        "The server is a replica: it does not vote, since its copy may lag behind."
+        "give the address of an independent master"
+    Sentinel "sentinel"
+        "The server is a Sentinel, which stores no keys and does not vote."
+        "give the address of an independent master"
+    ClusterMember "cluster-member"
+        "The server is a member of a cluster. This library does not count it; for other Redlock clients its failover forgets locks."
+        "use a server of its own with `cluster-enabled no`"
+    Loading "loading"
+        "The server still reads its data, and votes when it is done."
+        "wait for it"
+    Replicas "replicas"
+        "Replicas follow the server: when one of them takes its place, it may lack locks."
+        "detach them (`REPLICAOF NO ONE` there), and see that neither Sentinel nor an operator promotes one under this address"
+    Promoted "promoted"
+        "The server was a replica before it was a master: locks that had not reached it are forgotten."
+        "let it stand aside for the longest TTL after a promotion, and run nodes without failover: their number is the failover"
+    Eviction "eviction"
+        "The server may evict locks when its memory is full."
+        "set `maxmemory-policy noeviction`: then it refuses new locks instead of forgetting old ones"
+    MemoryFull "memory-full"
+        "The memory of the server is nearly full, and then it grants nothing."
+        "raise `maxmemory`, or give locks a server of their own"
+    Restarted "restarted"
+        "The server started less than the longest TTL ago, and may have forgotten locks that are still held."
+        "wait; or, if it cannot have forgotten any, as after its very first start, let it vote with `--restart-guard off` (`RestartGuard::Off`) this once"
+    NotPersistent "not-persistent"
+        "The server may forget what it granted when it restarts."
+        "leave the restart guard on, which has it wait; or set `appendonly yes` and `appendfsync always`"
+    MissingRight "missing-right"
+        "The user of the node lacks a right."
+        "grant what the sentence names"
+    LockFails "lock-fails"
+        "A lock could not be taken and given back there."
+        "see what the server says; `CONFIG`, scripts and rights are the usual suspects"
+    OldVersion "old-version"
+        "The server is older than any that is tested."
+        "use Redis 6.0 or newer, or Valkey"
+    KnownHole "known-hole"
+        "The version has a known hole in Lua (CVE-2025-49844): whoever may run scripts may run code on the server."
+        "update to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or Valkey 7.2.11, 8.0.6, 8.1.4, or newer; a distribution may have mended an older one without telling by its number"
+    NoHints "no-hints"
+        "The server does not tell of changes, so waiters ask again after pauses."
+        "use a server that speaks RESP3, with `+client|tracking` for the user"
+    SlowNode "slow-node"
+        "The time limit of the node is shorter than some of its round trips, so its votes come too late."
+        "raise the node limit (--node-limit, `Builder::node_limit`)"
+    ShortTtl "short-ttl"
+        "The TTL is short against the round trips: a round is cut off after a tenth of it."
+        "use a longer TTL, or nodes that are nearer"
+    ClockSpread "clock-spread"
+        "Calendar clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do, and fair order."
+        "let NTP or chrony set the clocks of the servers and of the clients"
+    SharedHost "shared-host"
+        "Several nodes are at the same address, and fail together."
+        "put each node on a machine of its own"
+    SharedNetwork "shared-network"
+        "Several nodes are in the same network, and may fail together."
+        "put the nodes into different zones, unless they fail independently as it is"
+    Loopback "loopback"
+        "Nodes are on this machine, or behind tunnels on it."
+        "fine for tests; else put each node on a machine of its own"
+    PlainText "plain-text"
+        "Tokens and passwords travel unencrypted."
+        "use rediss:// addresses, or a network that nobody else can listen to"
+    Untold "untold"
+        "The server does not tell some of what a check-up needs."
+        "look on the server itself, or grant the check-up the right to ask: `+info +config|get +time`"
+}
+
+impl fmt::Display for Matter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}

@@ -1,0 +1,167 @@
+//! What the facts mean. Pure: no IO, no clock. Each finding of `finding.rs` is made by one function
+//! in `node` or `deployment`, where tables have all of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::facts::{Facts, Need, Role};
+use super::finding::{Finding, Matter, Severity, Subject};
+use super::{NodeReport, RoundTrips, Standing};
+use crate::protocol::{Drift, Moment, Quarantine, Quorum};
+
+mod deployment;
+mod node;
+
+pub(crate) use deployment::findings as of_deployment;
+pub(crate) use node::{findings as of_node, on_sight};
+
+/// What a coordinator is set to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) quorum: Quorum,
+    pub(crate) ttl: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) drift: Drift,
+    pub(crate) quarantine: Quarantine,
+    /// How long a round waits for a node that is near.
+    pub(crate) base_limit: Duration,
+}
+
+impl Setting {
+    fn guarded(&self) -> bool {
+        !self.quarantine.length().is_zero()
+    }
+}
+
+/// The table's line for one node, but for what only the others tell.
+pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) -> NodeReport {
+    let standing = facts.map_or(Standing::Unknown, |facts| standing(facts, setting));
+    let unknown = Facts::default();
+    let facts = facts.unwrap_or(&unknown);
+    NodeReport {
+        name: Arc::clone(name),
+        software: facts.software.clone(),
+        role: facts.role,
+        uptime: facts.uptime,
+        round_trips: RoundTrips::of(&facts.round_trips),
+        clock: facts.clock,
+        standing,
+    }
+}
+
+/// Whether its votes count.
+fn standing(facts: &Facts, setting: &Setting) -> Standing {
+    let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
+    if let Some(trouble) = &facts.trouble {
+        return excluded(&trouble.error.to_string());
+    }
+    match facts.role {
+        Some(Role::Master) => {}
+        Some(Role::Replica) => return excluded("it is a replica"),
+        Some(Role::ClusterMember) => return excluded("it is a cluster member"),
+        Some(Role::Sentinel) => return excluded("it is a Sentinel"),
+        None => return excluded("it does not say what it is"),
+    }
+    if facts.loading == Some(true) {
+        return excluded("it is loading");
+    }
+    if let Some(refusal) = facts.refusals.iter().find(|refusal| needed_to_vote(refusal.need)) {
+        return excluded(&format!("its user may not run {}", refusal.command));
+    }
+    if let Some(Err(error)) = &facts.lock {
+        return excluded(&error.to_string());
+    }
+    let left = setting.quarantine.left(age(facts));
+    if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
+}
+
+fn needed_to_vote(need: Need) -> bool {
+    matches!(need, Need::Locks | Need::Fencing)
+}
+
+/// As the restart guard counts it: whole seconds, up to one too many.
+fn age(facts: &Facts) -> Duration {
+    crate::protocol::age(facts.uptime.unwrap_or_default(), None, Moment::ORIGIN)
+}
+
+/// Where findings about one subject are noted.
+pub(super) struct Sheet<'a> {
+    node: Option<&'a Arc<str>>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Sheet<'a> {
+    fn of_node(name: &'a Arc<str>) -> Sheet<'a> {
+        Sheet { node: Some(name), findings: Vec::new() }
+    }
+
+    fn note(&mut self, severity: Severity, matter: Matter, evidence: impl Into<String>) {
+        self.cured(severity, matter, evidence, matter.cure());
+    }
+
+    fn cured(
+        &mut self,
+        severity: Severity,
+        matter: Matter,
+        evidence: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
+        let subject = self.node.map_or(Subject::Deployment, |name| Subject::Node(Arc::clone(name)));
+        self.findings.push(Finding {
+            severity,
+            subject,
+            matter,
+            evidence: evidence.into(),
+            cure: cure.into(),
+        });
+    }
+}
+
+/// A time, for people.
+pub(super) fn length(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    let unit: u128 = if nanos < 10_000_000 {
+        1_000
+    } else if nanos < 10_000_000_000 {
+        1_000_000
+    } else {
+        1_000_000_000
+    };
+    let cut = u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX);
+    format_duration(Duration::from_nanos(cut)).to_string()
+}
+
+/// Which names stand under the same key, in order.
+pub(super) fn alike<'a, K: Ord>(
+    items: impl Iterator<Item = (K, &'a Arc<str>)>,
+) -> impl Iterator<Item = (K, Vec<&'a str>)> {
+    let mut groups: BTreeMap<K, Vec<&str>> = BTreeMap::new();
+    for (key, name) in items {
+        let names = groups.entry(key).or_default();
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    groups.into_iter().filter(|(_, names)| names.len() > 1)
+}
+
+/// The part of an address that a network of neighbours shares: a /24, or a /64.
+pub(super) fn network(address: IpAddr) -> (IpAddr, u8) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            (IpAddr::from([a, b, c, 0]), 24)
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            (IpAddr::from([a, b, c, d, 0, 0, 0, 0]), 64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! What one node means.
+
+use std::sync::Arc;
+
+use super::{Setting, Sheet, age, length, needed_to_vote};
+use crate::examination::RoundTrips;
+use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
+use crate::examination::finding::{Finding, Matter, Severity};
+use crate::protocol::node_limit;
+
+/// What is known as soon as a node has introduced itself: told at each connection, too.
+const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, promoted, eviction, memory_full];
+
+/// What needs the settings, or questions of its own.
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 10] =
+    [trouble, role, loading, restarted, persistence, rights, version, hints, pace, untold];
+
+/// The findings about one node that its introduction alone tells.
+pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
+    let mut sheet = Sheet::of_node(name);
+    for check in ON_SIGHT {
+        check(facts, &mut sheet);
+    }
+    sheet.findings
+}
+
+/// All findings about one node.
+pub(crate) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    let mut sheet = Sheet::of_node(name);
+    for check in ON_EXAMINATION {
+        check(facts, setting, &mut sheet);
+    }
+    for check in ON_SIGHT {
+        check(facts, &mut sheet);
+    }
+    sheet.findings
+}
+
+fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(trouble) = &facts.trouble else { return };
+    let matter = match trouble.kind {
+        TroubleKind::Unreachable => Matter::Unreachable,
+        TroubleKind::Login => Matter::Login,
+        TroubleKind::ProtectedMode => Matter::ProtectedMode,
+        TroubleKind::Tls => Matter::Tls,
+        TroubleKind::Other => Matter::Failed,
+    };
+    sheet.note(Severity::Warning, matter, format!("does not take part: {}", trouble.error));
+}
+
+fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    match facts.role {
+        Some(Role::Master) | None => {}
+        Some(Role::Replica) => {
+            sheet.note(Severity::Warning, Matter::Replica, "is a replica (role:slave) and does not vote");
+        }
+        Some(Role::Sentinel) => {
+            sheet.note(Severity::Warning, Matter::Sentinel, "is a Sentinel and does not vote");
+        }
+        Some(Role::ClusterMember) => sheet.note(
+            Severity::Unsafe,
+            Matter::ClusterMember,
+            "is a member of a cluster (cluster_enabled:1): a failover there forgets locks",
+        ),
+    }
+}
+
+fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.loading == Some(true) {
+        sheet.note(Severity::Warning, Matter::Loading, "is still loading its data (loading:1)");
+    }
+}
+
+fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(uptime) = facts.uptime else { return };
+    let longest = setting.drift.stretch(setting.max_ttl);
+    let left = longest.saturating_sub(age(facts));
+    if facts.role != Some(Role::Master) || left.is_zero() {
+        return;
+    }
+    let (up, left) = (length(uptime), length(left));
+    if setting.guarded() {
+        let evidence = format!("started {up} ago and does not vote for another {left}");
+        sheet.note(Severity::Warning, Matter::Restarted, evidence);
+    } else if forgets(facts) != Some(false) {
+        let evidence = format!(
+            "started {up} ago, and with the restart guard off it votes although it may have forgotten \
+             locks that are held for another {left}"
+        );
+        let cure = "turn the restart guard on at every client, unless this was the server's very first start";
+        sheet.cured(Severity::Unsafe, Matter::Restarted, evidence, cure);
+    }
+}
+
+/// Whether a restart loses what was granted; `None` if nobody knows.
+fn forgets(facts: &Facts) -> Option<bool> {
+    match (facts.append_only?, facts.fsync) {
+        (true, Some(Fsync::Always)) => Some(false),
+        (true, Some(Fsync::EverySecond | Fsync::Never)) | (false, _) => Some(true),
+        (true, None) => None,
+    }
+}
+
+fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
+        return;
+    }
+    let what = match facts.fsync {
+        Some(Fsync::EverySecond) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last second or two (appendfsync everysec)"
+        }
+        Some(Fsync::Never) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last half minute or so (appendfsync no)"
+        }
+        Some(_) | None => "a restart loses the locks that it granted (appendonly no)",
+    };
+    if setting.guarded() {
+        let wait = length(setting.quarantine.length());
+        let evidence =
+            format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
+        let cure = "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`";
+        sheet.cured(Severity::Note, Matter::NotPersistent, evidence, cure);
+    } else {
+        let evidence = format!("{what}, and the restart guard is off");
+        let cure =
+            "turn the restart guard on at every client, or set `appendonly yes` and `appendfsync always`";
+        sheet.cured(Severity::Unsafe, Matter::NotPersistent, evidence, cure);
+    }
+}
+
+fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    for refusal in &facts.refusals {
+        let (severity, what) = match refusal.need {
+            Need::Locks => (Severity::Warning, "as every lock must"),
+            Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
+            Need::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
+        };
+        let user = facts.user.as_deref().unwrap_or("…");
+        let grant = &refusal.grant;
+        let (barred, cure) = match grant.strip_prefix('~') {
+            Some("*") => (
+                "touch the key of a lock".to_owned(),
+                "grant the keys of your locks, as in `~locks:*`, and examine with --key-prefix locks:"
+                    .to_owned(),
+            ),
+            Some(keys) => {
+                (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
+            }
+            None => (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`")),
+        };
+        let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);
+        sheet.cured(severity, Matter::MissingRight, evidence, cure);
+    }
+    // What refuses a command alone refuses it in a script, too, and is told above.
+    let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
+    if let (Some(Err(error)), false) = (&facts.lock, told) {
+        sheet.note(Severity::Warning, Matter::LockFails, format!("cannot carry a lock: {error}"));
+    }
+}
+
+fn version(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(software) = &facts.software else { return };
+    let numbers = software.numbers();
+    let (name, version) = (software.name, &software.version);
+    if name == "redis" && numbers < [6, 0, 0] {
+        let evidence = format!("is redis {version}, which knows neither ACLs nor RESP3");
+        sheet.note(Severity::Warning, Matter::OldVersion, evidence);
+    }
+    if has_hole(name, numbers) {
+        let evidence = format!("is {name} {version}: whoever may run scripts may run code (CVE-2025-49844)");
+        sheet.note(Severity::Note, Matter::KnownHole, evidence);
+    }
+}
+
+/// CVE-2025-49844, by the versions in which Redis and Valkey have mended it.
+const MENDED: [(&str, [u32; 3]); 8] = [
+    ("redis", [6, 2, 20]),
+    ("redis", [7, 2, 11]),
+    ("redis", [7, 4, 6]),
+    ("redis", [8, 0, 4]),
+    ("redis", [8, 2, 2]),
+    ("valkey", [7, 2, 11]),
+    ("valkey", [8, 0, 6]),
+    ("valkey", [8, 1, 4]),
+];
+
+/// A line of versions that was never mended has the hole, and one that began later has not.
+pub(super) fn has_hole(name: &str, version: [u32; 3]) -> bool {
+    let mended = || MENDED.iter().filter(|(software, _)| *software == name).map(|(_, version)| version);
+    let line = |version: &[u32; 3]| [version[0], version[1]];
+    match mended().find(|mended| line(mended) == line(&version)) {
+        Some(mended) => version < *mended,
+        None => mended().next_back().is_some_and(|last| version < *last),
+    }
+}
+
+fn hints(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let told = facts.refusals.iter().any(|refusal| refusal.need == Need::Waiting);
+    if facts.hints == Some(false) && !told {
+        let evidence =
+            "tells of no changes (no RESP3, or no CLIENT TRACKING): waiters ask again after pauses";
+        sheet.note(Severity::Note, Matter::NoHints, evidence);
+    }
+}
+
+fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
+    let most = setting.ttl / 10;
+    let limit = node_limit(setting.base_limit, trips.median, setting.ttl);
+    let took = format!(
+        "answers within {} in half of all cases, and within {} in nearly all",
+        length(trips.median),
+        length(trips.p99)
+    );
+    if trips.p99 > most {
+        let evidence = format!("{took}: more than a tenth of the TTL of {}", length(setting.ttl));
+        sheet.note(Severity::Warning, Matter::ShortTtl, evidence);
+    } else if trips.p99 > limit {
+        let evidence = format!("{took}: its time limit is {}", length(limit));
+        sheet.note(Severity::Warning, Matter::SlowNode, evidence);
+    }
+}
+
+fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
+        let evidence =
+            format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
+        sheet.note(Severity::Warning, Matter::Replicas, evidence);
+    }
+}
+
+fn promoted(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if facts.promoted == Some(true) && facts.role == Some(Role::Master) {
+        let evidence =
+            "was a replica and was promoted (master_replid2 is set): locks may not have reached it";
+        sheet.note(Severity::Warning, Matter::Promoted, evidence);
+    }
+}
+
+fn eviction(facts: &Facts, sheet: &mut Sheet<'_>) {
+    let Some(memory) = &facts.memory else { return };
+    if let Some(limit) = memory.limit
+        && memory.policy != "noeviction"
+    {
+        let evidence = format!(
+            "may evict locks (maxmemory-policy {}, maxmemory {limit}, {} keys evicted so far)",
+            memory.policy, memory.evicted
+        );
+        sheet.note(Severity::Unsafe, Matter::Eviction, evidence);
+    }
+}
+
+/// From this share of `maxmemory` on it counts as nearly full, in percent.
+const NEARLY_FULL: u64 = 90;
+
+fn memory_full(facts: &Facts, sheet: &mut Sheet<'_>) {
+    let Some(memory) = &facts.memory else { return };
+    if let Some(limit @ 1..) = memory.limit
+        && memory.policy == "noeviction"
+        && memory.used >= limit / 100 * NEARLY_FULL
+    {
+        let evidence =
+            format!("uses {} of {limit} bytes (noeviction): when full, it grants nothing", memory.used);
+        sheet.note(Severity::Warning, Matter::MemoryFull, evidence);
+    }
+}
+
+fn untold(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.trouble.is_some() {
+        return;
+    }
+    let fsync_matters = !setting.guarded() && facts.append_only == Some(true);
+    let missing = [
+        (facts.role.is_none(), "what it is"),
+        (facts.instance.is_none(), "whether it is a server of its own"),
+        (facts.uptime.is_none(), "when it started"),
+        (facts.replicas.is_none() && facts.role == Some(Role::Master), "whether it has replicas"),
+        (facts.memory.is_none(), "whether it evicts keys"),
+        (facts.append_only.is_none(), "whether it keeps its data"),
+        (fsync_matters && facts.fsync.is_none(), "when its data reaches the disk (appendfsync)"),
+        (facts.clock.is_none(), "its clock"),
+        (facts.lock.is_none() && facts.role == Some(Role::Master), "whether a lock can be taken"),
+    ];
+    let missing: Vec<_> = missing.into_iter().filter_map(|(untold, what)| untold.then_some(what)).collect();
+    if !missing.is_empty() {
+        sheet.note(Severity::Unknown, Matter::Untold, format!("does not tell {}", missing.join(", ")));
+    }
+}

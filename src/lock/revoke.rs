@@ -1,0 +1,67 @@
+//! Taking a lock away from whoever holds it.
+
+use std::sync::Arc;
+
+use super::Lock;
+use crate::ballot::Ballot;
+use crate::error::ConfigError;
+use crate::node::Question;
+use crate::protocol::{Claim, Token};
+use crate::round::{Aim, Round};
+
+impl Lock {
+    /// Takes the lock away from the holder of `token`, at every node that answers: for operators,
+    /// and for whoever was handed the token on purpose. To give back a lease of your own, call
+    /// [`Lease::release`](crate::Lease::release).
+    ///
+    /// Compares and deletes, so that it never takes a lock that somebody else got in between: pass
+    /// the token that was [seen](Lock::inspect). At the nodes that answered, requests with this
+    /// token that come late, renewals above all, are refused for the longest TTL of the deployment.
+    /// The counter of fencing tokens stays, so that the next holder's is larger.
+    ///
+    /// In the ballot, a node that held the token until now has [`Granted`](crate::Said::Granted),
+    /// and one that did not is [`Free`](crate::Said::Free), whoever else may hold the key there.
+    ///
+    /// **It does not tell the holder**, who learns of it when it renews next, and believes in its
+    /// lease until then. What it writes meanwhile is refused only by a resource that checks
+    /// [fencing tokens](crate::fence). Nor does it reach nodes that do not answer: there the key
+    /// ends with its TTL; and if they are a quorum, the holder goes on renewing with them.
+    ///
+    /// # Errors
+    ///
+    /// When name or options cannot work. Nodes that do not answer are part of the ballot.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was sent by the time the future is dropped is carried out.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(3)).build()?;
+    /// let lock = coordinator.lock("orders/42");
+    /// # let lease = lock.acquire().await?;
+    /// if let Some(holder) = lock.inspect().await?.holder() {
+    ///     println!("taking it from {}", holder.token);
+    ///     lock.revoke(&holder.token).await?;
+    /// }
+    /// assert_eq!(lock.inspect().await?.holder(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
+        let plan = self.plan(self.wait)?;
+        self.shared.introduced().await;
+        let claim = Arc::new(Claim::new(plan.key.clone(), token.clone()));
+        // Not a mere release: the next renewal of a holder who is alive would store the key again.
+        let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
+        let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
+        round.settled().await;
+        Ok(round.ballot())
+    }
+}

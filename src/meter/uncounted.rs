@@ -1,0 +1,86 @@
+//! Without the feature `metrics`: nothing, as the compiler sees it.
+
+#![expect(clippy::unused_self, reason = "those who count need it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{At, Passed, Renewed};
+use crate::error::{AcquireError, LossReason};
+use crate::node::{Answer, NodeError, Question};
+use crate::protocol::{Moment, Quorum, Verdict};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Meters;
+
+#[derive(Clone, Debug)]
+pub(crate) struct LockMeter;
+
+pub(crate) struct Acquiring;
+
+pub(crate) struct Held;
+
+#[derive(Debug)]
+pub(crate) struct NodeMeter;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op;
+
+impl Meters {
+    pub(crate) fn new(_: Quorum) -> Meters {
+        Meters
+    }
+
+    pub(crate) fn lock(&self, _: &str) -> LockMeter {
+        LockMeter
+    }
+
+    pub(crate) fn wrote_back(&self) {}
+}
+
+impl LockMeter {
+    pub(crate) fn acquiring(&self, _: Moment) -> Acquiring {
+        Acquiring
+    }
+
+    pub(crate) fn held(&self, _: Moment) -> Held {
+        Held
+    }
+
+    pub(crate) fn rounds(&self, _: usize) {}
+    pub(crate) fn remaining(&self, _: At, _: Duration, _: Duration) {}
+    pub(crate) fn renewed(&self, _: Renewed) {}
+    pub(crate) fn released(&self, _: Verdict) {}
+    pub(crate) fn passed(&self, _: Passed) {}
+}
+
+impl Acquiring {
+    pub(crate) fn done(self, _: Result<(), &AcquireError>, _: impl FnOnce() -> Moment) {}
+    pub(crate) fn taken_here(self) {}
+}
+
+impl Held {
+    pub(crate) fn released(&mut self, _: Duration, _: impl FnOnce() -> (Moment, Duration)) {}
+    pub(crate) fn lost(&mut self, _: LossReason, _: impl FnOnce() -> Moment) {}
+}
+
+impl NodeMeter {
+    pub(crate) fn new(_: &str) -> Arc<NodeMeter> {
+        Arc::new(NodeMeter)
+    }
+
+    pub(crate) fn answered(&self, _: Op, _: &Result<Answer, NodeError>, _: Duration) {}
+    pub(crate) fn late(&self) {}
+    pub(crate) fn connected(&self) {}
+    pub(crate) fn restarted(&self) {}
+    pub(crate) fn answers_again(&self) {}
+    pub(crate) fn stalled(&self) {}
+    pub(crate) fn down(&self) {}
+    pub(crate) fn votes_from(&self, _: Duration) {}
+}
+
+impl Op {
+    pub(crate) fn of(_: Option<&Question>) -> Op {
+        Op
+    }
+}

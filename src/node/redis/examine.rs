@@ -1,0 +1,260 @@
+//! The check-up of one server: everything that bears on locks, asked over connections of its own.
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use redis::{Pipeline, Value};
+use tokio::io::AsyncReadExt as _;
+
+use super::address::{Address, Endpoint};
+use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
+use super::handshake::Connector;
+use super::info::facts_in;
+use super::line::{Line, text};
+use super::{Notices, RedisNode, Settings};
+use crate::clock::Clock;
+use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
+use crate::node::NodeError;
+use crate::protocol::Moment;
+
+mod probe;
+mod rights;
+
+use probe::Probe;
+
+/// How many small questions measure the way there. With twenty, the longest is the 99th percentile.
+const ROUND_TRIPS: usize = 20;
+/// So many times the connect limit a check-up takes at most. A healthy one takes some forty round
+/// trips: two seconds to the other side of the earth and back.
+const PATIENCE: u32 = 10;
+
+/// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
+pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
+    let end = settings.clock.now() + settings.connect_limit.saturating_mul(PATIENCE);
+    let mut facts = Facts::default();
+    let place = place(&address, &settings, end).await;
+    match ask_all(&address, &settings, &key, end, &mut facts).await {
+        Ok(()) => {}
+        Err(error) => {
+            let error = first_words(&address, &settings, &error).await.unwrap_or(error);
+            facts.trouble = Some(Trouble::new(kind_of(&error), error));
+        }
+    }
+    facts.user = Some(address.user().unwrap_or("default").into());
+    facts.place = Some(place);
+    facts
+}
+
+/// What was learnt before an error stays learnt.
+async fn ask_all(
+    address: &Address,
+    settings: &Settings,
+    key: &Arc<str>,
+    end: Moment,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
+    let mut session = Session::open(&mut connector, settings, end).await?;
+    introduction(&mut session, facts).await?;
+    measure(&mut session, facts).await?;
+    persistence(&mut session, facts).await?;
+    hints(&mut session, connector.hears_pushes(), facts).await?;
+    if facts.role == Some(Role::Master) && facts.loading != Some(true) {
+        let probe = Probe::new(key, &*settings.entropy);
+        rights::ask(&mut session, &probe, facts).await?;
+        let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
+        let node = RedisNode::with(address.clone(), settings);
+        facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
+        session.ask_each(&probe.removal()).await?;
+    }
+    Ok(())
+}
+
+/// How long a server has that may say something before it is asked.
+const FIRST_WORDS: Duration = Duration::from_millis(200);
+
+/// What a server says that closes connections at once. Whoever writes to it may not hear that: the
+/// system drops what has arrived when a connection is reset.
+async fn first_words(address: &Address, settings: &Settings, error: &NodeError) -> Option<NodeError> {
+    if !matches!(error, NodeError::Unreachable { reason } if reason.starts_with(CLOSED)) {
+        return None;
+    }
+    let mut words = [0; 512];
+    let listen = async {
+        let mut stream = settings.dial.dial(address).await.ok()?;
+        let length = stream.read(&mut words).await.ok()?;
+        let line = String::from_utf8_lossy(words.get(..length)?).into_owned();
+        Some(line.strip_prefix('-')?.lines().next()?.to_owned())
+    };
+    let late = settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit));
+    match select(pin!(listen), late).await {
+        Either::Left((line, _)) => {
+            let line = line?;
+            let (code, words) = line.split_once(' ').unwrap_or((&line, ""));
+            Some(explain(code, words, Asked { command: "HELLO", key: "", user: "default" }))
+        }
+        Either::Right(_) => None,
+    }
+}
+
+async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    let answer = session.ask(&["INFO"]).await?;
+    if let Value::ServerError(error) = answer {
+        rights::note(&error, &rights::INFO, facts);
+    } else {
+        let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+        *facts = facts_in(&info);
+    }
+    Ok(())
+}
+
+/// Asks for the time again and again. A server that refuses to tell it takes as long to say so.
+async fn measure(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    let half_time = session.clock.now() + session.end.since(session.clock.now()) / 2;
+    for _ in 0..ROUND_TRIPS {
+        let (wall, sent) = (session.clock.wall(), session.clock.now());
+        let answer = session.ask(&["TIME"]).await?;
+        let now = session.clock.now();
+        let took = now.since(sent);
+        facts.round_trips.push(took);
+        let reading = time_in(answer).map(|theirs| reading(theirs, wall, took));
+        // The quickest answer tells the time best.
+        if facts.clock.is_none_or(|best| reading.is_some_and(|new| new.uncertainty < best.uncertainty)) {
+            facts.clock = reading;
+        }
+        if now > half_time {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A clock that showed `theirs` somewhere in the time `took` after ours had shown `wall`.
+fn reading(theirs: Duration, wall: Duration, took: Duration) -> ClockReading {
+    let ours = wall + took / 2;
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    // A millionth of a second is what TIME tells in.
+    ClockReading::new(micros(theirs).saturating_sub(micros(ours)), took / 2 + Duration::from_micros(1))
+}
+
+fn time_in(answer: Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
+    let (seconds, micros) = (numbers.next()??, numbers.next()??);
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
+}
+
+/// Managed servers and users with few rights do not tell: then it is unknown.
+async fn persistence(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+    let answer = session.ask(&["CONFIG", "GET", "appendfsync"]).await?;
+    facts.fsync = last_text(answer).and_then(|policy| match &*policy {
+        "always" => Some(Fsync::Always),
+        "everysec" => Some(Fsync::EverySecond),
+        "no" => Some(Fsync::Never),
+        _ => None,
+    });
+    Ok(())
+}
+
+/// The value in a list or map of one name and its value.
+fn last_text(answer: Value) -> Option<String> {
+    let last = if let Value::Array(mut items) = answer {
+        items.pop()?
+    } else if let Value::Map(mut pairs) = answer {
+        pairs.pop()?.1
+    } else {
+        return None;
+    };
+    text(last)
+}
+
+async fn hints(session: &mut Session, can_push: bool, facts: &mut Facts) -> Result<(), NodeError> {
+    if !can_push {
+        facts.hints = Some(false);
+        return Ok(());
+    }
+    let on = session.ask(&["CLIENT", "TRACKING", "ON", "NOLOOP"]).await?;
+    facts.hints = Some(matches!(on, Value::Okay));
+    if let Value::ServerError(error) = on {
+        rights::note(&error, &rights::TRACKING, facts);
+    } else {
+        session.ask(&["CLIENT", "TRACKING", "OFF"]).await?;
+    }
+    Ok(())
+}
+
+async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
+    let (host, encrypted) = match address.endpoint() {
+        Endpoint::Unix { .. } => return Place::new(None, Vec::new(), true),
+        Endpoint::Tcp { host, .. } => (host, false),
+        Endpoint::Tls { host, .. } => (host, true),
+    };
+    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_limit));
+    let mut addresses: Vec<IpAddr> = match select(settings.dial.resolve(host), late).await {
+        Either::Left((addresses, _)) => addresses,
+        Either::Right(_) => Vec::new(),
+    };
+    addresses.sort_unstable();
+    addresses.dedup();
+    Place::new(Some(host.clone()), addresses, encrypted)
+}
+
+/// A connection that asks one thing after the other, each within a limit.
+pub(super) struct Session {
+    line: Line,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    end: Moment,
+}
+
+impl Session {
+    async fn open(connector: &mut Connector, settings: &Settings, end: Moment) -> Result<Session, NodeError> {
+        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit);
+        let late = clock.sleep_until(clock.now() + limit);
+        let greeted = match select(pin!(connector.greet()), late).await {
+            Either::Left((greeted, _)) => Some(greeted),
+            Either::Right(_) => None,
+        };
+        let line = greeted.unwrap_or_else(|| Err(connector.out_of_time(limit)))?;
+        Ok(Session { line, clock, limit, end })
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    async fn ask(&mut self, words: &[&str]) -> Result<Value, NodeError> {
+        let command = words.iter().map(|word| (*word).to_owned()).collect();
+        let answers = self.ask_each(&[command]).await?;
+        answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers", ""))
+    }
+
+    /// Sends all commands at once, and gives the answers in the same order.
+    async fn ask_each(&mut self, commands: &[Vec<String>]) -> Result<Vec<Value>, NodeError> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        for command in commands {
+            let mut words = command.iter();
+            pipeline.cmd(words.next().map_or("", String::as_str));
+            for word in words {
+                pipeline.arg(word);
+            }
+        }
+        let now = self.clock.now();
+        let limit = self.limit.min(self.end.since(now));
+        let late = self.clock.sleep_until(now + limit);
+        let answers = match select(pin!(self.line.exchange(&pipeline)), late).await {
+            Either::Left((answers, _)) => answers,
+            // The answers may still come: nothing else is to be asked over this line.
+            Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
+        };
+        answers.map_err(|reason| NodeError::Disconnected { reason: broken(&reason).into() })
+    }
+}
+
+/// What a server's error means, in a sentence.
+fn meaning(error: &redis::ServerError, command: &str) -> NodeError {
+    refused(error, Asked { command, key: "", user: "" })
+}

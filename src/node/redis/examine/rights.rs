@@ -1,0 +1,87 @@
+//! Which rights the user has: each command that locks need is run once, on keys of a probe.
+//!
+//! Run, and not asked about: `ACL DRYRUN` needs Redis 7 and a right of its own.
+
+use redis::{ServerError, Value};
+
+use super::probe::Probe;
+use super::{Session, meaning};
+use crate::examination::{Facts, Need, Refusal};
+use crate::node::NodeError;
+
+/// A command that is needed, and its words, in which keys of the probe stand in braces.
+pub(super) struct Right {
+    command: &'static str,
+    need: Need,
+    words: &'static str,
+}
+
+const fn right(command: &'static str, need: Need, words: &'static str) -> Right {
+    Right { command, need, words }
+}
+
+pub(super) const INFO: Right = right("info", Need::Locks, "INFO");
+pub(super) const TRACKING: Right = right("client|tracking", Need::Waiting, "CLIENT TRACKING");
+
+/// In an order in which none of them leaves a key behind that never ends.
+const RIGHTS: [Right; 20] = [
+    right("set", Need::Locks, "SET {key} x NX PX 5000"),
+    right("get", Need::Locks, "GET {key}"),
+    right("pttl", Need::Locks, "PTTL {key}"),
+    right("pexpire", Need::Locks, "PEXPIRE {key} 5000"),
+    right("eval", Need::Locks, "EVAL return(1) 1 {key}"),
+    right("evalsha", Need::Locks, "EVALSHA 0000000000000000000000000000000000000000 1 {key}"),
+    right("set", Need::Locks, "SET {tomb} 1 PX 1"),
+    right("setrange", Need::Locks, "SETRANGE {tomb} 0 {nothing}"),
+    right("del", Need::Locks, "DEL {key}"),
+    right("time", Need::Fencing, "TIME"),
+    right("set", Need::Fencing, "SET {fence} 0 PX 5000"),
+    right("incrby", Need::Fencing, "INCRBY {fence} 0"),
+    right("set", Need::Waiting, "SET {want} 1 PX 1000"),
+    right("zadd", Need::FairOrder, "ZADD {order} 1 a"),
+    right("pexpireat", Need::FairOrder, "PEXPIREAT {order} 4000000000000"),
+    right("zpopmin", Need::FairOrder, "ZPOPMIN {order}"),
+    right("zrem", Need::FairOrder, "ZREM {order} a"),
+    right("hset", Need::FairOrder, "HSET {until} a 1"),
+    right("hincrby", Need::FairOrder, "HINCRBY {until} a 0"),
+    right("hdel", Need::FairOrder, "HDEL {until} a"),
+];
+
+/// Runs each command once, all in one write.
+pub(super) async fn ask(session: &mut Session, probe: &Probe, facts: &mut Facts) -> Result<(), NodeError> {
+    let commands: Vec<_> = RIGHTS.iter().map(|right| probe.words(right.words)).collect();
+    let answers = session.ask_each(&[commands, probe.removal()].concat()).await?;
+    for (right, answer) in RIGHTS.iter().zip(answers) {
+        if let Value::ServerError(error) = answer {
+            note_for(&error, right, Some(probe), facts);
+        }
+    }
+    Ok(())
+}
+
+/// Notes a refusal, if `error` is one.
+pub(super) fn note(error: &ServerError, right: &Right, facts: &mut Facts) {
+    note_for(error, right, None, facts);
+}
+
+fn note_for(error: &ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
+    let words = error.details().unwrap_or_default();
+    let grant = if error.code() == "NOPERM" {
+        match probe {
+            // In all versions the words for a key that may not be touched, and for nothing else.
+            Some(probe) if words.contains("to access") => probe.pattern(right.words),
+            Some(_) | None => format!("+{}", right.command),
+        }
+    } else if words.to_ascii_lowercase().contains("unknown command") {
+        format!("+{}, and do not rename the command", right.command)
+    } else {
+        // Out of memory, a replica, or the like: the lock that is taken as a probe meets it, too.
+        return;
+    };
+    // A command that is refused is refused for each key.
+    if !facts.refusals.iter().any(|told| told.grant == grant) {
+        let words = meaning(error, right.command).to_string();
+        let said = words.rsplit_once(" (").map_or(&*words, |(_, said)| said.trim_end_matches(')'));
+        facts.refusals.push(Refusal::new(right.command, right.need, grant, said));
+    }
+}

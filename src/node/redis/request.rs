@@ -1,0 +1,88 @@
+//! A request, as the protocol has it.
+
+/// Writes one request behind what is in a buffer already: a list of words.
+pub(crate) struct Request<'a> {
+    buffer: &'a mut Vec<u8>,
+    begin: usize,
+    words: usize,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn begin(buffer: &'a mut Vec<u8>) -> Request<'a> {
+        let begin = buffer.len();
+        Request { buffer, begin, words: 0 }
+    }
+
+    pub(crate) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut Request<'a> {
+        self.joined(&[word.as_ref()])
+    }
+
+    /// One word that is made of several, without a string of its own.
+    pub(crate) fn joined(&mut self, pieces: &[impl AsRef<[u8]>]) -> &mut Request<'a> {
+        self.words += 1;
+        heading(self.buffer, b'$', pieces.iter().map(|piece| piece.as_ref().len()).sum());
+        for piece in pieces {
+            self.buffer.extend_from_slice(piece.as_ref());
+        }
+        self.buffer.extend_from_slice(b"\r\n");
+        self
+    }
+
+    pub(crate) fn number(&mut self, number: u64) -> &mut Request<'a> {
+        self.word(itoa::Buffer::new().format(number))
+    }
+
+    /// Puts before the words how many they are, as counted: a number that is wrong would make the
+    /// server take the next request for a part of this one.
+    pub(crate) fn end(self) {
+        let words = self.buffer.len();
+        heading(self.buffer, b'*', self.words);
+        let heading = self.buffer.len() - words;
+        if let Some(request) = self.buffer.get_mut(self.begin..) {
+            request.rotate_right(heading);
+        }
+    }
+}
+
+fn heading(buffer: &mut Vec<u8>, kind: u8, length: usize) {
+    buffer.push(kind);
+    buffer.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    buffer.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_word_may_be_made_of_pieces() {
+        let mut buffer = b"before".to_vec();
+        let mut request = Request::begin(&mut buffer);
+        request.word("SET").joined(&["quorlock:", "", "a"]).number(u64::MAX);
+        request.end();
+        let written = "before*3\r\n$3\r\nSET\r\n$10\r\nquorlock:a\r\n$20\r\n18446744073709551615\r\n";
+        assert_eq!(String::from_utf8(buffer).unwrap(), written);
+    }
+
+    proptest! {
+        #[test]
+        fn requests_are_written_as_the_client_crate_writes_them(
+            requests in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..30), 1..4,
+            ),
+        ) {
+            let mut ours = Vec::new();
+            for words in &requests {
+                let mut request = Request::begin(&mut ours);
+                for word in words {
+                    request.word(word);
+                }
+                request.end();
+            }
+            let theirs: Vec<_> = requests.iter().map(|words| redis::pack_command(words)).collect();
+            prop_assert_eq!(ours, theirs.concat());
+        }
+    }
+}

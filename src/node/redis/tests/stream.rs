@@ -1,0 +1,243 @@
+//! The bytes between a node and its server: cut anywhere, held up, and in the wrong place.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::super::{Address, Dial, RedisNode, Settings, Stream};
+use super::{acquire, ask_now, claim, inspect, plain, settings, within};
+use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
+
+const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
+const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
+const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
+
+/// Buffers of so many bytes between client and server: each read and each write is cut there.
+const CUTS: std::ops::Range<usize> = 1..40;
+
+#[tokio::test]
+async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_however_they_are_cut() {
+    for cut in CUTS {
+        let said = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
+        let (node, diary) = node(cut, move |mut server| async move {
+            server.hears(4).await?;
+            server.says(&said).await?;
+            Ok(server)
+        });
+        for _ in 0..4 {
+            node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        }
+        within("all is told", async || diary.lines().len() >= 9).await;
+        let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
+        assert_eq!(diary.lines(), told, "cut into {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
+    let (node, diary) = node(64, move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&format!("*2\r\n+granted\r\n{CHANGED}")).await?;
+        Ok(server)
+    });
+    let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
+    assert!(error.to_string().contains("unexpected answer"), "{error}");
+    assert_eq!(diary.lines(), ["Hearing"]);
+}
+
+#[tokio::test]
+async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_one() {
+    // One that comes with the introduction, and one that comes behind an answer to a question.
+    let (early, diary) = introduced(1024, "+OK\r\n", |server| async move { Ok(server) });
+    let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
+    assert!(error.to_string().contains("nobody asked"), "{error}");
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+
+    let (late, diary) = node(1024, |mut server| async move {
+        server.hears(1).await?;
+        server.says("+OK\r\n+OK\r\n").await?;
+        Ok(server)
+    });
+    assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+    let error = ask_now(&late, plain(&claim("orders/43", 1)));
+    assert!(!matches!(error, Some(Ok(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn whoever_cannot_write_still_hears() {
+    // Less than one request fits between the two.
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let (node, diary) = node(64, move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&[CHANGED, HELD].concat()).await?;
+        drop(gone_on.await);
+        server.hears(2).await?;
+        server.says(&[FREE, FREE].concat()).await?;
+        Ok(server)
+    });
+    for _ in 0..3 {
+        node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+    }
+    within("the first is answered", async || diary.lines().len() == 3).await;
+    assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are on their way");
+    drop(go_on);
+    within("all are answered", async || diary.lines().len() == 5).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() {
+    for told in 0..FREE.len() {
+        let (node, diary) = node(1024, move |mut server| async move {
+            server.hears(2).await?;
+            server.says(&[HELD, &FREE[..told]].concat()).await?;
+            Err(io::ErrorKind::BrokenPipe.into())
+        });
+        for _ in 0..2 {
+            node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        }
+        within("both are answered", async || diary.lines().len() >= 4).await;
+        let lines = diary.lines();
+        assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{told}: {lines:?}");
+    }
+}
+
+/// A node whose server behaves as it should until it carries questions, and then as told; and what
+/// it says.
+fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    introduced(cut, "", behaves)
+}
+
+/// The same, whose server says something else in the same breath.
+fn introduced<B, F>(cut: usize, more: &'static str, behaves: B) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    let (near, far) = tokio::io::duplex(cut);
+    tokio::spawn(async move {
+        let mut server = Server { stream: far, heard: Vec::new() };
+        server.introduces_itself(more).await?;
+        let mut server = behaves(server).await?;
+        // It stays, until its client goes.
+        server.hears(usize::MAX).await
+    });
+    let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings() });
+    let diary = Arc::new(Diary::default());
+    node.listen(Arc::clone(&diary) as Arc<dyn Listener>);
+    (node, diary)
+}
+
+/// One connection, and then none.
+#[derive(Debug)]
+struct Once {
+    stream: Mutex<Option<DuplexStream>>,
+}
+
+impl Dial for Once {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let stream = self.stream.lock().unwrap().take();
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        Box::pin(async move { Ok(Box::new(stream.ok_or_else(refused)?) as Box<dyn Stream>) })
+    }
+}
+
+struct Server {
+    stream: DuplexStream,
+    heard: Vec<u8>,
+}
+
+impl Server {
+    async fn introduces_itself(&mut self, more: &str) -> io::Result<()> {
+        const INFO: &str = "run_id:abc\r\nuptime_in_seconds:90\r\nrole:master\r\n";
+
+        self.reads_on("LIB-VER").await?;
+        self.says("%0\r\n+OK\r\n+OK\r\n").await?;
+        self.reads_on("INFO\r\n").await?;
+        self.says(&format!("+OK\r\n+OK\r\n${}\r\n{INFO}\r\n{more}", INFO.len())).await
+    }
+
+    async fn reads_on(&mut self, word: &str) -> io::Result<()> {
+        while !self.heard.windows(word.len()).any(|heard| heard == word.as_bytes()) {
+            self.reads().await?;
+        }
+        self.heard.clear();
+        Ok(())
+    }
+
+    /// Reads until so many questions have begun.
+    async fn hears(&mut self, questions: usize) -> io::Result<()> {
+        let begun = |heard: &[u8]| {
+            heard
+                .windows(6)
+                .filter(|word| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap()))
+                .count()
+        };
+        while begun(&self.heard) < questions {
+            self.reads().await?;
+        }
+        self.heard.clear();
+        Ok(())
+    }
+
+    async fn reads(&mut self) -> io::Result<()> {
+        if self.stream.read_buf(&mut self.heard).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    async fn says(&mut self, words: &str) -> io::Result<()> {
+        self.stream.write_all(words.as_bytes()).await
+    }
+}
+
+/// Votes and hints, in the order in which they came.
+#[derive(Debug, Default)]
+struct Diary {
+    lines: Mutex<Vec<String>>,
+}
+
+impl Diary {
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn note(&self, line: &str) {
+        self.lines.lock().unwrap().push(line.into());
+    }
+}
+
+impl Collect for Diary {
+    fn answer(&self, _: usize, answer: Result<Answer, NodeError>) {
+        self.note(match answer.map(|answer| answer.vote) {
+            Ok(Vote::Free) => "free",
+            Ok(Vote::Held(_)) => "held",
+            Ok(_) => "something else",
+            Err(error) if error.may_have_acted() => "unknown",
+            Err(_) => "not asked",
+        });
+    }
+
+    fn wanted(&self) -> bool {
+        true
+    }
+}
+
+impl Listener for Diary {
+    fn hear(&self, hint: Hint<'_>) {
+        match hint {
+            Hint::Changed(b"orders/42") => self.note("changed"),
+            Hint::Hearing | Hint::Changed(_) | Hint::AllChanged | Hint::Deaf => {
+                self.note(&format!("{hint:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The number of permits, which all who use a semaphore must agree on.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+
+use crate::node::{Answer, Collect, Holding, Listener, Node, NodeError, Question, Reply, Vote};
+use crate::protocol::{Claim, Token, semaphore_limit};
+
+/// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
+/// asks for the same number asks for the same claim, so any number of them can hold it at once.
+pub(super) fn claim(key: &str, permits: usize) -> Arc<Claim> {
+    Arc::new(Claim::new(semaphore_limit(key).into(), Token::found(permits.to_string().as_bytes())))
+}
+
+/// A node whose votes for a slot count only where the semaphore has the right number of permits
+/// (rule P-1).
+///
+/// Before each question that makes or keeps a slot's key, it asks the node to keep the limit for as
+/// long: both are carried out in that order, and travel together. So wherever a vote counts, the
+/// limit stands for as long as the permit is valid. Two who ask for different numbers would both need
+/// a quorum of limits, and so a node with two of them.
+pub(super) struct Limited {
+    pub(super) node: Arc<dyn Node>,
+    pub(super) limit: Arc<Claim>,
+}
+
+impl Node for Limited {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        let (Question::Acquire { ttl, .. }
+        | Question::AcquireInTurn { ttl, .. }
+        | Question::Transfer { ttl, .. }
+        | Question::Renew { ttl, .. }) = question
+        else {
+            return self.node.ask(question, reply);
+        };
+        // As for a lock: who finds the limit gone at a renewal cannot know what was there meanwhile.
+        let keeps = matches!(question, Question::Renew { .. });
+        let pair =
+            Arc::new(Pair { asked: self.limit.token().clone(), keeps, state: Mutex::new(State::new(reply)) });
+        self.node.ask(
+            Question::Renew { claim: self.limit.clone(), ttl, fence: None },
+            Reply::new(pair.clone(), LIMIT),
+        );
+        self.node.ask(question, Reply::new(pair, SLOT));
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.node.ready()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.node.listen(listener);
+    }
+}
+
+impl fmt::Debug for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+const LIMIT: usize = 0;
+const SLOT: usize = 1;
+
+/// Waits for the answers to both questions, and makes one of them.
+#[derive(Debug)]
+struct Pair {
+    /// The limit that was asked for.
+    asked: Token,
+    /// Whether the slot was held before.
+    keeps: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: Option<Result<Answer, NodeError>>,
+    slot: Option<Result<Answer, NodeError>>,
+    reply: Option<Reply>,
+}
+
+impl State {
+    fn new(reply: Reply) -> State {
+        State { limit: None, slot: None, reply: Some(reply) }
+    }
+}
+
+impl Collect for Pair {
+    fn answer(&self, index: usize, answer: Result<Answer, NodeError>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = if index == LIMIT { &mut state.limit } else { &mut state.slot };
+        *place = Some(answer);
+        if state.limit.is_none() || state.slot.is_none() {
+            return;
+        }
+        let State { limit: Some(limit), slot: Some(slot), reply: Some(reply) } =
+            std::mem::replace(&mut *state, State { limit: None, slot: None, reply: None })
+        else {
+            return;
+        };
+        drop(state);
+        reply.send(combined(limit, slot, &self.asked, self.keeps));
+    }
+
+    fn wanted(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.reply.as_ref().is_some_and(Reply::wanted)
+    }
+}
+
+/// What the node says of a slot, given what it says of the limit.
+///
+/// Where the limit is not as it should be, the slot's key may stand all the same: that is an error
+/// after which the node is cleaned up.
+fn combined(
+    limit: Result<Answer, NodeError>,
+    slot: Result<Answer, NodeError>,
+    asked: &Token,
+    keeps: bool,
+) -> Result<Answer, NodeError> {
+    let slot = slot?;
+    let unconfirmed = |reason: String| Err(NodeError::Disconnected { reason: reason.into() });
+    let limit = match limit {
+        Ok(limit) => limit,
+        Err(error) => return unconfirmed(format!("the semaphore's limit is unknown: {error}")),
+    };
+    match limit.vote {
+        _ if limit.instance.id != slot.instance.id => {
+            unconfirmed("the server was restarted between two questions".to_owned())
+        }
+        Vote::Held(Holding { token, .. }) => {
+            let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
+            Err(NodeError::OtherLimit { found: text(&token), asked: text(asked) })
+        }
+        Vote::Restored if keeps && slot.vote == Vote::Granted => Ok(Answer { vote: Vote::Restored, ..slot }),
+        Vote::Granted | Vote::Restored => Ok(slot),
+        Vote::Wanted | Vote::Behind | Vote::Ahead | Vote::Free => {
+            unconfirmed("the semaphore's limit was not stored".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::node::{Expiry, Instance};
+    use crate::protocol::Moment;
+
+    fn said(vote: Vote, id: &str) -> Answer {
+        Answer::new(vote, Arc::new(Instance::new(id, Moment::ORIGIN, Duration::ZERO)))
+    }
+
+    fn other() -> Vote {
+        Vote::Held(Holding::new(Token::found(b"2"), Expiry::In(Duration::from_secs(1))))
+    }
+
+    fn vote(limit: Result<Answer, NodeError>, slot: Vote, keeps: bool) -> Result<Vote, NodeError> {
+        combined(limit, Ok(said(slot, "a")), &Token::found(b"4"), keeps).map(|answer| answer.vote)
+    }
+
+    #[test]
+    fn a_slot_is_granted_where_the_limit_stands() {
+        for limit in [Vote::Granted, Vote::Restored] {
+            assert_eq!(vote(Ok(said(limit, "a")), Vote::Granted, false), Ok(Vote::Granted));
+        }
+        assert_eq!(vote(Ok(said(Vote::Granted, "a")), Vote::Granted, true), Ok(Vote::Granted));
+        assert_eq!(vote(Ok(said(Vote::Granted, "a")), other(), false), Ok(other()));
+    }
+
+    #[test]
+    fn a_limit_that_was_gone_confirms_no_renewal() {
+        assert_eq!(vote(Ok(said(Vote::Restored, "a")), Vote::Granted, true), Ok(Vote::Restored));
+    }
+
+    #[test]
+    fn p1_another_limit_is_an_error_that_lasts_and_leaves_something_to_clean_up() {
+        for slot in [Vote::Granted, other()] {
+            let error = vote(Ok(said(other(), "a")), slot, false).unwrap_err();
+            assert!(error.lasts() && error.may_have_acted(), "{error}");
+            assert!(
+                error.to_string().contains("2 permits") && error.to_string().contains("asks for 4"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_limit_is_not_known_of_the_slot() {
+        let lost = Err(NodeError::Unanswered { waited: Duration::from_millis(50) });
+        for limit in [lost, Ok(said(Vote::Free, "a")), Ok(said(Vote::Granted, "b"))] {
+            let error = vote(limit, Vote::Granted, false).unwrap_err();
+            assert!(error.may_have_acted() && !error.lasts(), "{error}");
+        }
+    }
+}

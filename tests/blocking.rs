@@ -1,0 +1,271 @@
+//! The blocking API: from threads, from async programs by mistake, and while a program ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use quorlock::blocking::{Coordinator, Lock};
+use quorlock::{
+    AcquireError, Builder, ConfigError, InAsyncContext, LossReason, Lost, RenewError, Renewal, RestartGuard,
+    Wait, WithError,
+};
+use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes};
+
+/// How long a condition may take to come true on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+const TTL: Duration = Duration::from_secs(20);
+
+struct Bench {
+    nodes: Vec<MemoryNode>,
+    coordinator: Coordinator,
+}
+
+fn bench() -> Bench {
+    let nodes = memory_nodes(5);
+    let coordinator = Builder::default().custom_nodes(nodes.clone()).ttl(TTL).build_blocking().unwrap();
+    Bench { nodes, coordinator }
+}
+
+impl Bench {
+    fn lock(&self) -> Lock {
+        self.coordinator.lock("r").wait(Wait::UpTo(DEADLINE))
+    }
+
+    fn keys(&self) -> usize {
+        self.nodes.iter().filter(|node| node.holder("r").is_some()).count()
+    }
+
+    fn wait_until_free(&self) {
+        wait_until("no key left", || self.keys() == 0);
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(eventually(what, DEADLINE, async || condition())).unwrap();
+}
+
+#[test]
+fn a_thread_acquires_renews_and_releases() {
+    let bench = bench();
+    let lease = bench.lock().label("plain").acquire().unwrap();
+    assert_eq!(bench.keys(), 5);
+    assert_eq!((lease.resource().as_str(), lease.check()), ("r", Ok(())));
+    assert!(lease.token().to_string().ends_with(" plain"));
+    assert!(bench.lock().try_acquire().unwrap().is_none());
+    assert_eq!(bench.lock().inspect().unwrap().holder().unwrap().token, *lease.token());
+    lease.renew().unwrap();
+    let first = lease.fencing_token();
+    lease.release().unwrap();
+    bench.wait_until_free();
+    assert!(bench.lock().acquire().unwrap().fencing_token() > first);
+}
+
+#[test]
+fn many_threads_at_once_exclude_each_other() {
+    let bench = bench();
+    let (inside, grants) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let lease = bench.lock().acquire().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    lease.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(grants.into_inner(), 320);
+    bench.wait_until_free();
+}
+
+#[test]
+fn a_closure_runs_under_the_lock_and_tells_if_it_outlived_it() {
+    let bench = bench();
+    let value = bench.lock().with(|lease| lease.check().map(|()| 42)).unwrap();
+    assert_eq!(value, 42);
+    let failed = bench.lock().with(|_| Err::<(), _>(ConfigError::NoNodes)).unwrap_err();
+    assert_eq!(failed, WithError::Work(ConfigError::NoNodes));
+    let outlived = bench.lock().max_hold(Duration::from_millis(50)).with(|lease| {
+        // Nobody can stop a thread: it waits for its own loss here, and goes on.
+        assert!(lease.lost_within(DEADLINE).unwrap().is_some());
+        Ok::<_, Lost>(42)
+    });
+    let Err(WithError::Lost(lost)) = outlived else { panic!("it ran on after its end: {outlived:?}") };
+    assert_eq!(lost.reason, LossReason::MaxHold);
+    bench.wait_until_free();
+}
+
+#[test]
+fn a_loss_is_waited_for_no_longer_than_wanted() {
+    let bench = bench();
+    let lease = bench.lock().acquire().unwrap();
+    assert_eq!(lease.lost_within(Duration::from_millis(1)), Ok(None));
+    let short = Builder::default().custom_nodes(memory_nodes(3)).build_blocking().unwrap();
+    let ends = short.lock("r").ttl(Duration::from_secs(1)).renewal(Renewal::Manual).acquire().unwrap();
+    assert_eq!(ends.lost_within(DEADLINE).unwrap().unwrap().reason, LossReason::Expired);
+    assert!(matches!(ends.renew(), Err(RenewError::Lost(_))));
+    assert_eq!(ends.release().unwrap_err().reason, LossReason::Expired);
+}
+
+#[test]
+fn whoever_wants_to_be_told_of_a_loss_may_block_meanwhile() {
+    let bench = bench();
+    let lease = bench.lock().max_hold(Duration::from_millis(50)).acquire().unwrap();
+    let (told, hears) = mpsc::channel();
+    let other = bench.coordinator.clone();
+    lease.on_lost(move |lost| {
+        // A call that waits, on the thread on which it was told.
+        other.lock("another").acquire().unwrap().release().unwrap();
+        told.send(lost.reason).unwrap();
+    });
+    assert_eq!(hears.recv_timeout(DEADLINE), Ok(LossReason::MaxHold));
+    assert!(lease.check().is_err());
+}
+
+#[test]
+fn a_thread_that_panics_gives_its_lock_back() {
+    let bench = bench();
+    let lock = bench.lock();
+    let panicked = thread::spawn(move || {
+        let _lease = lock.acquire().unwrap();
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    panicked.join().unwrap_err();
+    bench.wait_until_free();
+    let lock = bench.lock();
+    thread::spawn(move || {
+        lock.with(|_| -> Result<(), Lost> { std::panic::resume_unwind(Box::new("again")) })
+    })
+    .join()
+    .unwrap_err();
+    bench.wait_until_free();
+}
+
+/// What is refused in an async context, and what works there.
+fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
+    let refused = AcquireError::InAsyncContext(InAsyncContext);
+    assert_eq!(bench.lock().acquire().unwrap_err(), refused);
+    assert_eq!(bench.lock().try_acquire().unwrap_err(), refused);
+    assert_eq!(bench.lock().inspect().unwrap_err(), refused);
+    assert_eq!(bench.lock().with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
+    assert_eq!(held.renew(), Err(RenewError::InAsyncContext(InAsyncContext)));
+    assert_eq!(held.lost_within(DEADLINE), Err(InAsyncContext));
+    assert_eq!(bench.coordinator.close(DEADLINE), Err(InAsyncContext));
+    for cure in ["spawn_blocking", "async API"] {
+        assert!(refused.to_string().contains(cure), "{refused}");
+    }
+    assert_eq!(held.check(), Ok(()));
+    assert_eq!(held.release(), Ok(()), "it does not wait, and gives it back");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn in_an_async_context_of_one_thread_calls_that_wait_are_refused() {
+    let bench = Arc::new(bench());
+    let within = bench.clone();
+    let held = tokio::task::spawn_blocking(move || within.lock().acquire().unwrap()).await.unwrap();
+    misuse(&bench, held);
+    eventually("no key left", DEADLINE, async || bench.keys() == 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_an_async_context_of_many_threads_calls_that_wait_are_refused() {
+    let bench = Arc::new(bench());
+    for spawned in [false, true] {
+        let within = bench.clone();
+        let held = tokio::task::spawn_blocking(move || within.lock().acquire().unwrap()).await.unwrap();
+        if spawned {
+            let within = bench.clone();
+            tokio::spawn(async move { misuse(&within, held) }).await.unwrap();
+        } else {
+            misuse(&bench, held);
+        }
+        eventually("no key left", DEADLINE, async || bench.keys() == 0).await.unwrap();
+    }
+    let lease = tokio::task::block_in_place(|| bench.lock().acquire().unwrap());
+    tokio::task::block_in_place(|| lease.release().unwrap());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_refused_call_leaves_its_task_the_time_it_had() {
+    let bench = bench();
+    bench.lock().acquire().unwrap_err();
+    assert!(tokio::task::coop::has_budget_remaining(), "the task would have to yield");
+}
+
+#[test]
+fn a_thread_that_only_knows_a_runtime_may_wait() {
+    let bench = bench();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    bench.lock().acquire().unwrap().release().unwrap();
+}
+
+#[test]
+fn what_cannot_work_is_refused_as_in_the_async_api() {
+    assert_eq!(Builder::default().build_blocking().unwrap_err(), ConfigError::NoNodes);
+    let bench = bench();
+    assert!(matches!(bench.coordinator.lock("").acquire(), Err(AcquireError::Config(_))));
+    bench.coordinator.close(DEADLINE).unwrap();
+    assert!(matches!(bench.lock().acquire(), Err(AcquireError::Closed)));
+}
+
+/// How a program ends that is started by the test below.
+const ENDING: &str = "QUORLOCK_TEST_ENDING";
+const NODES: &str = "QUORLOCK_TEST_NODES";
+
+/// What that program does.
+#[test]
+fn a_program_that_ends() {
+    let (Ok(ending), Ok(nodes)) = (std::env::var(ENDING), std::env::var(NODES)) else { return };
+    let builder = Builder::default().nodes(nodes.split(',')).restart_guard(RestartGuard::Off);
+    let coordinator = builder.build_blocking().unwrap();
+    let lease = coordinator.lock("r").acquire().unwrap();
+    match &*ending {
+        "holding" => std::process::exit(7),
+        "released" => lease.release().unwrap(),
+        "closed" => {
+            drop(lease);
+            coordinator.close(DEADLINE).unwrap();
+        }
+        _ => panic!("no such ending"),
+    }
+    std::process::exit(8);
+}
+
+#[test]
+fn a_program_ends_at_once_whatever_it_holds_and_leaves_nothing_if_it_closed() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let servers = runtime.block_on(Servers::start(3)).unwrap();
+    println!("on {}", servers.kind());
+    for (ending, code, left) in [("released", 8, 0..=1), ("closed", 8, 0..=0), ("holding", 7, 2..=3)] {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_program_that_ends", "--nocapture"])
+            .env(ENDING, ending)
+            .env(NODES, servers.urls().join(","))
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(ended.code(), Some(code), "{ending}");
+        let keys = async {
+            let mut keys = 0;
+            for server in servers.iter() {
+                keys += usize::from(server.command(&["EXISTS", "r"]).await.unwrap().to_string() == "1");
+            }
+            keys
+        };
+        // A quorum has confirmed; the third may not have heard of it before the program ended.
+        let keys = runtime.block_on(keys);
+        assert!(left.contains(&keys), "{ending}: {keys} keys");
+        for server in servers.iter() {
+            runtime.block_on(server.command(&["DEL", "r"])).unwrap();
+        }
+    }
+}

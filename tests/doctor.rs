@@ -1,0 +1,28 @@
+//! The check-up as a program has it; `crates/quorlock-cli/tests` has it on real servers with faults.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::HashSet;
+
+use quorlock::{Coordinator, Matter, Outlook, Severity};
+use quorlock_testkit::memory_nodes;
+
+#[test]
+fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
+    let docs = include_str!("../docs/doctor.md");
+    let mut codes = HashSet::new();
+    for matter in Matter::ALL {
+        assert!(codes.insert(matter.code()), "{matter} twice");
+        assert!(!matter.cure().is_empty());
+        assert!(docs.contains(&format!("| `{matter}` |")), "docs/doctor.md does not explain {matter}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_be_examined_are_unknown_and_neither_good_nor_bad() {
+    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
+    let examination = coordinator.examine().await;
+    assert_eq!(examination.outlook(), Outlook::Unclear);
+    let found: Vec<_> = examination.findings.iter().map(|finding| finding.severity).collect();
+    assert_eq!(found, [Severity::Unknown]);
+    assert!(coordinator.noticed().is_empty());
+}

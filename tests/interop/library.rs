@@ -1,0 +1,112 @@
+//! Which libraries there are, and how they differ.
+
+/// A lock library of somebody else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library {
+    /// What its registry calls it.
+    pub(crate) name: &'static str,
+    /// Which is pinned beside its driver.
+    pub(crate) version: &'static str,
+    pub(crate) language: Language,
+    /// Its driver's file, without the ending.
+    pub(crate) driver: &'static str,
+    /// What it puts before the name of a resource to make a key.
+    pub(crate) prefix: &'static str,
+    pub(crate) quirks: &'static [Quirk],
+}
+
+/// What not every library has in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Quirk {
+    /// It cannot extend a lock that it holds.
+    CannotExtend,
+    /// It extends a lock that has ended, by taking it anew, whoever had it in between.
+    Revives,
+    /// It does not lock while any node refuses connections.
+    NeedsAllNodes,
+    /// It is kept up no more, so that a language may have outgrown it.
+    Abandoned,
+}
+
+impl Library {
+    pub(crate) fn has(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Language {
+    Go,
+    Java,
+    Node,
+    Python,
+    Rust,
+}
+
+const fn library(
+    name: &'static str,
+    version: &'static str,
+    language: Language,
+    driver: &'static str,
+) -> Library {
+    Library { name, version, language, driver, prefix: "", quirks: &[] }
+}
+
+/// All of them.
+pub(crate) fn libraries() -> [Library; 9] {
+    [
+        redlock_py(),
+        pottery(),
+        aioredlock(),
+        node_redlock(),
+        sesamecare_redlock(),
+        redsync(),
+        redisson(),
+        rslock(),
+        redlock_rs(),
+    ]
+}
+
+/// It raises what the dead node raised although a quorum has granted.
+pub(crate) const fn redlock_py() -> Library {
+    const QUIRKS: &[Quirk] = &[Quirk::CannotExtend, Quirk::NeedsAllNodes];
+    Library { quirks: QUIRKS, ..library("redlock-py", "1.0.8", Language::Python, "redlock_py") }
+}
+
+pub(crate) const fn pottery() -> Library {
+    Library { prefix: "redlock:", ..library("pottery", "3.0.1", Language::Python, "pottery_redlock") }
+}
+
+pub(crate) const fn aioredlock() -> Library {
+    Library {
+        quirks: &[Quirk::Revives, Quirk::Abandoned],
+        ..library("aioredlock", "0.7.3", Language::Python, "aioredlock_lock")
+    }
+}
+
+pub(crate) const fn node_redlock() -> Library {
+    library("redlock (npm)", "5.0.0-beta.2", Language::Node, "redlock")
+}
+
+pub(crate) const fn sesamecare_redlock() -> Library {
+    library("@sesamecare-oss/redlock", "1.4.0", Language::Node, "sesamecare_redlock")
+}
+
+pub(crate) const fn redsync() -> Library {
+    library("redsync", "4.18.1", Language::Go, "redsync")
+}
+
+/// It keeps a lock as a hash, which excludes nobody but itself.
+pub(crate) const fn redisson() -> Library {
+    library("Redisson", "4.7.0", Language::Java, "Driver")
+}
+
+pub(crate) const fn rslock() -> Library {
+    library("rslock", "0.10.0", Language::Rust, "rslock")
+}
+
+/// It gives up at the first node that cannot be reached.
+pub(crate) const fn redlock_rs() -> Library {
+    const QUIRKS: &[Quirk] = &[Quirk::CannotExtend, Quirk::NeedsAllNodes];
+    Library { quirks: QUIRKS, ..library("redlock (crates.io)", "2.0.0", Language::Rust, "redlock") }
+}

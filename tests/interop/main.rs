@@ -1,0 +1,56 @@
+//! Lock libraries of other people and languages, and ours, on the same real servers.
+//!
+//! A driver for each of them in `drivers/` does what a test tells it. `scripts/interop --build` makes
+//! them; a library whose driver is not there is skipped, and the test says so. What comes of it stands
+//! in `docs/interoperability.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod alarms;
+mod cases;
+mod driver;
+mod library;
+mod meeting;
+mod oddities;
+mod ours;
+mod page;
+
+/// A module for each library, with a test for each case.
+macro_rules! beside {
+    ($($library:ident)*) => { $(
+        mod $library {
+            each_case! { $library:
+                our_lock_keeps_theirs_out
+                their_lock_keeps_ours_out_which_tells_who_holds_it
+                holders_take_turns_and_never_meet
+                their_release_wakes_our_waiter_by_the_message_of_the_nodes
+                a_lock_of_theirs_ends_with_its_ttl_when_its_process_is_killed
+                a_lock_of_ours_ends_with_its_ttl_when_its_process_is_killed
+                their_extension_is_seen_by_ours
+                our_renewal_is_seen_by_theirs
+                their_extension_comes_after_ours_had_the_lock
+                their_late_release_and_extension_leave_our_lock_alone
+                our_late_release_and_renewal_leave_their_lock_alone
+                a_minority_of_nodes_is_down
+            }
+        }
+    )* };
+}
+
+macro_rules! each_case {
+    ($library:ident: $($case:ident)*) => { $(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $case() {
+            if let Some(meeting) = crate::meeting::Meeting::with(crate::library::$library()).await {
+                crate::cases::$case(meeting).await;
+            }
+        }
+    )* };
+}
+
+beside! { redlock_py pottery aioredlock node_redlock sesamecare_redlock redsync rslock redlock_rs }

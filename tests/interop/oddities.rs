@@ -1,0 +1,55 @@
+//! Where a library and ours do not exclude each other.
+
+use quorlock::AcquireError;
+
+use crate::library::{pottery, redisson, rslock};
+use crate::meeting::{Meeting, NAME, QUORUM, TTL, client};
+
+/// A warning to users, not a wish: it holds because pottery's key is another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_prefix_pottery_and_ours_hold_the_same_resource_at_once() {
+    let Some(mut meeting) = Meeting::with(pottery()).await else { return };
+    let blind = client(&meeting.servers.urls(), |builder| builder);
+    let lease = blind.lock(NAME).acquire().await.unwrap();
+    meeting.theirs.acquire(NAME, TTL).await.token();
+    lease.check().unwrap();
+    assert!(meeting.lock().try_acquire().await.unwrap().is_none(), "with the prefix, ours sees them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_are_no_text_are_compared_as_bytes() {
+    let Some(mut meeting) = Meeting::with(rslock()).await else { return };
+    // One in millions is text by chance.
+    let mut token = meeting.theirs.acquire(NAME, TTL).await.token();
+    while std::str::from_utf8(&token).is_ok() {
+        meeting.theirs.release(NAME).await;
+        token = meeting.theirs.acquire(NAME, TTL).await.token();
+    }
+    let (holder, told) = meeting.refusal().await;
+    assert_eq!(holder.token.as_bytes(), token);
+    let first = u32::from_be_bytes(token[..4].try_into().unwrap());
+    assert!(told.contains(&format!("another program ({first:#010x}…)")), "{told:?}");
+}
+
+/// Its lock is a hash under the same key, so each finds what it cannot read: neither gets it, neither
+/// changes it, and ours says what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn redisson_and_ours_refuse_to_touch_what_the_other_has_stored() {
+    let Some(mut meeting) = Meeting::with(redisson()).await else { return };
+    meeting.theirs.acquire(NAME, TTL).await.token();
+    let error = meeting.lock().acquire().await.unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(error.to_string().contains("is not a lock"), "{error}");
+    for server in meeting.servers.iter() {
+        let kind = server.command(&["TYPE", NAME]).await.unwrap().to_string();
+        assert_eq!(kind, "hash", "as it was");
+    }
+    meeting.theirs.release(NAME).await;
+
+    let lease = meeting.lock().acquire().await.unwrap();
+    let refused = meeting.theirs.acquire(NAME, TTL).await.refused();
+    println!("{refused}");
+    assert!(meeting.holding(lease.token().as_bytes()).await >= QUORUM, "as it was");
+    lease.release().await.unwrap();
+}

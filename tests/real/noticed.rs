@@ -1,0 +1,43 @@
+//! What stands out at a connection, told without being asked.
+
+use quorlock::{Matter, Severity};
+use quorlock_testkit::{Servers, eventually};
+
+use crate::world::{DEADLINE, client};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all_the_same() {
+    let Ok(evicting) = Servers::setup()
+        .options(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lfu"])
+        .start(1)
+        .await
+    else {
+        println!("skipped: no real server is here");
+        return;
+    };
+    let others = Servers::start(3).await.unwrap();
+    let (master, replica) = (&others[0], &others[1]);
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await.unwrap();
+    let followed = async || {
+        let info = master.command(&["INFO", "replication"]).await;
+        info.is_ok_and(|info| info.to_string().contains("connected_slaves:1"))
+    };
+    eventually("a replica", DEADLINE, followed).await.unwrap();
+
+    let urls = [evicting[0].url(), master.url(), others[2].url()];
+    let coordinator = client(&urls, |builder| builder);
+    assert!(coordinator.noticed().is_empty(), "nobody has introduced itself yet");
+    let lease = coordinator.lock("r").acquire().await.unwrap();
+    eventually("three connections", DEADLINE, async || coordinator.noticed().len() == 2).await.unwrap();
+    let mut noticed: Vec<_> =
+        coordinator.noticed().into_iter().map(|finding| (finding.severity, finding.matter)).collect();
+    noticed.sort_by_key(|(severity, _)| *severity);
+    assert_eq!(noticed, [(Severity::Unsafe, Matter::Eviction), (Severity::Warning, Matter::Replicas)]);
+    eventually("three votes", DEADLINE, async || {
+        let ballot = coordinator.lock("r").inspect().await.unwrap();
+        ballot.holder().is_some_and(|holder| holder.nodes == 3)
+    })
+    .await
+    .unwrap();
+    lease.release().await.unwrap();
+}

@@ -1,0 +1,144 @@
+//! The rights that SECURITY.md says a node's user needs: they suffice for everything, and each that
+//! is taken away is missed.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use quorlock::{Coordinator, Examination, Fencing, Lease, Lock, Matter, RestartGuard, Standing, Wait};
+use quorlock_testkit::{Server, Servers};
+
+use crate::world::{DEADLINE, TTL};
+
+/// Waits for the lock in whatever line there is, while its holder gives it back.
+async fn next(lock: Lock, held: Lease) -> Lease {
+    let (next, released) = tokio::join!(lock.acquire(), held.release());
+    released.unwrap();
+    next.unwrap()
+}
+
+/// The words of the documented line, from the name of the user on.
+fn documented(servers: &Servers) -> Vec<String> {
+    let text = include_str!("../../SECURITY.md");
+    let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
+    // Redis 6.0 has no rights for channels that could be taken away.
+    let channels = !servers.kind().to_string().starts_with("redis-server 6.0");
+    let words = line.split(' ').filter(|word| channels || *word != "resetchannels");
+    words.map(|word| word.replace("PASSWORD", "pw")).collect()
+}
+
+async fn set_user(server: &Server, words: &[String]) {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let set = [&["ACL", "SETUSER", "quorlock", "reset"], &words[..]].concat();
+    assert_eq!(server.command(&set).await.unwrap().to_string(), "OK", "{words:?}");
+}
+
+fn client(server: &Server) -> Coordinator {
+    Coordinator::builder()
+        .nodes([server.url()])
+        .username("quorlock")
+        .password("pw")
+        .key_prefix("locks:")
+        .restart_guard(RestartGuard::Off)
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
+    let servers = Servers::start(1).await.unwrap();
+    set_user(&servers[0], &documented(&servers)).await;
+    let (one, two) = (client(&servers[0]), client(&servers[0]));
+    let lock = |of: &Coordinator| of.lock("r").wait(Wait::UpTo(DEADLINE));
+
+    // Acquired, renewed, refused to others, seen, and waited for by another process.
+    let lease = lock(&one).acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    assert!(lock(&two).try_acquire().await.unwrap().is_none());
+    assert!(lock(&one).inspect().await.unwrap().holder().is_some());
+    let lease = next(lock(&two), lease).await;
+    // Passed on within a process, by one round; in fair order to another one; and had again.
+    let lease = next(lock(&two), lease).await;
+    let lease = next(lock(&one).fair(), lease).await;
+    let given_up = lock(&two).fair().wait(Wait::UpTo(Duration::from_millis(1))).acquire().await;
+    assert!(given_up.is_err(), "it is held");
+    lease.release().await.unwrap();
+
+    // Without fencing; and an attempt that is dropped on its way.
+    lock(&one).fencing(Fencing::Off).acquire().await.unwrap().release().await.unwrap();
+    drop(pin!(lock(&one).acquire()).now_or_never());
+    one.close(DEADLINE).await;
+    let keys = servers[0].command(&["EXISTS", "locks:r"]).await.unwrap();
+    assert_eq!(keys.to_string(), "0", "a cancelled attempt left its key");
+
+    let examination = one.examine().await;
+    assert_eq!(missed(&examination), [""; 0], "{examination:#?}");
+    assert!(matches!(examination.nodes[0].standing, Standing::Votes), "{examination:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_needs_one_right_more() {
+    let servers = Servers::start(1).await.unwrap();
+    let documented = documented(&servers);
+    let text = include_str!("../../SECURITY.md");
+    let more = text.split_once("Semaphores need `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    for (words, suffices) in [(documented.clone(), false), ([&documented[..], &[more.into()]].concat(), true)]
+    {
+        set_user(&servers[0], &words).await;
+        let permit = client(&servers[0]).semaphore("s", 2).wait(Wait::Never).acquire().await;
+        assert_eq!(permit.is_ok(), suffices, "{permit:?}");
+    }
+}
+
+/// What the check-up says of rights.
+fn missed(examination: &Examination) -> Vec<&str> {
+    let findings = examination.findings.iter();
+    let matters = [Matter::MissingRight, Matter::LockFails, Matter::Failed, Matter::Login, Matter::NoHints];
+    let missed = findings.filter(|finding| matters.contains(&finding.matter));
+    missed.map(|finding| finding.cure.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
+    let servers = Servers::start(1).await.unwrap();
+    let documented = documented(&servers);
+    let rights = documented.iter().filter(|word| word.starts_with('+') || word.starts_with('~'));
+    for taken in rights {
+        let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();
+        set_user(&servers[0], &left).await;
+        let examination = client(&servers[0]).examine().await;
+        let missed = missed(&examination);
+        assert!(missed.iter().any(|cure| cure.contains(taken.as_str())), "{taken}: {examination:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_need_less_are_held_with_less() {
+    let servers = Servers::start(1).await.unwrap();
+    let all = documented(&servers);
+    let without = |parts: &[&str]| -> Vec<String> {
+        all.iter().filter(|word| !parts.contains(&word.as_str())).cloned().collect()
+    };
+    let fair = ["~quorlock:line:*", "+zadd", "+zpopmin", "+zrem", "+hset", "+hdel", "+hincrby", "+pexpireat"];
+    let waiting = ["~quorlock:want:*", "+client|tracking"];
+    let fencing = ["~quorlock:fence:*", "+incrby", "+time"];
+
+    set_user(&servers[0], &without(&[&fair[..], &waiting[..]].concat())).await;
+    let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(DEADLINE));
+    let lease = lock.acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    lease.release().await.unwrap();
+
+    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &fencing[..]].concat())).await;
+    let coordinator = client(&servers[0]);
+    let lock = coordinator.lock("r").fencing(Fencing::Off);
+    let lease = lock.acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    lease.release().await.unwrap();
+    let fenced = coordinator.lock("r").wait(Wait::Never).acquire().await;
+    assert!(fenced.is_err(), "fencing needs the rights that were taken away");
+}

@@ -1,0 +1,170 @@
+//! Semaphores on real servers: full, and never fuller, while servers are stopped and killed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{AcquireError, Clock, Permit, Semaphore, SystemClock, Wait};
+use quorlock_history::{Check, Expectations, History, Stamp, What, check};
+use quorlock_testkit::{Servers, eventually, find_eventually};
+
+use crate::world::{DEADLINE, TTL, client, count};
+
+const PROCESSES: usize = 3;
+const GRANTS: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_permits_are_all_taken_and_never_a_third() {
+    contend(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_permits_are_all_taken_and_never_a_fifth() {
+    contend(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_permits_are_all_taken_and_never_an_eleventh() {
+    contend(10).await;
+}
+
+/// Who holds which permit, counted in two ways: by a number, and by a history of each permit.
+#[derive(Clone, Default)]
+struct Ledger {
+    inside: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    grants: Arc<AtomicUsize>,
+    history: Arc<Mutex<History>>,
+}
+
+impl Ledger {
+    fn enter(&self, client: usize, permit: &Permit) {
+        self.most.fetch_max(self.inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let attempt = || format!("{client}-{}", permit.lease.token().short()).into();
+        let now = SystemClock::default().now();
+        let (client, resource) = (client.to_string().into(), permit.lease.resource().as_str().into());
+        let deadline = stamp(now + permit.lease.remaining());
+        let fencing_token = Some(permit.lease.fencing_token().get());
+        let mut history = self.history.lock().unwrap();
+        history.record(stamp(now), What::Invoked { client, resource, attempt: attempt() });
+        history.record(stamp(now), What::Acquired { attempt: attempt(), deadline, fencing_token });
+    }
+
+    /// To be called before the permit is given back.
+    fn leave(&self, client: usize, permit: &Permit) {
+        permit.lease.check().expect("no fault of this test is long enough to lose a lease");
+        let attempt = format!("{client}-{}", permit.lease.token().short()).into();
+        let now = stamp(SystemClock::default().now());
+        self.history.lock().unwrap().record(now, What::Releasing { attempt });
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.grants.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn judge(&self) {
+        let report = check(&self.history.lock().unwrap(), &Expectations::new().max_ttl(TTL));
+        let overlaps: Vec<_> = report.of(Check::Exclusion).map(ToString::to_string).collect();
+        assert!(overlaps.is_empty(), "{overlaps:?}");
+    }
+}
+
+fn stamp(moment: Moment) -> Stamp {
+    Stamp::from_nanos(u64::try_from(moment.since(Moment::ORIGIN).as_nanos()).unwrap())
+}
+
+async fn contend(permits: usize) {
+    let servers = Servers::start(5).await.unwrap();
+    println!("on {}", servers.kind());
+    let semaphores: Vec<Semaphore> = (0..PROCESSES)
+        .map(|_| client(&servers.urls(), |builder| builder).semaphore("r", permits).wait(Wait::Forever))
+        .collect();
+    let ledger = Ledger::default();
+
+    // It fills up, and is full, also when two servers have gone.
+    let mut held = Vec::new();
+    for number in 0..permits {
+        let permit = semaphores[number % PROCESSES].acquire().await.unwrap();
+        ledger.enter(number, &permit);
+        held.push(permit);
+    }
+    for gone in 0..=2 {
+        if gone > 0 {
+            servers[gone].freeze().unwrap();
+        }
+        // A machine may be too busy for an answer in time.
+        let answer = async || semaphores[gone].try_acquire().await.ok();
+        let answer = find_eventually("an answer", DEADLINE, answer).await.unwrap();
+        let full = answer.expect_err("one more than there are");
+        assert_eq!(full.holders.iter().flatten().count(), permits, "{full}");
+    }
+    for gone in 1..=2 {
+        servers[gone].thaw().unwrap();
+    }
+
+    // Then everybody wants one.
+    let tasks: Vec<_> = (0..PROCESSES * (permits + 2))
+        .map(|number| {
+            let (semaphore, ledger) = (semaphores[number % PROCESSES].clone(), ledger.clone());
+            tokio::spawn(async move {
+                let clock = SystemClock::default();
+                for _ in 0..GRANTS {
+                    let permit = semaphore.acquire().await.unwrap();
+                    ledger.enter(100 + number, &permit);
+                    clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
+                    ledger.leave(100 + number, &permit);
+                    permit.lease.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for (number, permit) in held.into_iter().enumerate() {
+        ledger.leave(number, &permit);
+        permit.lease.release().await.unwrap();
+    }
+    let all = permits + PROCESSES * (permits + 2) * GRANTS;
+    let clock = SystemClock::default();
+    let end = clock.now() + 2 * DEADLINE;
+    let mut killed = 0;
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        let grants = ledger.grants.load(Ordering::SeqCst);
+        assert!(clock.now() < end, "stranded after {grants} of {all} grants");
+        if killed < 2 && grants > all * (killed + 1) / 3 {
+            servers[killed].kill();
+            killed += 1;
+        }
+        clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(killed, 2);
+    assert_eq!(ledger.grants.load(Ordering::SeqCst), all);
+    assert_eq!(ledger.most.load(Ordering::SeqCst), permits, "all permits, and not one more");
+    ledger.judge();
+    eventually("no key left", DEADLINE, async || {
+        let mut keys = 0;
+        for number in 0..permits {
+            keys += count(&servers, &format!("r#{number}")).await;
+        }
+        keys == 0
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_number_of_permits_is_refused_while_one_is_held() {
+    let servers = Servers::start(5).await.unwrap();
+    let short = Duration::from_secs(2);
+    let [four, two] = [4, 2].map(|permits| {
+        client(&servers.urls(), |builder| builder).semaphore("r", permits).ttl(short).wait(Wait::Forever)
+    });
+    let permit = four.acquire().await.unwrap();
+    let error = two.acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(error.to_string().contains("4 permits there, and this program asks for 2"), "{error}");
+    permit.lease.release().await.unwrap();
+    eventually("the limit to run out", DEADLINE, async || matches!(two.try_acquire().await, Ok(Ok(_))))
+        .await
+        .unwrap();
+}

@@ -1,0 +1,76 @@
+//! Taking a lock away from its holder.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{TTL, another, bench};
+use quorlock::protocol::Claim;
+use quorlock::{LossReason, Question, Said, Vote, Wait, ask};
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let ballot = operator.lock("r").revoke(lease.token()).await.unwrap();
+    assert!(ballot.papers().iter().all(|paper| paper.said == Said::Granted), "{ballot}");
+    let next = operator.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap();
+    assert!(next.fencing_token() > lease.fencing_token(), "the counters have stayed");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_holder_learns_of_it_at_the_next_renewal_and_gets_nothing_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    operator.lock("r").revoke(lease.token()).await.unwrap();
+    assert!(lease.check().is_ok(), "nobody has told the holder yet, as the documentation says");
+    let revoked = bench.clock.now();
+    assert_eq!(lease.lost().await.reason, LossReason::Refuted);
+    let told = bench.clock.now().since(revoked);
+    assert!(told <= TTL / 2, "told by the first renewal, not by the end of validity: {told:?}");
+    assert_eq!(operator.lock("r").inspect().await.unwrap().holder(), None, "the renewal has stored it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    operator.lock("r").revoke(lease.token()).await.unwrap();
+    let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
+    for node in &bench.nodes {
+        let renew = Question::Renew { claim: claim.clone(), ttl: TTL, fence: lease.try_fencing_token() };
+        assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_somebody_else_got_in_between_is_left_alone() {
+    let bench = bench(3);
+    let first = bench.lock().acquire().await.unwrap();
+    let seen = first.token().clone();
+    first.release().await.unwrap();
+    let second = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let ballot = operator.lock("r").revoke(&seen).await.unwrap();
+    assert_eq!(ballot.granted(), 0, "nothing was deleted: {ballot}");
+    bench.pass(TTL).await;
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_is_reported_and_keeps_nobody_waiting() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    bench.nodes[4].hang();
+    let asked = bench.clock.now();
+    let ballot = bench.coordinator.lock("r").revoke(lease.token()).await.unwrap();
+    assert_eq!(ballot.granted(), 4, "{ballot}");
+    assert!(matches!(ballot.papers()[4].said, Said::Failed(_)), "{ballot}");
+    assert!(bench.clock.now().since(asked) < TTL / 10);
+}

@@ -1,0 +1,132 @@
+//! Passwords and tokens appear nowhere: not in what is printed for debugging, in errors, logs or
+//! reports.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quorlock::{Address, Coordinator, RedisNode, RestartGuard, Wait};
+use quorlock_testkit::Servers;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const PASSWORD: &str = "Qq7Zz9-open";
+const WRONG: &str = "Ww8Xx7-shut";
+
+/// Everything that is logged, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(text, "{field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn hidden(what: &str, text: &str) {
+    for secret in [PASSWORD, WRONG, "Qq7Zz9", "Ww8Xx7"] {
+        assert!(!text.contains(secret), "{what} shows a password: {text}");
+    }
+}
+
+fn shown(value: &impl Debug) -> String {
+    format!("{value:?}\n{value:#?}")
+}
+
+fn coordinator(urls: &[String], password: &str) -> Coordinator {
+    let builder = Coordinator::builder().nodes(urls).password(password).username("default");
+    hidden("a builder", &shown(&builder));
+    builder.restart_guard(RestartGuard::Off).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token() {
+    let log = Log::default();
+    tracing::subscriber::set_global_default(log.clone()).unwrap();
+    let servers = Servers::setup().password(PASSWORD).start(3).await.unwrap();
+    let bare: Vec<_> = servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+
+    // All is well: what is held, watched, and seen of it.
+    for coordinator in [coordinator(&bare, PASSWORD), coordinator(&servers.urls(), WRONG)] {
+        let lock = coordinator.lock("orders/42");
+        let lease = lock.acquire().await.unwrap();
+        let answer = servers[0].command(&["GET", "orders/42"]).await.unwrap().to_string();
+        let secret = answer.split(' ').next().unwrap().to_owned();
+        assert!(secret.len() >= 16, "a token of 128 bits, in whatever form: {answer}");
+        let ballot = lock.inspect().await.unwrap();
+        let refused = coordinator.lock("orders/42").wait(Wait::Never).acquire().await.unwrap_err();
+        let examination = coordinator.examine().await;
+        for (what, text) in [
+            ("a coordinator", shown(&coordinator)),
+            ("a lock", shown(&lock)),
+            ("a lease", shown(&lease) + &shown(&lease.watch())),
+            ("a ballot", shown(&ballot) + &ballot.to_string()),
+            ("a refusal", shown(&refused) + &refused.to_string()),
+            ("a check-up", shown(&examination)),
+            ("what was noticed", shown(&coordinator.noticed())),
+        ] {
+            hidden(what, &text);
+            assert!(!text.contains(&secret), "{what} shows a token: {text}");
+        }
+        lease.release().await.unwrap();
+        assert!(!log.text().contains(&secret), "a token is logged");
+    }
+
+    // Nothing is.
+    let closed = ["redis://127.0.0.1:1".to_owned()];
+    for (urls, password) in [(&bare[..], WRONG), (&closed[..], PASSWORD)] {
+        let coordinator = coordinator(urls, password);
+        let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+        hidden("an error", &(shown(&error) + &error.to_string()));
+        hidden("a check-up", &shown(&coordinator.examine().await));
+    }
+    for malformed in ["redis://:{}/@a", "redis://u:{}@", "{}://a", "redis://:{}@a:port", "redis://a?pass={}"]
+    {
+        let error = Coordinator::builder().nodes([malformed.replace("{}", PASSWORD)]).build().unwrap_err();
+        hidden("a refused address", &(shown(&error) + &error.to_string()));
+        // What a panic would say.
+        hidden("a panic", &format!("called `Result::unwrap()` on an `Err` value: {error:?}"));
+    }
+    let mut address = Address::parse(&format!("redis://anna:{PASSWORD}@a/3")).unwrap();
+    hidden("an address", &(shown(&address) + &address.to_string() + &shown(address.endpoint())));
+    address.set_password(WRONG);
+    hidden("an address", &shown(&address));
+    hidden("a node", &shown(&RedisNode::new(address)));
+
+    let text = log.text();
+    assert!(text.contains("connected"), "nothing was logged, so nothing was tested");
+    hidden("the log", &text);
+}
