@@ -6,7 +6,8 @@
 //! is going to be.
 
 /// The longest message, in bytes. Votes have a few hundred, of which the scripts cut what somebody
-/// else has stored; the longest is the answer to `INFO`, of some 6 KiB.
+/// else has stored. Longer are the answer to `INFO`, of some 6 KiB, and who the first hundred readers
+/// of a lock are, of at most 100 KiB.
 pub(crate) const LONGEST: usize = 256 * 1024;
 /// The most parts of one message, since the client crate needs 56 bytes for a part of three.
 const MOST_PARTS: usize = 4096;

@@ -340,6 +340,7 @@ mod tests {
 
     use super::*;
     use crate::node::Lasting;
+    use crate::protocol::SHARED_MARKER;
 
     fn claim() -> Arc<Claim> {
         Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:1")))
@@ -394,6 +395,28 @@ mod tests {
         for number in [-1, 1 << 53] {
             assert!(decode(&numbered(number), &inspect(), "anna").is_err(), "{number} is no fencing token");
         }
+    }
+
+    #[test]
+    fn readers_follow_the_number_and_are_texts() {
+        let shared = |rest: &str| format!("*6\r\n+held\r\n$15\r\nquorlock:shared\r\n:5\r\n:9\r\n{rest}");
+        let read = decode(shared("$1\r\na\r\n+b\r\n").as_bytes(), &inspect(), "anna");
+        let readers = vec![Token::found(b"a"), Token::found(b"b")];
+        let marker = Token::found(SHARED_MARKER.as_bytes());
+        let holding = Holding::new(marker, Expiry::In(Duration::from_millis(5))).with_readers(readers);
+        assert_eq!(read, Ok(Reading::Said { vote: Vote::Held(holding), fence: FencingToken::new(9) }));
+        for rest in [":1\r\n:2\r\n", "$1\r\na\r\n_\r\n", "*1\r\n+a\r\n+b\r\n"] {
+            assert!(decode(shared(rest).as_bytes(), &inspect(), "anna").is_err(), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_shared_claim_is_never_a_plain_set() {
+        let shared = Arc::new(Claim::clone(&claim()).shared());
+        let question = Question::Acquire { claim: shared, ttl: Duration::from_secs(1), draw: None };
+        let (_, packed) = written(&question, &mut Library::default());
+        assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would keep readers out: {packed}");
+        assert!(decode(b"+OK\r\n", &question, "anna").is_err(), "no answer of its script");
     }
 
     #[test]

@@ -11,7 +11,7 @@ if holder == 'quorlock:shared' then
   local time = redis.call('TIME')
   local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
   local readers = redis.pcall('ZRANGEBYSCORE', ARGV[2], now, '+inf', 'LIMIT', 0, 100)
-  for place = 1, #readers do said[place + 4] = readers[place] end
+  for place = 1, #readers do said[place + 4] = string.sub(readers[place], 1, 1024) end
   return said
 end
 if holder then return {'held', string.sub(holder, 1, 4096), redis.call('PTTL', KEYS[1]), number} end

@@ -199,11 +199,12 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
     node.listen(Arc::new(Ear::default()));
-    let (key, ticket) = ("orders/42".into(), Ticket::new(1, 1));
+    let (key, ticket) = (Arc::<str>::from("orders/42"), Ticket::new(1, 1));
+    let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
     for question in [
         acquire(&ours),
         in_turn(&claim("orders/42", 2), ticket),
-        Question::LeaveLine { key, ticket },
+        Question::LeaveLine { key: key.clone(), ticket },
         transfer(&ours, &claim("orders/42", 3)),
         renew(&ours),
         write_back(&ours),
@@ -213,6 +214,14 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         cancel(&ours),
         renew(&claim("orders/42", 2)),
         inspect(),
+        Question::Intend { key: key.clone(), ticket, patience: Duration::from_secs(1) },
+        Question::Desist { key, ticket },
+        acquire(&shared),
+        renew(&shared),
+        write_back(&shared),
+        inspect(),
+        release(&shared),
+        cancel(&shared),
     ] {
         vote(&node, question).await;
     }
