@@ -74,3 +74,17 @@ async fn a_node_that_does_not_answer_is_reported_and_keeps_nobody_waiting() {
     assert!(matches!(ballot.papers()[4].said, Said::Failed(_)), "{ballot}");
     assert!(bench.clock.now().since(asked) < TTL / 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_share_is_taken_away_from_one_reader_and_the_others_keep_theirs() {
+    let bench = bench(3);
+    let (one, two) =
+        (bench.lock().shared().acquire().await.unwrap(), bench.lock().shared().acquire().await.unwrap());
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let ballot = operator.lock("r").shared().revoke(one.token()).await.unwrap();
+    assert_eq!(ballot.granted(), 3, "{ballot}");
+    assert_eq!(one.lost().await.reason, LossReason::Refuted);
+    two.renew().await.unwrap();
+    let readers = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
+    assert_eq!(readers, [two.token().clone()]);
+}

@@ -6,7 +6,7 @@ use super::Lock;
 use crate::ballot::Ballot;
 use crate::error::ConfigError;
 use crate::node::Question;
-use crate::protocol::{Claim, Token};
+use crate::protocol::{Claim, Mode, Token};
 use crate::round::{Aim, Round};
 
 impl Lock {
@@ -21,6 +21,10 @@ impl Lock {
     ///
     /// In the ballot, a node that held the token until now has [`Granted`](crate::Said::Granted),
     /// and one that did not is [`Free`](crate::Said::Free), whoever else may hold the key there.
+    ///
+    /// Each of those who [share](Lock::shared) a lock has a token of its own, one of
+    /// [`Holder::readers`](crate::Holder::readers): take it away by a lock that is shared, too, and the
+    /// others keep theirs. The token that is seen in the place of all of them takes it from them all.
     ///
     /// **It does not tell the holder**, who learns of it when it renews next, and believes in its
     /// lease until then. What it writes meanwhile is refused only by a resource that checks
@@ -57,7 +61,11 @@ impl Lock {
     pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
         let plan = self.plan(self.wait)?;
         self.shared.introduced().await;
-        let claim = Arc::new(Claim::new(plan.key.clone(), token.clone()));
+        let claim = Claim::new(plan.key.clone(), token.clone());
+        let claim = Arc::new(match plan.mode {
+            Mode::Exclusive => claim,
+            Mode::Shared => claim.shared(),
+        });
         // Not a mere release: the next renewal of a holder who is alive would store the key again.
         let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
         let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
