@@ -232,6 +232,7 @@ Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
+  quorlock run --shared catalog -- ./export         # beside others who share it
   quorlock run db/migrate -c 'migrate up && seed'";
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quorlock::{Ballot, Expiry, FencingToken, Lock, Said, Token};
 
-use super::look;
 use super::outcome::Outcome;
+use super::{as_seen, look};
 use crate::failure::Failure;
 use crate::report::length;
 use crate::stderr;
@@ -29,6 +29,7 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
         return Ok(None);
     }
     let mut outcome = Outcome::before(&seen);
+    let lock = as_seen(lock.clone(), &seen);
     for holder in holders {
         let ballot = lock.revoke(&holder.token).await?;
         outcome.add(&holder.token, &ballot);
@@ -44,25 +45,28 @@ struct Seen {
     fence: Option<FencingToken>,
 }
 
-/// Everybody who has it at some node. More than one if they split the vote, or are leftovers. Keys
-/// without an expiry are data of other programs and not listed.
+/// Everybody who has it at some node. More than one if they share it, split the vote, or are leftovers.
+/// Keys without an expiry are data of other programs and not listed.
 fn holders(ballot: &Ballot) -> Vec<Seen> {
     let mut holders: Vec<Seen> = Vec::new();
     for paper in ballot.papers() {
         let Said::Held(holding) = &paper.said else { continue };
         let Expiry::In(remaining) = holding.expiry else { continue };
-        match holders.iter_mut().find(|holder| holder.token == holding.token) {
-            Some(holder) => {
-                holder.nodes.push(paper.node.clone());
-                holder.remaining = holder.remaining.max(remaining);
-                holder.fence = holder.fence.max(paper.fence);
+        // At last what stands in the place of all readers: a node names no more than a hundred.
+        for token in holding.readers.iter().chain([&holding.token]) {
+            match holders.iter_mut().find(|holder| holder.token == *token) {
+                Some(holder) => {
+                    holder.nodes.push(paper.node.clone());
+                    holder.remaining = holder.remaining.max(remaining);
+                    holder.fence = holder.fence.max(paper.fence);
+                }
+                None => holders.push(Seen {
+                    token: token.clone(),
+                    nodes: vec![paper.node.clone()],
+                    remaining,
+                    fence: paper.fence,
+                }),
             }
-            None => holders.push(Seen {
-                token: holding.token.clone(),
-                nodes: vec![paper.node.clone()],
-                remaining,
-                fence: paper.fence,
-            }),
         }
     }
     holders

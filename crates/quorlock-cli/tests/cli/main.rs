@@ -28,6 +28,7 @@ mod releasing;
 mod scars;
 mod secrets;
 mod settings;
+mod sharing;
 mod shown;
 mod status;
 mod support;

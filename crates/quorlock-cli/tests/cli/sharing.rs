@@ -1,0 +1,94 @@
+//! Readers that share a lock, and writers that have it alone.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+use serde_json::Value;
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+/// Somebody whose command runs until it is told that it is enough.
+async fn reader(servers: &Servers, label: &str) -> Running {
+    let script = "echo \"$QUORLOCK_TOKEN\"; while [ ! -e enough ]; do sleep 0.05; done";
+    let running = run(servers, &["--shared", "-t", "1500ms", "--label", label], script).start();
+    running.lines(1).await;
+    running
+}
+
+async fn status(servers: &Servers) -> Value {
+    let ended = Quorlock::new(["status", "--json", "job"]).on(servers).end().await.expect(0);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn two_readers_have_the_lock_at_once_and_keep_a_writer_out_and_a_writer_keeps_readers_out() {
+    let Some(servers) = servers(3).await else { return };
+    let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
+    let writer = run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    assert_eq!(writer.stdout, "", "it has the lock alone, beside readers");
+    for reader in [one, two] {
+        std::fs::write(reader.path("enough"), "").unwrap();
+        reader.end().await.expect(0);
+    }
+    assert_eq!(keys(&servers).await, [""; 0], "the last reader has left the lock behind");
+
+    let writer = run(&servers, &[], "echo started; exec sleep 1000").start();
+    writer.lines(1).await;
+    let reader = run(&servers, &["--shared", "-n"], "echo ran").end().await.expect(75);
+    assert_eq!(reader.stdout, "", "it reads beside a writer");
+    writer.signal(Signal::SIGTERM);
+    writer.end().await.expect(143);
+}
+
+#[tokio::test]
+async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
+    let Some(servers) = servers(3).await else { return };
+    let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
+    let writer = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
+    eventually("the wait", SOON, async || writer.stderr().contains("not acquired")).await.unwrap();
+    std::fs::write(one.path("enough"), "").unwrap();
+    one.end().await.expect(0);
+    assert_eq!(writer.stdout(), "", "there is a reader left");
+    std::fs::write(two.path("enough"), "").unwrap();
+    two.end().await.expect(0);
+    assert_eq!(writer.end().await.expect(0).stdout, "mine\n");
+}
+
+#[tokio::test]
+async fn the_status_names_the_readers() {
+    let Some(servers) = servers(3).await else { return };
+    let _readers = (reader(&servers, "the one").await, reader(&servers, "the other").await);
+    let seen = eventually("both readers", SOON, async || {
+        status(&servers).await["holder"]["readers"].as_array().is_some_and(|readers| readers.len() == 2)
+    });
+    seen.await.unwrap();
+    let words = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).stdout;
+    for word in ["is held by 2 readers: ", "the one", "the other"] {
+        assert!(words.contains(word), "{word}: {words}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_is_revoked_loses_its_share_and_the_others_keep_theirs() {
+    let Some(servers) = servers(3).await else { return };
+    let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
+    let token = one.lines(1).await.remove(0);
+    Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
+    one.end().await.expect(76);
+    run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    let forced = Quorlock::new(["release", "job", "--force", "--yes"]).on(&servers).end().await.expect(0);
+    assert!(forced.stderr.contains("the other") && !forced.stderr.contains("the one"), "{forced:?}");
+    two.end().await.expect(76);
+    assert_eq!(keys(&servers).await, [""; 0], "a share was stored again");
+}
+
+#[tokio::test]
+async fn hold_shares_a_lock_too_and_nobody_shares_it_in_fair_order() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = Quorlock::new(["hold", "--shared", "job"]).on(&servers).start();
+    holder.lines(4).await;
+    run(&servers, &["--shared", "-n"], "echo ran").end().await.expect(0);
+    run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    run(&servers, &["--shared", "--fair"], "echo ran").end().await.expect(64);
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(0);
+}
