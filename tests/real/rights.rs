@@ -92,6 +92,32 @@ async fn a_semaphore_needs_one_right_more() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_that_meet_them_need_some_rights_more() {
+    let servers = Servers::start(1).await.unwrap();
+    let documented = documented(&servers);
+    let text = include_str!("../../SECURITY.md");
+    let more = text.split_once("Shared locks need `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    let more: Vec<String> = more.split(' ').map(str::to_owned).collect();
+    let suffices = async |words: &[String]| {
+        set_user(&servers[0], words).await;
+        let (reader, writer) = (client(&servers[0]), client(&servers[0]));
+        let lock = reader.lock("r").shared().wait(Wait::Never);
+        let (Ok(one), Ok(two)) = (lock.acquire().await, lock.acquire().await) else { return false };
+        one.renew().await.unwrap();
+        one.release().await.unwrap();
+        assert_eq!(writer.lock("r").inspect().await.unwrap().holder().unwrap().readers.len(), 1);
+        let lease = next(writer.lock("r").wait(Wait::UpTo(DEADLINE)), two).await;
+        lease.downgrade().await.unwrap().release().await.unwrap();
+        reader.close(DEADLINE).await;
+        writer.close(DEADLINE).await;
+        assert_eq!(servers[0].command(&["EXISTS", "locks:r"]).await.unwrap().to_string(), "0");
+        true
+    };
+    assert!(!suffices(&documented).await, "they need nothing more");
+    assert!(suffices(&[&documented[..], &more].concat()).await, "{more:?} are too few");
+}
+
 /// What the check-up says of rights.
 fn missed(examination: &Examination) -> Vec<&str> {
     let findings = examination.findings.iter();
