@@ -127,6 +127,30 @@ async fn an_ordinary_hold_says_nothing_above_debug_and_never_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_share_says_what_a_lock_says_and_a_downgrade_that_it_is_shared_from_then_on() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    let writer = bench.lock().acquire().await.unwrap();
+    let one = writer.downgrade().await.unwrap();
+    let two = bench.lock().shared().acquire().await.unwrap();
+    let short = two.token().short();
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    bench.settle().await;
+    for (event, times) in
+        [("message=acquired", 2), ("message=shared from now on", 1), ("message=released", 2)]
+    {
+        assert_eq!(log.with(event).len(), times, "{event}: {}", log.all());
+    }
+    for level in [Level::ERROR, Level::WARN, Level::INFO] {
+        assert_eq!(log.of(level), Vec::<String>::new(), "at {level}");
+    }
+    let spans = log.with("span acquire");
+    assert!(spans.len() == 2, "{spans:?}");
+    assert!(spans[1].contains("rounds=1") && spans[1].contains(&format!("token=\"{short}\"")), "{spans:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_given_up_or_fails_says_so_in_its_span() {
     let bench = bench(3);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);

@@ -105,6 +105,39 @@ async fn a_hold_is_counted_from_asking_to_release() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shared_leases_are_counted_as_plain_ones_and_a_downgrade_is_no_new_lease() {
+    let counted = Counted::new(5);
+    let writer = counted.lock().acquire().await.unwrap();
+    let one = writer.downgrade().await.unwrap();
+    let two = counted.lock().shared().acquire().await.unwrap();
+    let three = counted.lock().shared().try_acquire().await.unwrap().unwrap();
+    assert_eq!(counted.sample("quorlock_held"), 3.0);
+    counted.bench.pass(TTL / 3 + LATE).await;
+    for lease in [one, two, three] {
+        lease.release().await.unwrap();
+    }
+    counted.bench.settle().await;
+    for (series, value) in [
+        ("quorlock_acquisitions_total{outcome=\"acquired\"}", 3.0),
+        ("quorlock_renewals_total{outcome=\"confirmed\"}", 4.0),
+        ("quorlock_releases_total{outcome=\"confirmed\"}", 3.0),
+        ("quorlock_acquire_rounds_sum", 3.0),
+        ("quorlock_acquire_duration_seconds_count", 3.0),
+        ("quorlock_hold_duration_seconds_count", 3.0),
+        ("quorlock_validity_remaining_ratio_count{at=\"acquire\"}", 3.0),
+        ("quorlock_validity_remaining_ratio_count{at=\"release\"}", 3.0),
+    ] {
+        assert_eq!(counted.sample(series), value, "{series}");
+    }
+    let lost = counted.lock().shared().acquire().await.unwrap();
+    counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
+    lost.lost().await;
+    counted.bench.pass(VALIDITY).await;
+    assert_eq!(counted.sample("quorlock_lost_total{reason=\"expired\"}"), 1.0);
+    counted.at_rest();
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_outcome_of_asking_is_counted_by_its_name() {
     let counted = Counted::new(3);
     let lease = counted.lock().acquire().await.unwrap();
