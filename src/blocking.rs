@@ -48,7 +48,7 @@ use crate::coordinator::{Builder, Shared};
 use crate::error::{AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, WithError};
 use crate::lock::{Fencing, Renewal};
 use crate::owner::Owner;
-use crate::protocol::{FencingToken, Resource, Token};
+use crate::protocol::{FencingToken, Mode, Resource, Token};
 use crate::wait::{HandOver, Wait, Waiting};
 
 use background::Background;
@@ -134,6 +134,11 @@ impl Lock {
     /// As [`crate::Lock::fair`].
     pub fn fair(self) -> Lock {
         Lock { lock: self.lock.fair(), ..self }
+    }
+
+    /// As [`crate::Lock::shared`]. A writer cannot become a reader here.
+    pub fn shared(self) -> Lock {
+        Lock { lock: self.lock.shared(), ..self }
     }
 
     /// As [`crate::Lock::fencing`].
@@ -272,6 +277,12 @@ impl Lease {
     #[must_use]
     pub fn try_fencing_token(&self) -> Option<FencingToken> {
         self.held.try_fencing_token()
+    }
+
+    /// As [`crate::Lease::mode`].
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.held.mode()
     }
 
     /// As [`crate::Lease::check`]: reads the clock, asks nobody, works anywhere.
