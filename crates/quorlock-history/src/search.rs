@@ -39,6 +39,16 @@ struct Mutex {
     last_token: u64,
 }
 
+impl Step {
+    /// The same, whatever its fencing token.
+    pub(crate) fn without_token(self) -> Step {
+        match self {
+            Step::Acquire { .. } => Step::Acquire { fencing_token: None },
+            Step::Release => Step::Release,
+        }
+    }
+}
+
 impl Mutex {
     /// The mutex after the operation, if it can happen now.
     fn after(self, operation: &Operation) -> Option<Mutex> {
