@@ -93,6 +93,7 @@ async fn until_told(
     };
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
+    metrics::waited(since.since(asked));
 
     let told = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
     tokio::pin!(told);

@@ -19,8 +19,10 @@ pub(crate) fn check(holds: &[Hold], epsilon: Duration, steps: u64) -> Result<Opt
     operations.sort_by_key(|operation| operation.call);
 
     let Some(stuck) = search(&operations, steps)? else { return Ok(None) };
-    let hold = holds.get(stuck.operation.hold).cloned();
-    Ok(hold.map(|hold| Violation::NoOrder { hold, placed: stuck.placed, operations: operations.len() }))
+    let (hold, placed) = (holds.get(stuck.operation.hold).cloned(), stuck.placed);
+    operations.iter_mut().for_each(|operation| operation.step = operation.step.without_token());
+    let for_tokens = search(&operations, steps)?.is_none();
+    Ok(hold.map(|hold| Violation::NoOrder { hold, placed, operations: operations.len(), for_tokens }))
 }
 
 /// A hold is two operations. Its end frees the mutex at once or later, however it came about:

@@ -48,6 +48,17 @@ struct Mutex {
     last_token: u64,
 }
 
+impl Step {
+    /// The same, whatever its fencing token.
+    pub(crate) fn without_token(self) -> Step {
+        match self {
+            Step::Acquire { .. } => Step::Acquire { fencing_token: None },
+            Step::Share { .. } => Step::Share { fencing_token: None },
+            Step::Downgrade | Step::Release => self,
+        }
+    }
+}
+
 impl Mutex {
     /// The mutex after the operation, if it can happen now.
     fn after(&self, operation: &Operation) -> Option<Mutex> {

@@ -33,7 +33,8 @@ pub enum Violation {
     FencedWrongly { hold: Hold, write: Write },
     /// No order of the acquisitions and releases explains what they returned: the best one places
     /// so many of the operations, and the acquisition of this hold cannot come next although it has to.
-    NoOrder { hold: Hold, placed: usize, operations: usize },
+    /// It is for the tokens alone if there is an order without them.
+    NoOrder { hold: Hold, placed: usize, operations: usize, for_tokens: bool },
     /// A key stood at a node after its attempt was over and the time to clean up had passed.
     Orphan { key: KeySeen, gone_by: Stamp },
     /// A key's value belongs to no attempt at this resource.
@@ -220,10 +221,11 @@ impl fmt::Display for Violation {
             Violation::FencedWrongly { hold, write } => {
                 write!(f, "{write}, although `{}` was held by {hold}", hold.resource)
             }
-            Violation::NoOrder { hold, placed, operations } => write!(
+            Violation::NoOrder { hold, placed, operations, for_tokens } => write!(
                 f,
-                "`{}` was no mutex: no order explains how it came to {hold}; {placed} of {operations} operations fit",
+                "`{}` was no mutex: no order {}explains how it came to {hold}; {placed} of {operations} operations fit",
                 hold.resource,
+                if *for_tokens { "that agrees with the fencing tokens " } else { "" },
             ),
             Violation::Orphan { key, gone_by } => write!(f, "{key}, and was to be gone by {gone_by}"),
             Violation::Stranger { key } => write!(f, "{key}, which never asked for it"),

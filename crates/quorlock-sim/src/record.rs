@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quorlock::{LeaseWatch, Mode};
-use quorlock_history::{Check, Expectations, History, Stamp, What, check};
+use quorlock_history::{Check, Expectations, History, Stamp, Violation, What, check};
 use quorlock_testkit::BuiltinServer;
 
 use crate::clock::HostClock;
@@ -334,7 +334,9 @@ impl Recorder {
         }
         for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
             if let Some(violation) = report.of(judged).next() {
-                self.find(Rule::Exclusion, violation.to_string());
+                let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
+                let rule = if for_tokens { Rule::Fencing } else { Rule::Exclusion };
+                self.find(rule, violation.to_string());
             }
         }
     }

@@ -76,6 +76,17 @@ async fn a_run_is_scraped_while_its_command_runs() {
 }
 
 #[tokio::test]
+async fn a_hold_is_scraped_as_well() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = Quorlock::new(["hold", "-v", "--metrics", "0", "job"]).on(&servers).start();
+    holder.lines(4).await;
+    let text = scrape(&address(&holder).await, "/metrics");
+    assert_eq!(sample(&text, "quorlock_held"), "1");
+    let waited: f64 = sample(&text, "quorlock_run_waited_seconds").parse().unwrap();
+    assert!(waited < SOON.as_secs_f64(), "{waited}");
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_an_error_before_the_lock_is_asked_for() {
     let Some(servers) = servers(3).await else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
