@@ -17,13 +17,17 @@ use crate::lease::{Lease, LeaseWatch};
 use crate::meter::LockMeter;
 use crate::node::Question;
 use crate::owner::Owner;
-use crate::protocol::{Backoff, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::protocol::{Mode, Moment, Resource, Verdict};
 use crate::readers;
 use crate::round::{Aim, Round};
-use crate::wait::line::{Joined, News, Waiter};
+use crate::wait::line::{Joined, Waiter};
 use crate::wait::{HandOver, OnWait, Wait, Waiting};
 
+mod plan;
 mod revoke;
+
+pub use plan::{Fencing, Renewal};
+pub(crate) use plan::{Plan, Turn};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
@@ -71,20 +75,6 @@ enum Fairness {
     Fair,
 }
 
-/// Whether leases have a fencing token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Fencing {
-    /// They have: see [`fence`](crate::fence). Costs no round trip, except when nodes disagree about
-    /// the next number, and a few microseconds of the nodes' time.
-    #[default]
-    On,
-    /// They have none, and acquiring is the plain `SET key token NX PX ttl` of the original
-    /// algorithm: for locks that only save work, and nodes where nothing else may be stored. Every
-    /// client that acquires the lock without fencing is one that no resource can refuse.
-    Off,
-}
-
 /// Whether the lock can be acquired by whoever holds it.
 #[derive(Clone, Debug)]
 enum Reentry {
@@ -93,73 +83,6 @@ enum Reentry {
     Of(Owner),
     /// By the owner in whose scope it is acquired.
     OfScope,
-}
-
-/// Who renews a lease.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Renewal {
-    /// The library does, every third of the TTL, so that two renewals may fail before the lease is
-    /// lost.
-    Automatic,
-    /// The library does, this often. At most half of the TTL.
-    Every(Duration),
-    /// The holder does, by [`Lease::renew`], or lets the lease end.
-    Manual,
-}
-
-impl Renewal {
-    /// When the renewal after the one sent at `sent` is due.
-    pub(crate) fn due(self, sent: Moment, ttl: Duration) -> Option<Moment> {
-        match self {
-            Renewal::Automatic => Some(sent + renewal_every(ttl)),
-            Renewal::Every(interval) => Some(sent + interval),
-            Renewal::Manual => None,
-        }
-    }
-}
-
-/// The options of a lock, checked.
-pub(crate) struct Plan {
-    pub(crate) resource: Resource,
-    pub(crate) key: Arc<str>,
-    pub(crate) context: Arc<str>,
-    pub(crate) ttl: Duration,
-    pub(crate) wait: Wait,
-    pub(crate) renewal: Renewal,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) hand_over: HandOver,
-    pub(crate) turn: Turn,
-    pub(crate) fencing: Fencing,
-    pub(crate) mode: Mode,
-    pub(crate) on_wait: Option<Arc<OnWait>>,
-    pub(crate) meter: LockMeter,
-}
-
-/// When it is somebody's turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
-    /// When the key is free.
-    Any,
-    /// When in addition nobody with an earlier ticket waits.
-    Fair(Ticket),
-}
-
-impl Plan {
-    /// The error for somebody who stops waiting.
-    pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
-        let resource = self.resource.clone();
-        match verdict {
-            Verdict::Contended => AcquireError::Contended { resource, ballot, waited },
-            // Carried, but when nothing was left of the validity: the nodes are too slow.
-            Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
-        }
-    }
-
-    /// A renewal that failed is tried again soon, and ever less eagerly.
-    pub(crate) fn retry_backoff(&self) -> Backoff {
-        Backoff::new(self.ttl / 100, self.ttl / 10)
-    }
 }
 
 /// The longest label, in bytes.
