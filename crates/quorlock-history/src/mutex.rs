@@ -20,7 +20,9 @@ pub(crate) fn check(holds: &[Hold], epsilon: Duration, steps: u64) -> Result<Opt
 
     let Some(stuck) = search(&operations, steps)? else { return Ok(None) };
     let (hold, placed) = (holds.get(stuck.operation.hold).cloned(), stuck.placed);
-    operations.iter_mut().for_each(|operation| operation.step = operation.step.without_token());
+    for operation in &mut operations {
+        operation.step = operation.step.without_token();
+    }
     let for_tokens = search(&operations, steps)?.is_none();
     Ok(hold.map(|hold| Violation::NoOrder { hold, placed, operations: operations.len(), for_tokens }))
 }
