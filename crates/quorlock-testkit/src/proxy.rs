@@ -239,15 +239,13 @@ async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
     let _open = Open::new(&faults);
     let (client_reads, client_writes) = client.split();
     let (server_reads, server_writes) = server.split();
+    let was_cut = cut.clone();
     tokio::select! {
-        // In this order: what was kept is lost, also where the connection is cut and the traffic let go
-        // in one breath.
-        biased;
         _ = cut.changed() => {}
         // After an orderly end both directions are shut down already, and the reset is not sent.
         _ = async { tokio::try_join!(
-            pump(client_reads, server_writes, faults.to_server.subscribe()),
-            pump(server_reads, client_writes, faults.to_client.subscribe()),
+            pump(client_reads, server_writes, faults.to_server.subscribe(), &was_cut),
+            pump(server_reads, client_writes, faults.to_client.subscribe(), &was_cut),
         ) } => {}
     }
 }
@@ -257,6 +255,7 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut traffic: watch::Receiver<Traffic>,
+    cut: &watch::Receiver<()>,
 ) -> io::Result<()> {
     const CHUNK: usize = 16 * 1024;
     const WAITING: usize = 1024;
@@ -280,17 +279,20 @@ async fn pump(
     let write = async {
         while let Some((moment, chunk)) = due.recv().await {
             timer.until(moment).await;
-            let_through(&mut traffic).await?;
+            let_through(&mut traffic, cut).await?;
             to.write_all(&chunk).await?;
         }
-        let_through(&mut traffic).await?;
+        let_through(&mut traffic, cut).await?;
         to.shutdown().await
     };
     tokio::try_join!(read, write).map(|((), ())| ())
 }
 
-async fn let_through(traffic: &mut watch::Receiver<Traffic>) -> io::Result<()> {
-    traffic.wait_for(|traffic| !traffic.held).await.map(drop).map_err(io::Error::other)
+/// What was kept is lost with its connection, also where that is cut and the traffic let go in one
+/// breath: whoever sees the second sees the first.
+async fn let_through(traffic: &mut watch::Receiver<Traffic>, cut: &watch::Receiver<()>) -> io::Result<()> {
+    traffic.wait_for(|traffic| !traffic.held).await.map_err(io::Error::other)?;
+    if cut.has_changed().unwrap_or(true) { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
 }
 
 /// A random time below `most`.
