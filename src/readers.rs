@@ -25,30 +25,33 @@ pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
     let service = Service::of(&shared, Mode::Shared, &key);
     Box::pin(shared.introduced()).await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
-    while let Some(mut waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
-        let span = waiter.span.clone();
-        match Box::pin(contest.win(&mut waiter).instrument(span)).await {
-            Outcome::Won(attempt) => {
-                enter(&shared, waiter, attempt, contest.rounds);
-                Box::pin(follow(&shared, &key)).await;
-            }
-            Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
-            Outcome::Gone => {}
+    while let Some(waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
+        if Box::pin(contend(&shared, &mut contest, waiter)).await {
+            Box::pin(follow(&shared, &key)).await;
         }
     }
     service.end();
 }
 
 /// Asks once, for somebody who waits for nobody.
-pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, mut waiter: Waiter) {
+pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, waiter: Waiter) {
     Box::pin(shared.introduced()).await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
+    Box::pin(contend(&shared, &mut contest, waiter)).await;
+}
+
+/// Contends until the waiter has got through, and says whether it has.
+async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter) -> bool {
     let span = waiter.span.clone();
-    match Box::pin(contest.win(&mut waiter).instrument(span)).await {
-        Outcome::Won(attempt) => enter(&shared, waiter, attempt, contest.rounds),
+    match contest.win(&mut waiter).instrument(span).await {
+        Outcome::Won(attempt) => {
+            enter(shared, waiter, attempt, contest.rounds);
+            return true;
+        }
         Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
         Outcome::Gone => {}
     }
+    false
 }
 
 /// Somebody has got through: the others follow, until one is refused again.
