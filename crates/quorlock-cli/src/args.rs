@@ -231,7 +231,7 @@ The command finds in its environment:
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine
+  quorlock run -w 1s -E 0 cron/cleanup -- cleanup   # somewhere else already: fine
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
   quorlock run db/migrate -c 'migrate up && seed'";
