@@ -26,6 +26,7 @@ const RESOURCE: &str = "demo/story";
 
 /// `quorlock demo`.
 #[derive(clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DemoArgs {
     /// Tell it in JSON, a line for each event
     #[arg(long)]

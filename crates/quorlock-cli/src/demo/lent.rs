@@ -80,19 +80,20 @@ impl Beside {
                     }
                     Change::Stopped(_) => self.stand_still(),
                 },
-                signal = signals.next() => match signal {
-                    Signal::SIGTSTP => {
-                        self.child.signal(Signal::SIGSTOP);
-                        self.stand_still();
-                    }
-                    Signal::SIGCONT => {
-                        self.lend();
-                        self.child.signal(Signal::SIGCONT);
-                    }
-                    other => self.child.signal(other),
-                },
+                signal = signals.next() => self.pass_on(signal),
             }
         }
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        if signal == Signal::SIGTSTP {
+            self.child.signal(Signal::SIGSTOP);
+            return self.stand_still();
+        }
+        if signal == Signal::SIGCONT {
+            self.lend();
+        }
+        self.child.signal(signal);
     }
 
     fn lend(&mut self) -> bool {

@@ -96,6 +96,23 @@ async fn ctrl_c_is_for_the_command_and_not_for_its_servers() {
 }
 
 #[tokio::test]
+async fn ctrl_z_stops_the_command_and_gives_the_terminal_to_the_shell_until_fg() {
+    let mut shell = OnTerminal::shell(Quorlock::new(["demo"])).await;
+    shell.types("\"$QUORLOCK\" demo -- sh -c 'echo up:$$:; exec sleep 1000'\n");
+    shell.shows_times("up:", 2).await;
+    shell.types("\x1a");
+    shell.shows("Stopped").await;
+    shell.types("echo the shell is $((40 + 2))\n");
+    shell.shows("the shell is 42").await;
+    shell.types("fg\n");
+    // The shell names what goes on, a second time.
+    shell.shows_times("exec sleep 1000", 3).await;
+    shell.types("\x03");
+    shell.types("echo code $?\n");
+    shell.shows("code 130").await;
+}
+
+#[tokio::test]
 async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
     let demo = Quorlock::new(["demo", "--keep"]).start();
     let mut other = Quorlock::new(["run", "job", "--", "echo", "locked"]);
