@@ -78,13 +78,21 @@
 //!
 //! # Features
 //!
-//! None is on by default, and none changes what happens without it: `tls` for `rediss://`
-//! addresses, `metrics`, `stream` for [`Health`] as a stream, and `blocking` for programs without async.
+//! None is on by default, and none changes what happens without it.
+//!
+//! | feature | gives |
+//! |---|---|
+//! | `tls` | `rediss://` addresses, by rustls, and `Builder::tls` |
+//! | `metrics` | the module `metrics`: what happens to locks and nodes, for the recorder that the program installs |
+//! | `stream` | [`Health`] as a `futures::Stream` |
+//! | `blocking` | the module `blocking`: the same locks for programs without async |
 //!
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod asking;
 mod attempt;

@@ -11,7 +11,7 @@ use quorlock::Wait;
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
-use crate::demo::DemoArgs;
+use crate::demo::{DEMO_EXAMPLES, DemoArgs};
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};
@@ -67,7 +67,8 @@ pub(crate) enum Verb {
     /// Measure how fast these nodes grant and release locks
     #[command(after_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
     Bench(BenchArgs),
-    /// Start five servers and show a lock surviving two of them dying
+    /// Start five servers and show a lock surviving two of them dying, or lend them to a command
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Write what a shell needs to complete command lines
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -230,7 +231,7 @@ The command finds in its environment:
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine
+  quorlock run -w 1s -E 0 cron/cleanup -- cleanup   # somewhere else already: fine
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
   quorlock run db/migrate -c 'migrate up && seed'";

@@ -13,6 +13,7 @@ mod benching;
 mod command;
 mod demonstration;
 mod doctor;
+mod examples;
 mod exit_codes;
 mod holding;
 mod loss;
