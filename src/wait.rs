@@ -13,6 +13,7 @@ use tracing::error;
 use crate::ballot::Holder;
 
 pub(crate) mod contest;
+pub(crate) mod ears;
 pub(crate) mod line;
 
 /// How long to wait for a lock.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
@@ -21,7 +22,9 @@ use crate::protocol::{Moment, Verdict};
 pub(crate) struct Lines {
     lines: Mutex<Inside>,
     /// Those from which these hear of hints. They live on for it when their coordinator has gone.
-    _trunk: Option<Arc<Lines>>,
+    trunk: Option<Arc<Lines>>,
+    /// Whether there have ever been branches.
+    branched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -117,12 +120,36 @@ impl Lines {
     /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
     /// because they only watch, or want more than the key.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
-        let branch = Arc::new(Lines { lines: Mutex::default(), _trunk: Some(self.clone()) });
+        let branch = Arc::new(Lines { trunk: Some(self.clone()), ..Lines::default() });
         let mut inside = self.lock();
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
         inside.branches.push(Arc::downgrade(&branch));
+        self.branched.store(true, Ordering::Release);
         branch
+    }
+
+    /// This process itself gives these keys back. The servers tell that to others only, so whoever waits
+    /// for one of them in another line here is told by this; and may ask at once, since its question
+    /// queues up behind the release at each node.
+    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone) {
+        match &self.trunk {
+            Some(trunk) => trunk.given_back(keys),
+            None if self.branched.load(Ordering::Acquire) => self.hint_all(&keys),
+            None => {}
+        }
+    }
+
+    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
+        let mut inside = self.lock();
+        for key in keys.clone() {
+            if let Some(line) = inside.by_key.get_mut(key) {
+                line.hint(u32::MAX);
+            }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        branches.iter().for_each(|branch| branch.hint_all(keys));
     }
 
     /// From now on hints for `key` are kept, though nobody here waits for it.
@@ -145,7 +172,7 @@ impl Lines {
 
     /// Joins the end of the line for the waiter's key.
     pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
-        let key = plan.key.clone();
+        let key = plan.line().clone();
         let mut inside = self.lock();
         inside.arrivals += 1;
         let arrival = inside.arrivals;
@@ -232,6 +259,13 @@ impl Lines {
         self.lock().by_key.get_mut(key).map(|line| line.bell.get_or_insert_default().clone())
     }
 
+    /// From now on `bell` rings when a node hints at a change of `key`.
+    pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.bell = Some(bell.clone());
+        }
+    }
+
     /// How the last contest for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
         self.lock().by_key.get(key)?.news.clone()
@@ -290,6 +324,11 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// What was heard of either of two keys.
+    pub(crate) fn and(self, other: Heard) -> Heard {
+        Heard { changed: self.changed | other.changed, hearing: self.hearing }
+    }
+
     /// How many of the nodes in `mask` have hinted.
     pub(crate) fn changed(self, mask: u32) -> usize {
         (self.changed & mask).count_ones() as usize
