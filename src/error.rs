@@ -360,6 +360,12 @@ pub enum DowngradeError {
         /// The lease, as it was.
         lease: Lease,
     },
+    /// The lease is of several resources, which are not shared. Nothing has changed.
+    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
+    Several {
+        /// The lease, as it was.
+        lease: Lease,
+    },
 }
 
 /// A call of the blocking API within an async task, where waiting would stall the

@@ -17,8 +17,8 @@ use std::time::Duration;
 use common::{Bench, LATE, TTL, another, bench};
 use futures::future::join_all;
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, Expiry, Fencing, Hint, Listener, Lock, LossReason, Node, Owner,
-    Question, Renewal, Reply, Said, Wait,
+    AcquireError, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
+    LossReason, Node, Owner, Question, Renewal, Reply, Said, Wait,
 };
 use quorlock_testkit::MemoryNode;
 
@@ -512,6 +512,18 @@ async fn readers_of_one_of_them_that_keep_coming_do_not_starve_whoever_wants_sev
     lease.release().await.unwrap();
     bench.pass(SECOND).await;
     assert!(bench.nodes[0].holder("b").is_some(), "the readers come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_several_is_not_downgraded_and_stays_as_it_is() {
+    let bench = bench(3);
+    let lease = bench.both().acquire().await.unwrap();
+    let error = lease.downgrade().await.unwrap_err();
+    assert!(error.to_string().contains("several resources at once"), "{error}");
+    let DowngradeError::Several { lease } = error else { panic!("{error}") };
+    bench.pass(TTL).await;
+    assert_eq!((lease.check(), bench.locked(["a", "b"])), (Ok(()), [3, 3]));
+    assert!(bench.one("b").shared().try_acquire().await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]

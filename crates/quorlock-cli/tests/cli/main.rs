@@ -36,5 +36,6 @@ mod support;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod waiting;
 mod watching;
