@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use common::{Bench, LATE, TTL, another, bench};
 use futures::future::join_all;
+use quorlock::protocol::{Claim, Token};
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
     LossReason, Node, Owner, Question, Renewal, Reply, Said, Wait,
@@ -383,6 +384,25 @@ async fn whoever_waits_is_told_when_the_one_in_the_way_goes_and_not_of_the_other
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     assert!(bench.clock.now().since(released) < SECOND / 10, "told, and not at the next heartbeat");
+}
+
+/// Where those are who contend for it alone: its winner meets no competition at the others.
+#[tokio::test(start_paused = true)]
+async fn whoever_contends_asks_first_the_node_of_the_one_in_the_way() {
+    for name in ["a", "b", "c", "d", "e"] {
+        let bench = bench(5);
+        let _held = bench.stranger().lock(name).acquire().await.unwrap();
+        let lock = bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever);
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        bench.pass(SECOND / 10).await;
+        let before: Vec<_> = bench.nodes.iter().map(|node| node.questions().acquire).collect();
+        bench.pass(SECOND * 4).await;
+        let more = bench.nodes.iter().zip(before).map(|(node, before)| node.questions().acquire - before);
+        let asked: Vec<_> = more.enumerate().filter(|(_, more)| *more > 0).map(|(node, _)| node).collect();
+        let first = Claim::new(name.into(), Token::new(7, "")).preferred_node(5);
+        assert_eq!(asked.first(), Some(&first), "{name} is in the way, and {asked:?} were asked");
+        waiting.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]
