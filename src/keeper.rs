@@ -24,7 +24,7 @@ use crate::protocol::{Backoff, Claim, FencingToken, Keys, Mode, Moment, Verdict}
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
-use crate::wait::line::Waiter;
+use crate::wait::line::{Waiter, Whose};
 
 /// Serves the line for `key`: everybody who waits for it in this process, one after the other.
 /// Ends when nobody waits any more.
@@ -447,7 +447,7 @@ impl Keeper {
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
         let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
-        self.shared.lines.given_back(self.claim.keys());
+        self.tell_others();
         let verdict = sweep.confirmed().await;
         self.plan.meter.released(verdict);
         if sweep.is_wanted() {
@@ -559,7 +559,15 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         clean_up(&self.shared, &self.claim, &self.plan, &self.settle());
-        self.shared.lines.given_back(self.claim.keys());
+        self.tell_others();
+    }
+
+    /// Whoever waits for one of the keys in another line of this process may ask now.
+    fn tell_others(&self) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
+        }
     }
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that

@@ -489,6 +489,34 @@ async fn those_who_wait_in_one_process_are_told_what_the_servers_do_not_tell_it(
     }
 }
 
+/// The same for other kinds of lock, whose waiters stand in lines of their own as well.
+#[tokio::test(start_paused = true)]
+async fn readers_writers_and_semaphores_of_one_process_tell_each_other() {
+    let bench = bench(5);
+    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let writer = client.lock("r").wait(Wait::Forever);
+    for (held, next) in [(writer.clone().shared(), writer.clone()), (writer.clone(), writer.clone().shared())]
+    {
+        let held = held.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+        bench.pass(SECOND / 10).await;
+        let released = bench.clock.now();
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(bench.clock.now().since(released) < SECOND / 10, "the first heartbeat comes after a second");
+        bench.settle().await;
+    }
+    let held = client.semaphore("s", 1).acquire().await.unwrap();
+    let other = client.semaphore("s", 1).wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
+    bench.pass(SECOND / 10).await;
+    let released = bench.clock.now();
+    held.lease.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(released) < SECOND / 10, "by another semaphore of the same name");
+}
+
 #[tokio::test(start_paused = true)]
 async fn those_who_want_the_same_in_one_process_stand_in_one_line() {
     let bench = bench(5);

@@ -67,8 +67,8 @@ impl Keys {
             return Some(Keys::one(first.clone()));
         }
         // With their lengths, so that no two sets have the same name.
-        let line: String = keys.iter().map(|key| format!("{}:{key}", key.len())).collect();
-        Some(Keys { first: first.clone(), others: Some(others.into()), line: line.into() })
+        let named: Vec<String> = keys.iter().map(|key| format!("{}:{key}", key.len())).collect();
+        Some(Keys { first: first.clone(), others: Some(others.into()), line: named.concat().into() })
     }
 
     /// The first in order.

@@ -165,11 +165,10 @@ impl Contest {
     /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
     /// lock: or writers that wait for each other would keep readers out for ever.
     fn intend(&mut self, plan: &Plan, ballot: &Ballot, now: Moment) {
-        let by_readers = |paper: &Paper| match &paper.said {
-            Said::Held(holding) if holding.token.is_marker() => {
-                Some(holding.key.clone().unwrap_or_else(|| self.keys.first().clone()))
-            }
-            _ => None,
+        let by_readers = |paper: &Paper| {
+            let Said::Held(holding) = &paper.said else { return None };
+            let key = holding.key.as_ref().unwrap_or(self.keys.first());
+            holding.token.is_marker().then(|| key.clone())
         };
         let shared_key = ballot.papers().iter().find_map(by_readers);
         let Some(key) = shared_key.filter(|_| self.mode == Mode::Exclusive) else { return };

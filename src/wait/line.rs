@@ -20,11 +20,13 @@ use crate::protocol::{Moment, Verdict};
 /// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
 #[derive(Default)]
 pub(crate) struct Lines {
-    lines: Mutex<Inside>,
+    inside: Mutex<Inside>,
     /// Those from which these hear of hints. They live on for it when their coordinator has gone.
     trunk: Option<Arc<Lines>>,
     /// Whether there have ever been branches.
     branched: AtomicBool,
+    /// Whether anybody has ever waited here, or in a branch.
+    used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -72,6 +74,15 @@ impl Line {
         let first = *first;
         self.waiters.remove(&first)
     }
+}
+
+/// In whose line a key was held that is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// One of these.
+    Own,
+    /// One of those of the other mode: of a reader's key writers have to hear, and the other way round.
+    Other,
 }
 
 /// Somebody who waits.
@@ -125,18 +136,21 @@ impl Lines {
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
         inside.branches.push(Arc::downgrade(&branch));
-        self.branched.store(true, Ordering::Release);
+        self.branched.store(true, Ordering::Relaxed);
+        self.used.store(true, Ordering::Relaxed);
         branch
     }
 
     /// This process itself gives these keys back. The servers tell that to others only, so whoever waits
     /// for one of them in another line here is told by this; and may ask at once, since its question
-    /// queues up behind the release at each node.
-    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone) {
+    /// queues up behind the release at each node. `whose` line it was is served already.
+    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
         match &self.trunk {
-            Some(trunk) => trunk.given_back(keys),
-            None if self.branched.load(Ordering::Acquire) => self.hint_all(&keys),
-            None => {}
+            Some(trunk) => trunk.given_back(keys, whose),
+            // Where there are no others, nobody pays for them.
+            None if whose == Whose::Own && !self.branched.load(Ordering::Relaxed) => {}
+            None if !self.used.load(Ordering::Relaxed) => {}
+            None => self.hint_all(&keys),
         }
     }
 
@@ -149,7 +163,9 @@ impl Lines {
         }
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
         drop(inside);
-        branches.iter().for_each(|branch| branch.hint_all(keys));
+        for branch in &branches {
+            branch.hint_all(keys);
+        }
     }
 
     /// From now on hints for `key` are kept, though nobody here waits for it.
@@ -173,6 +189,7 @@ impl Lines {
     /// Joins the end of the line for the waiter's key.
     pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
         let key = plan.line().clone();
+        self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals += 1;
         let arrival = inside.arrivals;
@@ -291,7 +308,7 @@ impl Lines {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
