@@ -7,30 +7,29 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::Servers;
 use tokio::task::JoinSet;
 
-/// Somewhere else: to read an account and to write it takes a while each.
+/// Somewhere else: while an account is read or written, others get on with theirs.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<BTreeMap<&'static str, i64>>>);
 
 impl Bank {
     async fn read(&self, account: &'static str) -> i64 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(account).copied().unwrap_or(100)
     }
 
     async fn write(&self, account: &'static str, amount: i64) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(account, amount);
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     quorlock_testkit::serve_if_asked();
     let servers = Servers::start(3).await?;
     println!("Lock servers: {servers}");

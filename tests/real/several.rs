@@ -31,7 +31,9 @@ async fn processes_whose_sets_overlap_in_any_order_all_get_their_turn() {
                 assert_eq!(met, 0, "two hold one of {names:?}");
                 tokio::task::yield_now().await;
                 lease.check().unwrap();
-                numbers.iter().for_each(|number| inside[*number].store(false, Ordering::SeqCst));
+                for number in numbers {
+                    inside[*number].store(false, Ordering::SeqCst);
+                }
                 lease.release().await.unwrap();
             }
         })

@@ -119,7 +119,9 @@ impl Worker {
         let mode = self.mode(if self.plan.readers { 60 } else { 15 });
         let operation = self.recorder.asked(self.client, self.life, resource, mode);
         let also = self.also(resource, mode);
-        also.iter().for_each(|resource| self.recorder.also(operation, *resource));
+        for other in &also {
+            self.recorder.also(operation, *other);
+        }
         let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
         let mut lock = self.lock_all(resource, &also, operation, mode).ttl(ttl).wait(match dice.below(10) {
             0 => Wait::Never,

@@ -203,8 +203,8 @@ impl Recorder {
         let (seen, ended) = (now, false);
         let resources = state.operations[operation].resources.clone();
         state.counts.several += u64::from(resources.len() > 1);
-        let (held, named) = (resources.clone(), token.clone());
-        state.holds.push(Hold { client, operation, seen, until, resources: held, token: named, ended });
+        let (what, named) = (resources.clone(), token.clone());
+        state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });
         let attempt = name("op", operation).as_str().into();
         let fencing_token = lease.try_fencing_token().map(u64::from);
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::Vote;
 use quorlock::protocol::{Draw, FencingToken, Moment};
-use quorlock::{Holding, Vote};
 
 use super::{Drawing, Failure, Store, Told, Value, WANTED, millis, span};
 
@@ -190,14 +190,9 @@ impl Store {
     ) -> Result<Told, Failure> {
         let Some(lock) = claim.locks.get(place) else { return Ok(Vote::Free.into()) };
         let counter = if fenced { Some(self.counter(now, lock.counter)?) } else { None };
-        let vote = match self.holding(now, lock.key)? {
-            Vote::Held(holding) => {
-                let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
-                Vote::Held(Holding::at(holding, key))
-            }
-            other => other,
-        };
-        Ok(Told::with(vote, counter))
+        let Vote::Held(holding) = self.holding(now, lock.key)? else { return Ok(Vote::Free.into()) };
+        let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
+        Ok(Told::with(Vote::Held(holding.at(key)), counter))
     }
 
     fn is_cancelled(&mut self, now: Moment, claim: &Several<'_>) -> bool {
