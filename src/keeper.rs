@@ -20,18 +20,19 @@ use crate::lease::{Lease, LeaseState, Mail};
 use crate::lock::{Fencing, Plan, Renewal, Turn};
 use crate::meter::{At, Held, Passed, Renewed};
 use crate::node::Question;
-use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
+use crate::protocol::{Backoff, Claim, FencingToken, Keys, Mode, Moment, Verdict};
 use crate::round::{Aim, Round, Standing};
 use crate::sweep::Sweep;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
-use crate::wait::line::Waiter;
+use crate::wait::line::{Waiter, Whose};
 
 /// Serves the line for `key`: everybody who waits for it in this process, one after the other.
 /// Ends when nobody waits any more.
-pub(crate) async fn keep(shared: Arc<Shared>, key: Arc<str>) {
+pub(crate) async fn keep(shared: Arc<Shared>, keys: Keys) {
+    let key = keys.line().clone();
     let service = Service::of(&shared, Mode::Exclusive, &key);
     Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &key, Mode::Exclusive);
+    let mut contest = Contest::new(&shared, &keys, Mode::Exclusive);
     let mut unfinished: Option<Sweep> = None;
     while let Some(mut waiter) = shared.lines.next_or_end(&key) {
         if let Some(sweep) = unfinished.take() {
@@ -149,7 +150,7 @@ impl Series {
 /// Whoever waited in fair order and does so no longer is not to hold up the others.
 fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
     if let Turn::Fair(ticket) = plan.turn {
-        let question = |_| Some(Question::LeaveLine { key: plan.key.clone(), ticket });
+        let question = |_| Some(Question::LeaveLine { key: plan.keys.first().clone(), ticket });
         drop(Round::start(&shared.nodes, Aim::Hear, plan.ttl, question));
     }
 }
@@ -274,9 +275,10 @@ impl Keeper {
             nodes: self.shared.nodes.quorum.needed(),
             remaining: self.state.left(now),
             readers: Vec::new(),
+            key: None,
         };
         self.set_held(true);
-        self.shared.lines.tell(&self.plan.key, None, Some(&holder), now);
+        self.shared.lines.tell(self.plan.line(), None, Some(&holder), now);
     }
 
     async fn hold(&mut self) -> Ended {
@@ -373,7 +375,7 @@ impl Keeper {
     /// Tells those who wait here whether the lock is held here: alone.
     fn set_held(&self, held: bool) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.set_held(&self.plan.key, held);
+            self.shared.lines.set_held(self.plan.line(), held);
         }
     }
 
@@ -445,10 +447,11 @@ impl Keeper {
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
         let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
+        self.tell_others();
         let verdict = sweep.confirmed().await;
         self.plan.meter.released(verdict);
         if sweep.is_wanted() {
-            self.shared.lines.owe_courtesy(&self.plan.key, self.shared.now() + COURTESY);
+            self.shared.lines.owe_courtesy(self.plan.line(), self.shared.now() + COURTESY);
         }
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
@@ -529,7 +532,7 @@ impl Keeper {
         debug!(resource = %self.plan.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &to, &next.plan, &round.standings());
-        self.shared.lines.set_held(&self.plan.key, false);
+        self.shared.lines.set_held(self.plan.line(), false);
         None
     }
 
@@ -556,6 +559,15 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         clean_up(&self.shared, &self.claim, &self.plan, &self.settle());
+        self.tell_others();
+    }
+
+    /// Whoever waits for one of the keys in another line of this process may ask now.
+    fn tell_others(&self) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
+        }
     }
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that

@@ -49,6 +49,7 @@
 //! | go on reading after a write | [`Lease::downgrade`] | | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
 //! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
+//! | hold several locks at once, or none | [`Coordinator::lock_all`], then any of these | waits, holding none | the same |
 //! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
 //! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
 //! | follow who leads | [`Observer::changed`] | says who | |

@@ -15,16 +15,15 @@ use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
 use crate::meter::LockMeter;
-use crate::node::Question;
 use crate::owner::Owner;
-use crate::protocol::{Mode, Moment, Resource, Verdict};
+use crate::protocol::{Keys, Mode, Moment, Verdict};
 use crate::readers;
-use crate::round::{Aim, Round};
 use crate::wait::line::{Joined, Waiter};
 use crate::wait::{HandOver, OnWait, Wait, Waiting};
 
 mod plan;
 mod revoke;
+mod several;
 
 pub use plan::{Fencing, Renewal};
 pub(crate) use plan::{Plan, Turn};
@@ -51,7 +50,9 @@ pub(crate) use plan::{Plan, Turn};
 pub struct Lock {
     shared: Arc<Shared>,
     name: Arc<str>,
-    key: Arc<str>,
+    keys: Keys,
+    /// The names, where there are several.
+    together: Option<Arc<[Arc<str>]>>,
     ttl: Duration,
     wait: Wait,
     renewal: Renewal,
@@ -94,7 +95,8 @@ impl Lock {
             ttl: shared.ttl,
             label: shared.label.clone(),
             name: name.into(),
-            key: format!("{}{name}", shared.key_prefix).into(),
+            keys: Keys::one(format!("{}{name}", shared.key_prefix).into()),
+            together: None,
             wait: Wait::UpTo(DEFAULT_WAIT),
             renewal: Renewal::Automatic,
             max_hold: None,
@@ -111,13 +113,13 @@ impl Lock {
 
     /// The same options for another resource.
     pub(crate) fn renamed(&self, name: &str) -> Lock {
-        let key = format!("{}{name}", self.shared.key_prefix).into();
-        Lock { name: name.into(), key, ..self.clone() }
+        let keys = Keys::one(format!("{}{name}", self.shared.key_prefix).into());
+        Lock { name: name.into(), keys, ..self.clone() }
     }
 
     /// What all locks of its coordinator share, and the key.
     pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
-        (&self.shared, &self.key)
+        (&self.shared, self.keys.first())
     }
 
     /// For how long the nodes keep the lock if it is not renewed. 30 s unless set here or for the
@@ -340,7 +342,8 @@ impl Lock {
     }
 
     /// Asks all nodes who holds the lock, and waits for each of them at most its time limit.
-    /// Changes nothing.
+    /// Changes nothing. Of [several](crate::Coordinator::lock_all) resources it tells of the first, by
+    /// name, that is held; the holder says [which](crate::Holder::key).
     ///
     /// # Errors
     ///
@@ -357,10 +360,7 @@ impl Lock {
     pub async fn inspect(&self) -> Result<Ballot, AcquireError> {
         let plan = self.plan(self.wait)?;
         self.shared.introduced().await;
-        let question = |_| Some(Question::Inspect { key: plan.key.clone() });
-        let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
-        round.settled().await;
-        Ok(round.ballot())
+        Ok(Box::pin(self.inspect_each(&plan)).await)
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
@@ -394,7 +394,7 @@ impl Lock {
         span: &Span,
     ) -> Result<Got, AcquireError> {
         let wait = plan.wait;
-        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
+        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), plan.line());
         // Somebody of the same owner may be acquiring it right now.
         let mut held = match wait {
             Wait::Never => match slot.try_lock() {
@@ -424,7 +424,7 @@ impl Lock {
 
     async fn acquire_anew(&self, plan: Arc<Plan>, since: Moment, span: &Span) -> Result<Got, AcquireError> {
         let shared = &self.shared;
-        let (key, wait) = (plan.key.clone(), plan.wait);
+        let (key, wait) = (plan.line().clone(), plan.wait);
         if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
@@ -437,16 +437,17 @@ impl Lock {
             // Another reader of this process, in whatever line, says nothing of what the nodes say.
             Mode::Shared if wait == Wait::Never => {
                 let waiter = Waiter::alone(plan.clone(), since, span.clone(), door);
-                shared.tasks.spawn(readers::ask_once(shared.clone(), key.clone(), waiter));
+                shared.tasks.spawn(readers::ask_once(shared.clone(), plan.keys.clone(), waiter));
                 None
             }
             Mode::Exclusive | Mode::Shared => {
+                let keys = plan.keys.clone();
                 Some(match lines.join(plan.clone(), since, span.clone(), door) {
                     Joined::Behind(place) => place,
                     Joined::First(place) => {
                         match plan.mode {
-                            Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), key.clone())),
-                            Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), key.clone())),
+                            Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), keys)),
+                            Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), keys)),
                         };
                         place
                     }
@@ -485,14 +486,14 @@ impl Lock {
             Ok(ballot) => Box::new(ballot),
             Err(error) => return error,
         };
-        match Resource::parse(&self.name) {
+        match self.resource() {
             Ok(resource) => AcquireError::Contended { resource, ballot, waited },
-            Err(error) => AcquireError::Config(error.into()),
+            Err(error) => error.into(),
         }
     }
 
     fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
-        let resource = Resource::share(&self.name)?;
+        let resource = self.resource()?;
         self.shared.check_ttl(self.ttl)?;
         if let Renewal::Every(every) = self.renewal {
             if every.is_zero() {
@@ -512,7 +513,7 @@ impl Lock {
             return Err(ConfigError::SharedAndFair);
         }
         Ok(Plan {
-            key: self.key.clone(),
+            keys: self.keys.clone(),
             resource,
             context: self.shared.context(&self.label),
             ttl: self.ttl,
@@ -520,8 +521,8 @@ impl Lock {
             renewal: self.renewal,
             max_hold: self.max_hold,
             hand_over: match self.fairness {
-                Fairness::Any => self.hand_over,
-                Fairness::Fair => HandOver::times(0),
+                Fairness::Any if !self.keys.are_several() => self.hand_over,
+                Fairness::Any | Fairness::Fair => HandOver::times(0),
             },
             turn: match self.fairness {
                 Fairness::Any => Turn::Any,

@@ -54,6 +54,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Whether it understands a claim of [several](Claim::and) keys: does what is asked at all of them
+    /// or at none. `false` unless overridden: a node that looked at the first key only would let others
+    /// have the rest, so such a claim is not made where a node does not say that it can.
+    fn takes_several(&self) -> bool {
+        false
+    }
+
     /// From now on tells `listener` what happens to keys that this node has refused, so that
     /// whoever waits for them need not ask again and again. A node that cannot know says nothing,
     /// and its waiters ask again after pauses.
@@ -144,6 +151,12 @@ pub enum Hint<'a> {
 /// holds a token, and to those who are new where a writer [intends](Question::Intend) to have the
 /// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
 /// *release* or *cancel* it takes out this claim, and the last one the key.
+///
+/// A claim of [several](Claim::and) keys is asked for with the same questions, too, by *acquire*,
+/// *write back*, *renew*, *release* and *cancel*. What a question wants of the key it wants of all of
+/// them, and what hinders it at one hinders it at all: then nothing is changed at any, and the answer
+/// names the first key that stands in the way. Only a release or a cancellation does at each key what
+/// it can.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Question {
@@ -319,19 +332,27 @@ pub struct Holding {
     /// Those who share it, where the token [says](Token::is_marker) that readers hold it and the node
     /// was asked who: the first hundred.
     pub readers: Vec<Token>,
+    /// Which key it is, where several were asked for.
+    pub key: Option<Arc<str>>,
 }
 
 impl Holding {
     /// Somebody's `token` with its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new() }
+        Holding { token, expiry, readers: Vec::new(), key: None }
     }
 
     /// The same, shared by these `readers`.
     #[must_use]
     pub fn with_readers(self, readers: Vec<Token>) -> Holding {
         Holding { readers, ..self }
+    }
+
+    /// The same, at this one of several keys.
+    #[must_use]
+    pub fn at(self, key: Arc<str>) -> Holding {
+        Holding { key: Some(key), ..self }
     }
 }
 

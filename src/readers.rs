@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use crate::attempt::{Attempt, Order};
 use crate::coordinator::Shared;
 use crate::keeper::{Keeper, Service};
-use crate::protocol::{Mode, Verdict};
+use crate::protocol::{Keys, Mode, Verdict};
 use crate::wait::contest::{Contest, Outcome};
 use crate::wait::line::Waiter;
 
@@ -21,10 +21,11 @@ use crate::wait::line::Waiter;
 const CROWD: usize = 64;
 
 /// Serves the line of readers for `key` in this process. Ends when nobody waits any more.
-pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
+pub(crate) async fn serve(shared: Arc<Shared>, keys: Keys) {
+    let key = keys.line().clone();
     let service = Service::of(&shared, Mode::Shared, &key);
     Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &key, Mode::Shared);
+    let mut contest = Contest::new(&shared, &keys, Mode::Shared);
     while let Some(waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
         if Box::pin(contend(&shared, &mut contest, waiter)).await {
             Box::pin(follow(&shared, &key)).await;
@@ -34,9 +35,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
 }
 
 /// Asks once, for somebody who waits for nobody.
-pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, waiter: Waiter) {
+pub(crate) async fn ask_once(shared: Arc<Shared>, keys: Keys, waiter: Waiter) {
     Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &key, Mode::Shared);
+    let mut contest = Contest::new(&shared, &keys, Mode::Shared);
     Box::pin(contend(&shared, &mut contest, waiter)).await;
 }
 

@@ -154,6 +154,17 @@ fn readers_share_a_lock_and_a_writer_reads_on() {
 }
 
 #[test]
+fn transfers_in_a_ring_end_and_no_money_is_lost() {
+    let ended = Command::new(example("transfer")).output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
+    // Ann gave ten and got twenty, Ben gave twenty and got ten.
+    for line in ["ann has 110.", "ben has 90.", "cid has 100.", "Together they have 300"] {
+        assert!(told.contains(line), "the story lacks `{line}`: {told}");
+    }
+}
+
+#[test]
 #[cfg(feature = "blocking")]
 fn threads_without_async_count_together_and_miss_nothing() {
     assert_tells(

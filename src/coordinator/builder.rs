@@ -284,7 +284,7 @@ impl Builder {
             meters: Meters::new(quorum),
         };
         shared.check_ttl(self.ttl)?;
-        Ok(Coordinator { shared: Arc::new(shared) })
+        Ok(Coordinator { shared: Arc::new(shared), together: Arc::default() })
     }
 
     fn make_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConfigError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
-use crate::protocol::{Backoff, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::protocol::{Backoff, Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
 use crate::wait::line::News;
 use crate::wait::{HandOver, OnWait, Wait};
 
@@ -50,7 +50,7 @@ impl Renewal {
 /// The options of a lock, checked.
 pub(crate) struct Plan {
     pub(crate) resource: Resource,
-    pub(crate) key: Arc<str>,
+    pub(crate) keys: Keys,
     pub(crate) context: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
@@ -74,6 +74,11 @@ pub(crate) enum Turn {
 }
 
 impl Plan {
+    /// What the line is called in which this process waits for the lock.
+    pub(crate) fn line(&self) -> &Arc<str> {
+        self.keys.line()
+    }
+
     /// The error for somebody who stops waiting.
     pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
         let resource = self.resource.clone();

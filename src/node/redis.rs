@@ -179,6 +179,10 @@ impl Node for RedisNode {
         })
     }
 
+    fn takes_several(&self) -> bool {
+        true
+    }
+
     /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is
     /// asked for them if somebody listens by the time it is made: who listens later, and is the
     /// first, hears from the next connection on. Changes made through this node are not told.

@@ -23,6 +23,7 @@ mod restart;
 mod rights;
 mod rivals;
 mod semaphore;
+mod several;
 mod shared;
 #[cfg(unix)]
 mod unix;

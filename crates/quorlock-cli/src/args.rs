@@ -224,7 +224,7 @@ quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
 const RUN_EXAMPLES: &str = "\
 The command finds in its environment:
   QUORLOCK_HELD      1
-  QUORLOCK_RESOURCE  what is locked
+  QUORLOCK_RESOURCE  what is locked; with --also all their names, with ` + ` between them
   QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
   QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
   QUORLOCK_TTL_MS    the TTL in milliseconds
@@ -234,6 +234,7 @@ Examples:
   quorlock run -w 1s -E 0 cron/cleanup -- cleanup   # somewhere else already: fine
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
+  quorlock run accounts/1 --also accounts/2 -- pay  # both at once, or neither
   quorlock run db/migrate -c 'migrate up && seed'";
 
 #[cfg(test)]

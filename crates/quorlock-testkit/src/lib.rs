@@ -22,6 +22,9 @@ pub use {
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     servers::{Kind, Server, Servers, Setup, ask},
-    store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value},
+    store::{
+        Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing, Store, Told,
+        Value,
+    },
     wait::{eventually, find_eventually},
 };

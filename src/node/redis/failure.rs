@@ -146,7 +146,13 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         ),
         "DENIED" => (PROTECTED.into(), Lasting::UntilMended),
         "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+        "CROSSSLOT" => (
+            "the locks that were asked for at once are in different hash slots of a cluster; give their names \
+             one hash tag, such as `{accounts}/1` and `{accounts}/2`"
+                .into(),
+            Lasting::UntilMended,
+        ),
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "TRYAGAIN" => (
             "a cluster member cannot be a node; give the address of an independent server".into(),
             Lasting::UntilMended,
         ),
@@ -219,6 +225,12 @@ mod tests {
             ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
+            (
+                "CROSSSLOT",
+                "Keys in request don't hash",
+                "one hash tag, such as `{accounts}/1`",
+                Lasting::UntilMended,
+            ),
             ("MOVED", "866 10.0.0.1:6379", "cluster member cannot", Lasting::UntilMended),
             ("ERR", "unknown command 'EVAL'", "does not know EVAL", Lasting::UntilMended),
             ("LOADING", "Redis is loading", "still loading", Lasting::Passing),

@@ -37,5 +37,6 @@ mod support;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod waiting;
 mod watching;
