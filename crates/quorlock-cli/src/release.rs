@@ -71,9 +71,9 @@ resource that checks fencing tokens. Their counters are never deleted.";
 pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
     let settings = Settings::load(deployment)?;
     let token = read_token(args)?;
+    let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
-        let resources = iter::once(&args.resource).chain(&args.also);
-        let lock = settings.coordinator()?.lock_all(resources);
+        let lock = settings.coordinator()?.lock_all(&resources);
         match token {
             Some(token) => {
                 let lock = as_seen(lock.clone(), &look(&lock).await?);
@@ -83,7 +83,8 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
         }
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };
-    print(&if args.json { outcome.in_json(&args.resource) } else { outcome.in_words(&args.resource) })?;
+    let named = resources.join(" + ");
+    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&named) })?;
     Ok(outcome.code())
 }
 

@@ -75,7 +75,8 @@ async fn they_are_released_together_by_their_token() {
     let got: Value = serde_json::from_str(held.stdout().lines().next().unwrap()).unwrap();
     assert_eq!(got["resource"], "a + b");
     let words = ["release", "a", "--also", "b", "--token", got["token"].as_str().unwrap()];
-    Quorlock::new(words).on(&servers).end().await.expect(0);
+    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
+    assert!(released.stdout.contains("`a + b` was released"), "{}", released.stdout);
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
