@@ -190,8 +190,10 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
             return Ok(Reading::Forgotten);
         }
         let command = if is_plain(question) { "SET" } else { "EVAL" };
-        let meaning = refused(&error, Asked { command, key: key_of(question), user });
-        return if is_demoted(&error) { Ok(Reading::Demoted(meaning)) } else { Err(meaning) };
+        if is_demoted(&error) {
+            return Ok(Reading::Demoted);
+        }
+        return Err(refused(&error, Asked { command, key: key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
     if is_plain(question) {
@@ -220,7 +222,7 @@ pub(crate) enum Reading {
     /// A plain `SET NX` was refused, which does not say for whom.
     Refused,
     /// It has become a replica since it introduced itself.
-    Demoted(NodeError),
+    Demoted,
 }
 
 /// The question that follows a refusal: who holds it?
