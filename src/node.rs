@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::examination::Facts;
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
 pub(crate) mod redis;
 
@@ -401,7 +401,7 @@ impl Answer {
 pub struct Instance {
     /// What it calls itself, new at each start: Redis' `run_id`.
     pub id: Box<str>,
-    /// When this was learnt, on the client's clock.
+    /// When this was learnt, on the client's clock; or a time to come, until which its age stays as it is.
     pub seen: Moment,
     /// Its least age at that moment.
     pub age: Duration,
@@ -412,6 +412,12 @@ impl Instance {
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
         Instance { id: id.into(), seen, age }
+    }
+
+    /// How much longer it has to wait at `now` until its vote counts.
+    pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
+        let left = quarantine.left(self.age_at(now));
+        if left.is_zero() { left } else { left + self.seen.since(now) }
     }
 
     /// Its least age at `now`.
@@ -451,6 +457,16 @@ pub enum NodeError {
     Overloaded {
         /// How many.
         waiting: usize,
+    },
+    /// The server did as asked, and too few replicas confirmed it in time: a failover may forget it.
+    #[error(
+        "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does not count"
+    )]
+    Unconfirmed {
+        /// How many did.
+        copies: u64,
+        /// How many must: `wait` in the node's address.
+        needed: u64,
     },
     /// The question became pointless before it was sent.
     #[error("not asked: the attempt was over before the connection was ready")]
@@ -497,9 +513,10 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
-                true
-            }
+            NodeError::Unanswered { .. }
+            | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
+            | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -518,6 +535,7 @@ impl NodeError {
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
             | NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked => false,

@@ -20,10 +20,12 @@ mod validity;
 
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys, semaphore_limit};
+pub use names::{
+    Claim, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys, semaphore_limit,
+};
 pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;
-pub use restart::{Quarantine, age};
+pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
 pub(crate) use several::Keys;
 pub use several::MOST_RESOURCES;

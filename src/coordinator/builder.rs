@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::info;
 
 use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
@@ -19,19 +20,21 @@ use crate::node::redis::Tls;
 use crate::node::redis::{
     Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
 };
-use crate::protocol::{Drift, Quarantine, Quorum};
+use crate::protocol::{Drift, Quarantine, Quorum, gate};
 use crate::round::Nodes;
 use crate::wait::line::{Ear, Lines};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
-/// A node that restarted without its data would grant locks that are still held. Every client of
-/// a deployment must use the guard, or it protects nobody.
+/// A node that restarted without its data would grant locks that are still held, and so would a
+/// replica that was promoted before all of them had reached it: a promotion counts as a restart. Every
+/// client of a deployment must use the guard, or it protects nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RestartGuard {
-    /// They count once the node has been up for longer than any lock can live: `max_ttl` and the
-    /// allowance for drift.
+    /// They count once the node has been up, and a master, for longer than any lock can live:
+    /// `max_ttl` and the allowance for drift. When a server was promoted, it does not say; so the first
+    /// client that meets it notes the time there, under `quorlock:gate:{PREFIX}:reign`.
     On,
     /// They count at once. Right for servers that were started just now for the first time, such
     /// as in tests, and for nodes that cannot forget: with `appendfsync always`.
@@ -110,6 +113,17 @@ impl Builder {
     /// Adds Redis or Valkey servers: `redis://[user[:password]@]host[:port][/db]`, `rediss://` with
     /// the feature `tls`, `valkey://`, `redis+unix:///path/to/socket`, or only `host:port`. An odd
     /// number of independent masters: three tolerate the loss of one, five of two.
+    ///
+    /// One node works, and has no quorum: while it is down nothing is locked, and exclusion rests on
+    /// what that one server remembers. That is for locks that save work, and not for those that guard
+    /// data.
+    ///
+    /// A node may be a master that Sentinels replace when it fails, `redis+sentinel://host,host/service`:
+    /// all its Sentinels, and the name that they have for it. That is one node, also where it has
+    /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
+    /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
+    /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
+    /// [`Address::wait`]. `docs/topologies.md` has what happens to a lock in each case.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
         self.addresses.extend(urls.into_iter().map(|url| Address::parse(url.as_ref())));
         self
@@ -244,6 +258,13 @@ impl Builder {
             return Err(ConfigError::Tls { problem });
         }
         let nodes = self.make_nodes()?;
+        if let [node] = &nodes[..] {
+            let node = node.name();
+            info!(
+                node,
+                "one node: while it is down nothing is locked, and no other remembers what it forgets"
+            );
+        }
         let quorum = match self.quorum {
             None => Quorum::majority(nodes.len()),
             Some(needed) => {
@@ -311,6 +332,11 @@ impl Builder {
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
                 notices: Notices::Logged,
+                copy_limit: self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) / 2,
+                gate: match self.guard {
+                    RestartGuard::On => Some(gate(&self.key_prefix).into()),
+                    RestartGuard::Off => None,
+                },
             };
             Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
         });

@@ -92,6 +92,8 @@ pub static WRITE_BACK_SEVERAL: LazyLock<Script> = several!(18, "write_back_sever
 pub static RELEASE_SEVERAL: LazyLock<Script> = several!(19, "release_several");
 /// Deletes those of several keys that are ours, and stops late requests.
 pub static CANCEL_SEVERAL: LazyLock<Script> = several!(20, "cancel_several");
+/// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
+pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
 
 /// Each of them.
 #[must_use]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Asked, refused, unexpected};
+use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Library, Script};
@@ -255,6 +255,9 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
             return Ok(Reading::Forgotten);
         }
         let command = if is_plain(question) { "SET" } else { "EVAL" };
+        if is_demoted(&error) {
+            return Ok(Reading::Demoted);
+        }
         return Err(refused(&error, Asked { command, key: &key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
@@ -283,6 +286,8 @@ pub(crate) enum Reading {
     Forgotten,
     /// A plain `SET NX` was refused, which does not say for whom.
     Refused,
+    /// It has become a replica since it introduced itself.
+    Demoted,
 }
 
 /// The question that follows a refusal: who holds it?
