@@ -16,7 +16,10 @@ pub(crate) fn check(
     epsilon: Duration,
 ) -> Vec<Violation> {
     let mut found = Vec::new();
+    // Where a node forgets a key, others draw before it is stored there anew.
+    let mut forgot = false;
     for event in events {
+        forgot |= matches!(event.what, What::Forgot { .. });
         let What::Observed { client, resource, leader, fencing_token, asked } = &event.what else { continue };
         let at = event.at;
         let attempt = attempts.get(leader).filter(|attempt| attempt.resource == *resource);
@@ -27,9 +30,15 @@ pub(crate) fn check(
             let gone_by = gone_by.filter(|_| began);
             let (client, resource, leader) = (client.clone(), resource.clone(), leader.clone());
             found.push(Violation::Misled { client, resource, at, leader, gone_by });
+        // While it acquires, a quorum may have drawn the same number, and another node a larger one that
+        // counts.
         } else if let Some(told) = *fencing_token
+            && !forgot
             && let Some(hold) = attempt.and_then(Attempt::hold)
-            && hold.fencing_token.is_some_and(|token| token != told)
+            && hold
+                .fencing_token
+                .is_some_and(|token| told != token && (told > token || *asked > hold.acquired))
+            && at < hold.end
         {
             found.push(Violation::OtherToken { client: client.clone(), at, told, leader: hold });
         }

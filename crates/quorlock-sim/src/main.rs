@@ -74,6 +74,8 @@ struct Totals {
     given_up: u64,
     shared: u64,
     downgraded: u64,
+    differing: u64,
+    observed: u64,
     lost: u64,
     checks: u64,
     faults: BTreeMap<Kind, u64>,
@@ -91,6 +93,8 @@ impl Totals {
         self.given_up += counts.given_up;
         self.shared += counts.shared;
         self.downgraded += counts.downgraded;
+        self.differing += counts.differing;
+        self.observed += counts.observed;
         self.lost += counts.lost;
         self.checks += counts.checks;
         for (kind, times) in &outcome.faults {
@@ -113,15 +117,17 @@ impl Totals {
             self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
-             {} asked, {} granted ({} to readers, {} downgraded), {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
+             {} asked ({} for a differing number of permits), {} granted ({} to readers, {} downgraded), {} observed, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
              faults: {}",
             self.seeds,
             hours * 3600.0 / used,
             used * 1000.0 / (hours * 60.0),
             self.asked,
+            self.differing,
             self.granted,
             self.shared,
             self.downgraded,
+            self.observed,
             self.contended,
             self.unavailable,
             self.given_up,

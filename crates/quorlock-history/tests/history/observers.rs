@@ -44,8 +44,15 @@ fn a_leader_that_has_been_over_for_long_is_found() {
 
 #[test]
 fn a_fencing_token_that_is_not_the_leaders_is_found() {
-    let found = led().observed(100, "ann1", Some(6)).found(Check::Observers);
-    assert!(matches!(found[..], [Violation::OtherToken { told: 6, .. }]), "{found:?}");
+    for (asked, told) in [(100, 6), (100, 8), (5, 8)] {
+        let found = led().observed(asked, "ann1", Some(told)).found(Check::Observers);
+        assert!(matches!(found[..], [Violation::OtherToken { .. }]), "{told} at {asked}: {found:?}");
+    }
+    // A quorum had drawn it, and another node a larger one, when nothing was decided yet.
+    led().observed(5, "ann1", Some(6)).assert_clean();
+    let mut forgetful = led();
+    forgetful.record(90, What::Forgot { node: "n1".into() }).observed(100, "ann1", Some(8));
+    forgetful.assert_clean();
 }
 
 #[test]
