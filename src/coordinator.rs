@@ -46,7 +46,7 @@ mod builder;
 /// ```
 #[derive(Clone)]
 pub struct Coordinator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Coordinator {
