@@ -29,6 +29,12 @@ pub(crate) struct Load {
     pub(crate) reading: u32,
     /// Hold it alone, and then share it.
     pub(crate) downgraded: u32,
+    /// Take one of a semaphore's permits.
+    pub(crate) permits: u32,
+    /// Take one, believing that there is one more than there is.
+    pub(crate) differing: u32,
+    /// Campaign, lead for a while, and resign.
+    pub(crate) leading: u32,
 }
 
 impl Default for Load {
@@ -45,6 +51,9 @@ impl Default for Load {
             trusting: 2,
             reading: 0,
             downgraded: 0,
+            permits: 0,
+            differing: 0,
+            leading: 0,
         }
     }
 }

@@ -33,6 +33,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
     ("cancellations", include_str!("../scenarios/cancellations.toml")),
     ("readers", include_str!("../scenarios/readers.toml")),
+    ("semaphore", include_str!("../scenarios/semaphore.toml")),
+    ("election", include_str!("../scenarios/election.toml")),
     ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
@@ -91,6 +93,10 @@ pub(crate) struct Scenario {
 pub(crate) struct Locks {
     /// How many locks the workers contend for.
     pub(crate) count: usize,
+    /// Beside them, semaphores of so many permits each.
+    pub(crate) semaphores: Vec<usize>,
+    /// And so many elections, with an observer in each worker.
+    pub(crate) elections: usize,
     /// The TTL of each, and the longest of the deployment.
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Duration,
@@ -106,6 +112,8 @@ impl Default for Locks {
     fn default() -> Locks {
         Locks {
             count: 6,
+            semaphores: Vec::new(),
+            elections: 0,
             ttl: Duration::from_secs(1),
             drift: 0.01,
             restart_guard: true,
@@ -161,6 +169,13 @@ impl Scenario {
             return Err(wrong(
                 "nested holds need two locks; set `locks.count` or `load.nested = 0`".to_owned(),
             ));
+        }
+        let Load { permits, differing, leading, .. } = scenario.load;
+        if scenario.locks.semaphores.is_empty() && permits + differing > 0 {
+            return Err(wrong("permits need a semaphore; set `locks.semaphores`".to_owned()));
+        }
+        if scenario.locks.elections == 0 && leading > 0 {
+            return Err(wrong("leaders need an election; set `locks.elections`".to_owned()));
         }
         for plague in &scenario.faults {
             let there = match plague.fault.target() {
@@ -261,6 +276,8 @@ mod tests {
         assert!(
             refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3").contains("3 of the 2")
         );
+        assert!(refused("summary = 'x'\n[load]\npermits = 1").contains("locks.semaphores"));
+        assert!(refused("summary = 'x'\n[load]\nleading = 1").contains("locks.elections"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'").contains("kil"));
         assert!(refused("summary = 'x'\nno-such-setting = 1").contains("no-such-setting"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'freeze'\nevery = '0s'").contains("zero"));
