@@ -53,6 +53,8 @@ pub fn all() -> Vec<Case> {
         crate::shared::cases::all(),
         crate::fence::cases::all(),
         crate::permits::cases::all(),
+        crate::passing::cases::all(),
+        crate::order::cases::all(),
     ]
     .concat()
 }

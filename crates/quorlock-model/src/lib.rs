@@ -10,6 +10,8 @@
 //! | [`shared`] | shared locks: readers together, or one writer |
 //! | [`fence`] | fencing tokens |
 //! | [`permits`] | semaphores: no more hold a permit than there are |
+//! | [`passing`] | leases that are passed on within a process |
+//! | [`order`] | order among those who wait |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
 //! | [`case`] | a model, and what is expected of it; the list of all |
@@ -22,6 +24,8 @@ pub mod explore;
 pub mod fence;
 pub mod lock;
 mod names;
+pub mod order;
+pub mod passing;
 pub mod permits;
 pub mod shared;
 pub mod walk;
