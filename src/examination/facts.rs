@@ -211,6 +211,10 @@ pub enum Need {
     Fencing,
     /// Locks in fair order.
     FairOrder,
+    /// Shared locks, and writers that readers are not to starve.
+    Sharing,
+    /// Semaphores.
+    Semaphores,
     /// Telling waiters, and whoever releases a lock that others want it.
     Waiting,
 }

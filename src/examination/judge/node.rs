@@ -134,6 +134,8 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             Need::Locks => (Severity::Warning, "as every lock must"),
             Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
             Need::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Need::Sharing => (Severity::Note, "as shared locks must"),
+            Need::Semaphores => (Severity::Note, "as semaphores must"),
             Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
