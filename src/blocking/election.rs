@@ -34,41 +34,41 @@ use crate::wait::{Wait, Waiting};
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing until somebody campaigns or observes"]
 pub struct Election {
-    election: crate::Election,
+    inner: crate::Election,
     shared: Arc<Shared>,
     background: Background,
 }
 
 impl Election {
     pub(super) fn new(coordinator: &Coordinator, resource: &str, background: &Background) -> Election {
-        let (election, shared) = (coordinator.election(resource), coordinator.shared.clone());
-        Election { election, shared, background: background.clone() }
+        let (inner, shared) = (coordinator.election(resource), coordinator.shared.clone());
+        Election { inner, shared, background: background.clone() }
     }
 
     /// As [`crate::Election::ttl`].
     pub fn ttl(self, ttl: Duration) -> Election {
-        Election { election: self.election.ttl(ttl), ..self }
+        Election { inner: self.inner.ttl(ttl), ..self }
     }
 
     /// As [`crate::Election::wait`]: for ever unless set.
     pub fn wait(self, wait: Wait) -> Election {
-        Election { election: self.election.wait(wait), ..self }
+        Election { inner: self.inner.wait(wait), ..self }
     }
 
     /// As [`crate::Election::max_hold`].
     pub fn max_hold(self, longest: Duration) -> Election {
-        Election { election: self.election.max_hold(longest), ..self }
+        Election { inner: self.inner.max_hold(longest), ..self }
     }
 
     /// As [`crate::Election::fair`].
     pub fn fair(self) -> Election {
-        Election { election: self.election.fair(), ..self }
+        Election { inner: self.inner.fair(), ..self }
     }
 
     /// As [`crate::Election::on_wait`]. The listener is called on the background thread, which serves
     /// all locks: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {
-        Election { election: self.election.on_wait(listener), ..self }
+        Election { inner: self.inner.on_wait(listener), ..self }
     }
 
     /// As [`crate::Election::validate`].
@@ -77,7 +77,7 @@ impl Election {
     ///
     /// Says what cannot work, and what would.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.election.validate()
+        self.inner.validate()
     }
 
     /// As [`crate::Election::campaign`]: waits until elected, and announces `value`.
@@ -86,7 +86,7 @@ impl Election {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership, AcquireError> {
-        let (election, value) = (self.election.clone(), value.as_ref().to_owned());
+        let (election, value) = (self.inner.clone(), value.as_ref().to_owned());
         let leadership = self.background.ask(async move { election.campaign(value).await })?;
         Ok(Leadership { lease: Lease::new(leadership.into_lease(), &self.shared, &self.background) })
     }
@@ -128,7 +128,7 @@ impl Election {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn leader(&self) -> Result<Observed, AcquireError> {
-        let election = self.election.clone();
+        let election = self.inner.clone();
         self.background.ask(async move { election.leader().await })
     }
 
@@ -138,8 +138,8 @@ impl Election {
     ///
     /// When name or options cannot work.
     pub fn observe(&self) -> Result<Observer, ConfigError> {
-        let observer = Arc::new(Mutex::new(self.election.observe()?));
-        Ok(Observer { observer, shared: self.shared.clone(), background: self.background.clone() })
+        let inner = Arc::new(Mutex::new(self.inner.observe()?));
+        Ok(Observer { inner, shared: self.shared.clone(), background: self.background.clone() })
     }
 }
 
@@ -214,7 +214,7 @@ const A_DAY: Duration = Duration::from_secs(86_400);
 /// Is told who leads an [election](Election), as [`crate::Observer`].
 #[derive(Debug)]
 pub struct Observer {
-    observer: Arc<Mutex<crate::Observer>>,
+    inner: Arc<Mutex<crate::Observer>>,
     shared: Arc<Shared>,
     background: Background,
 }
@@ -240,12 +240,12 @@ impl Observer {
     ///
     /// [`InAsyncContext`].
     pub fn changed_within(&mut self, longest: Duration) -> Result<Option<Observed>, InAsyncContext> {
-        let (observer, shared) = (self.observer.clone(), self.shared.clone());
+        let (observer, shared) = (self.inner.clone(), self.shared.clone());
         let waiting = async move {
             let mut observer = observer.lock().await;
             tokio::select! {
                 biased;
-                observed = observer.changed() => Some(observed),
+                told = observer.changed() => Some(told),
                 () = shared.sleep_until(shared.now() + longest) => None,
             }
         };

@@ -28,7 +28,7 @@ use crate::wait::{HandOver, Wait, Waiting};
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
-    semaphore: crate::Semaphore,
+    inner: crate::Semaphore,
     shared: Arc<Shared>,
     background: Background,
 }
@@ -51,49 +51,49 @@ impl Semaphore {
         permits: usize,
         background: &Background,
     ) -> Semaphore {
-        let (semaphore, shared) = (coordinator.semaphore(resource, permits), coordinator.shared.clone());
-        Semaphore { semaphore, shared, background: background.clone() }
+        let (inner, shared) = (coordinator.semaphore(resource, permits), coordinator.shared.clone());
+        Semaphore { inner, shared, background: background.clone() }
     }
 
     /// As [`crate::Semaphore::ttl`].
     pub fn ttl(self, ttl: Duration) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.ttl(ttl), ..self }
+        Semaphore { inner: self.inner.ttl(ttl), ..self }
     }
 
     /// As [`crate::Semaphore::wait`].
     pub fn wait(self, wait: Wait) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.wait(wait), ..self }
+        Semaphore { inner: self.inner.wait(wait), ..self }
     }
 
     /// As [`crate::Semaphore::renewal`].
     pub fn renewal(self, renewal: Renewal) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.renewal(renewal), ..self }
+        Semaphore { inner: self.inner.renewal(renewal), ..self }
     }
 
     /// As [`crate::Semaphore::max_hold`].
     pub fn max_hold(self, longest: Duration) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.max_hold(longest), ..self }
+        Semaphore { inner: self.inner.max_hold(longest), ..self }
     }
 
     /// As [`crate::Semaphore::label`].
     pub fn label(self, label: &str) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.label(label), ..self }
+        Semaphore { inner: self.inner.label(label), ..self }
     }
 
     /// As [`crate::Semaphore::hand_over`].
     pub fn hand_over(self, hand_over: HandOver) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.hand_over(hand_over), ..self }
+        Semaphore { inner: self.inner.hand_over(hand_over), ..self }
     }
 
     /// As [`crate::Semaphore::fencing`].
     pub fn fencing(self, fencing: Fencing) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.fencing(fencing), ..self }
+        Semaphore { inner: self.inner.fencing(fencing), ..self }
     }
 
     /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
     /// all locks: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
-        Semaphore { semaphore: self.semaphore.on_wait(listener), ..self }
+        Semaphore { inner: self.inner.on_wait(listener), ..self }
     }
 
     /// As [`crate::Semaphore::validate`].
@@ -102,7 +102,7 @@ impl Semaphore {
     ///
     /// Says what cannot work, and what would.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.semaphore.validate()
+        self.inner.validate()
     }
 
     /// As [`crate::Semaphore::acquire`]: waits until a permit is free, and takes it.
@@ -111,7 +111,7 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn acquire(&self) -> Result<Permit, AcquireError> {
-        let semaphore = self.semaphore.clone();
+        let semaphore = self.inner.clone();
         let permit = self.background.ask(async move { semaphore.acquire().await })?;
         Ok(self.permit(permit))
     }
@@ -122,7 +122,7 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn try_acquire(&self) -> Result<Result<Permit, Full>, AcquireError> {
-        let semaphore = self.semaphore.clone();
+        let semaphore = self.inner.clone();
         let permit = self.background.ask(async move { semaphore.try_acquire().await })?;
         Ok(permit.map(|permit| self.permit(permit)))
     }
@@ -147,7 +147,7 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
-        let semaphore = self.semaphore.clone();
+        let semaphore = self.inner.clone();
         self.background.ask(async move { semaphore.inspect().await })
     }
 

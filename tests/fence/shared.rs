@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use crate::token;
 
 /// Who comes, with which token, and whether it is let in.
-const STORY: [(bool, u64, bool); 12] = [
+pub(crate) const STORY: [(bool, u64, bool); 12] = [
     (READ, 30, true),
     (WRITE, 33, true),
     (WRITE, 33, true),
@@ -77,22 +77,22 @@ fn readers_in_memory_are_inside_together() {
 #[tokio::test]
 async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
-    let (writes, reads) = (coordinator.lock("r"), coordinator.lock("r").shared());
+    let (alone, together) = (coordinator.lock("r"), coordinator.lock("r").shared());
     let store = shared::Guarded::new(0);
     let of = Lease::fencing_token;
 
-    let writer = writes.acquire().await.unwrap();
+    let writer = alone.acquire().await.unwrap();
     let first = of(&writer);
     store.write(first, |data| *data = 1).unwrap();
     let reader = writer.downgrade().await.unwrap();
-    let beside = reads.acquire().await.unwrap();
+    let beside = together.acquire().await.unwrap();
     assert_eq!(store.read(of(&beside), |data| *data).unwrap(), 1);
     assert_eq!(store.read(of(&reader), |data| *data).unwrap(), 1, "it reads on");
     assert!(store.write(first, |data| *data = 2).is_err(), "sent when it wrote, and too late");
     let late = of(&beside);
     reader.release().await.unwrap();
     beside.release().await.unwrap();
-    let next = writes.acquire().await.unwrap();
+    let next = alone.acquire().await.unwrap();
     store.write(of(&next), |data| *data = 3).unwrap();
     assert!(store.read(late, |data| *data).is_err(), "it slept while somebody wrote");
     next.release().await.unwrap();

@@ -226,7 +226,7 @@ impl Worker {
         match outcome {
             Some(Ok(Some(lease))) => return Some(lease),
             Some(Ok(None) | Err(AcquireError::Contended { .. } | AcquireError::Full(_))) => {
-                self.recorder.refused(true)
+                self.recorder.refused(true);
             }
             Some(Err(_)) => self.recorder.refused(false),
             None => self.recorder.given_up(),

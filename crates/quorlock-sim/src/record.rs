@@ -399,9 +399,9 @@ impl Recorder {
         let mut found = None;
         if let Some(Seen { token, fencing_token }) = leader {
             let hold = state.holds.iter().rev().find(|hold| hold.token == token.as_bytes());
-            let (held, fencing_token) =
-                (hold.map(|hold| hold.operation), fencing_token.filter(|_| hold.is_some()));
-            number = held.or_else(|| number_of(token.as_bytes()));
+            // Of one that is not known to have acquired yet, there is nothing to compare it with.
+            let fencing_token = fencing_token.filter(|_| hold.is_some());
+            number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
             let nodes = state.standings.since(token.as_bytes(), asked);
             if nodes < self.plan.quorum() {
                 found = Some(format!(
@@ -409,14 +409,14 @@ impl Recorder {
                     self.plan.nodes
                 ));
             }
-            let observed = What::Observed {
+            let what = What::Observed {
                 client: name("client", client).as_str().into(),
                 resource: self.plan.key(resource).as_str().into(),
                 leader: number.map_or_else(|| token.to_string(), |number| name("op", number)).as_str().into(),
                 fencing_token,
                 asked: Stamp::from_nanos(asked),
             };
-            state.history.record(self.stamp(), observed);
+            state.history.record(self.stamp(), what);
         }
         drop(state);
         self.note("observe", [client, resource, number.unwrap_or(usize::MAX)], || {

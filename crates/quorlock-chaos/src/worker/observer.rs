@@ -22,8 +22,8 @@ pub(super) async fn observe(worker: Arc<Worker>, election: String) -> io::Result
     while !worker.is_stopping() {
         tokio::select! {
             biased;
-            observed = observer.changed() => {
-                if let Observed::Leader(leader) = observed {
+            told = observer.changed() => {
+                if let Observed::Leader(leader) = told {
                     worker.recorder.record(What::Observed {
                         client: worker.orders.name.as_str().into(),
                         resource: election.as_str().into(),

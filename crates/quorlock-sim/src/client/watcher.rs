@@ -39,16 +39,17 @@ impl Watcher {
             });
             tokio::select! {
                 biased;
-                observed = observer.changed() => {
-                    self.recorder.observed([self.client, self.resource], asked, seen(&observed).as_ref());
+                told = observer.changed() => {
+                    self.recorder.observed([self.client, self.resource], asked, seen(&told).as_ref());
                     asked = self.world.now();
                 }
                 () = patience => {
                     if !self.recorder.is_peace() && self.dice.percent(20) {
                         let asked = self.world.now();
-                        let seen = match self.plan.twist {
-                            Twist::Credulous => self.credulous(&key).await,
-                            _ => election.leader().await.ok().and_then(|observed| seen(&observed)),
+                        let seen = if self.plan.twist == Twist::Credulous {
+                            self.credulous(&key).await
+                        } else {
+                            election.leader().await.ok().and_then(|told| seen(&told))
                         };
                         self.recorder.glanced([self.client, self.resource], asked, seen.as_ref());
                     }
