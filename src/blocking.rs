@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Names, options, defaults and promises are those of the async API; what differs is said where it
-//! does. There are all [kinds](crate#choosing) of lock: alone or [shared](Lock::shared), with
+//! does. There are all kinds of lock: alone or [shared](Lock::shared), with
 //! [downgrade](Lease::downgrade), [semaphores](Semaphore) and [elections](Election). Needs the Cargo
 //! feature `blocking`.
 //!

@@ -142,7 +142,7 @@ INSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, 0)
 /// - `KEYS`: the hash.
 /// - `ARGV`: `read` and the token; or `write`, the token, then name and value of each field.
 /// - Returns the mark that it was compared with, or its own token if it was accepted: give that to
-///   [`check`](super::check).
+///   [`check`].
 ///
 /// The fields `fence` and `fence:written` are the script's own.
 pub const SCRIPT: &str = include_str!("shared.lua");
