@@ -219,6 +219,10 @@ pub enum Need {
     FairOrder,
     /// Voting again after a promotion.
     Promotion,
+    /// Shared locks, and writers that readers are not to starve.
+    Sharing,
+    /// Semaphores.
+    Semaphores,
     /// Telling waiters, and whoever releases a lock that others want it.
     Waiting,
 }

@@ -148,6 +148,8 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
             Need::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
             Need::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Need::Sharing => (Severity::Note, "as shared locks must"),
+            Need::Semaphores => (Severity::Note, "as semaphores must"),
             Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
