@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 
+mod cluster;
 mod found;
 mod kind;
 mod port;
@@ -12,6 +13,7 @@ mod process;
 mod server;
 mod wire;
 
+pub use cluster::Cluster;
 pub use kind::Kind;
 pub use server::Server;
 pub use wire::ask;
