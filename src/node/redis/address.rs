@@ -3,7 +3,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+mod cluster;
 mod parse;
+
+pub use cluster::ClusterAddress;
 
 /// Where a node listens, and as whom to log in there.
 ///
@@ -173,7 +176,7 @@ pub enum AddressError {
     Empty,
     /// It begins with something unknown.
     #[error(
-        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys:// or redis+unix://"
+        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys://, redis+unix:// or redis+cluster://"
     )]
     Scheme,
     /// It asks for TLS, which was not built in.
