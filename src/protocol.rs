@@ -21,9 +21,11 @@ mod validity;
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
 pub(crate) use names::fence_counter_key;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys, semaphore_limit};
+pub use names::{
+    Claim, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys, semaphore_limit,
+};
 pub use quorum::Quorum;
-pub use restart::{Quarantine, age};
+pub use restart::{Past, Quarantine, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
 pub(crate) use shared::{intents_sibling, readers_sibling};

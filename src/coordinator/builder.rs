@@ -19,19 +19,21 @@ use crate::node::redis::Tls;
 use crate::node::redis::{
     Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
 };
-use crate::protocol::{Drift, Quarantine, Quorum};
+use crate::protocol::{Drift, Quarantine, Quorum, gate};
 use crate::round::Nodes;
 use crate::wait::line::{Ear, Lines};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
-/// A node that restarted without its data would grant locks that are still held. Every client of
-/// a deployment must use the guard, or it protects nobody.
+/// A node that restarted without its data would grant locks that are still held, and so would a
+/// replica that was promoted before all of them had reached it: a promotion counts as a restart. Every
+/// client of a deployment must use the guard, or it protects nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RestartGuard {
-    /// They count once the node has been up for longer than any lock can live: `max_ttl` and the
-    /// allowance for drift.
+    /// They count once the node has been up, and a master, for longer than any lock can live:
+    /// `max_ttl` and the allowance for drift. When a server was promoted, it does not say; so the first
+    /// client that meets it notes the time there, under `quorlock:gate:{PREFIX}:reign`.
     On,
     /// They count at once. Right for servers that were started just now for the first time, such
     /// as in tests, and for nodes that cannot forget: with `appendfsync always`.
@@ -309,6 +311,10 @@ impl Builder {
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
                 notices: Notices::Logged,
+                gate: match self.guard {
+                    RestartGuard::On => Some(gate(&self.key_prefix).into()),
+                    RestartGuard::Off => None,
+                },
             };
             Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
         });

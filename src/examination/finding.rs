@@ -151,7 +151,7 @@ matters! {
         "detach them (`REPLICAOF NO ONE` there), and see that neither Sentinel nor an operator promotes one under this address"
     Promoted "promoted"
         "The server was a replica before it was a master: locks that had not reached it are forgotten."
-        "let it stand aside for the longest TTL after a promotion, and run nodes without failover: their number is the failover"
+        "leave the restart guard on, which counts a promotion as a restart; with several nodes do without failover: their number is the failover"
     Eviction "eviction"
         "The server may evict locks when its memory is full."
         "set `maxmemory-policy noeviction`: then it refuses new locks instead of forgetting old ones"

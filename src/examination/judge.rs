@@ -11,7 +11,7 @@ use humantime::format_duration;
 use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
-use crate::protocol::{Drift, Moment, Quarantine, Quorum};
+use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum};
 
 mod deployment;
 mod node;
@@ -83,9 +83,13 @@ fn needed_to_vote(need: Need) -> bool {
     matches!(need, Need::Locks | Need::Fencing)
 }
 
-/// As the restart guard counts it: whole seconds, up to one too many.
+/// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
 fn age(facts: &Facts) -> Duration {
-    crate::protocol::age(facts.uptime.unwrap_or_default(), None, Moment::ORIGIN)
+    let past = match facts.promoted {
+        Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
+        Some(false) | None => Past::Master,
+    };
+    crate::protocol::age(facts.uptime.unwrap_or_default(), past, None, Moment::ORIGIN)
 }
 
 /// Where findings about one subject are noted.

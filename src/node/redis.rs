@@ -6,7 +6,8 @@
 //! one connection, as `wire` has them, until that ends, and `hints` the other way. A `line` is the
 //! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
 //! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
-//! line of its own; `info` reads what a server says of itself.
+//! line of its own; `info` reads what a server says of itself, and `gate` what it cannot say:
+//! since when it is a master.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +31,14 @@ use super::{Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
+use crate::protocol::gate;
 
 mod address;
 mod bounds;
 mod dial;
 mod examine;
 mod failure;
+mod gate;
 mod handshake;
 mod hints;
 mod info;
@@ -61,6 +64,9 @@ pub(crate) struct Settings {
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
     pub(crate) notices: Notices,
+    /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
+    /// off, which does not want to know.
+    pub(crate) gate: Option<Arc<str>>,
 }
 
 /// Whether what stands out at a connection is logged.
@@ -79,6 +85,7 @@ impl Default for Settings {
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
             notices: Notices::Logged,
+            gate: Some(gate("").into()),
         }
     }
 }

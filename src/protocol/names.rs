@@ -284,6 +284,13 @@ pub(crate) fn fence_counter_key(key: &str) -> Sibling<'_> {
     Sibling::new("fence", key, "counter")
 }
 
+/// The key in which a server that was promoted keeps since when it is the master that it is, for
+/// locks whose keys begin with `prefix`.
+#[must_use]
+pub fn gate(prefix: &str) -> String {
+    Sibling::new("gate", prefix, "reign").to_string()
+}
+
 /// The key in which a node keeps how many permits the semaphore at `key` has.
 #[must_use]
 pub fn semaphore_limit(key: &str) -> String {

@@ -19,6 +19,7 @@ mod fence;
 mod health;
 mod interop;
 mod noticed;
+mod promotion;
 mod restart;
 mod rights;
 mod rivals;

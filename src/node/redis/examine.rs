@@ -11,8 +11,9 @@ use tokio::io::AsyncReadExt as _;
 
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
+use super::gate;
 use super::handshake::Connector;
-use super::info::facts_in;
+use super::info::{facts_in, field};
 use super::line::{Line, text};
 use super::{Notices, RedisNode, Settings};
 use crate::clock::Clock;
@@ -58,11 +59,12 @@ async fn ask_all(
 ) -> Result<(), NodeError> {
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
     let mut session = Session::open(&mut connector, settings, end).await?;
-    introduction(&mut session, facts).await?;
+    let info = introduction(&mut session, facts).await?;
     measure(&mut session, facts).await?;
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;
     if facts.role == Some(Role::Master) && facts.loading != Some(true) {
+        reign(&mut session, settings, &info, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
         let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
@@ -100,14 +102,31 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
     }
 }
 
-async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+/// What the server says of itself, or nothing where it may not.
+async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<String, NodeError> {
     let answer = session.ask(&["INFO"]).await?;
     if let Value::ServerError(error) = answer {
         rights::note(&error, &rights::INFO, facts);
-    } else {
-        let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
-        *facts = facts_in(&info);
+        return Ok(String::new());
     }
+    let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+    *facts = facts_in(&info);
+    Ok(info)
+}
+
+/// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
+async fn reign(
+    session: &mut Session,
+    settings: &Settings,
+    info: &str,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let (Some(gate), Some(true)) = (&settings.gate, facts.promoted) else { return Ok(()) };
+    let (Some(run_id), Some(history)) = (field(info, "run_id"), field(info, "master_replid")) else {
+        return Ok(());
+    };
+    let answers = session.ask_each(&[gate::question(gate, run_id, history).to_vec()]).await?;
+    facts.reign = answers.first().and_then(gate::answer);
     Ok(())
 }
 

@@ -64,6 +64,11 @@ pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
     explain(error.code(), error.details().unwrap_or(""), asked)
 }
 
+/// Whether it says that the server is a replica.
+pub(crate) fn is_demoted(error: &ServerError) -> bool {
+    inner_code(error.code(), error.details().unwrap_or("")) == "READONLY"
+}
+
 /// The error for which no stream could be opened.
 pub(crate) fn undialled(error: &io::Error) -> NodeError {
     let words = cut(&error.to_string(), SENTENCE);
@@ -83,7 +88,7 @@ fn no_tls(words: &str) -> Option<NodeError> {
 pub(crate) fn unconnected(reason: &Break) -> NodeError {
     match reason {
         Break::Excess(FOREIGN) => unexpected(FOREIGN.0, ""),
-        Break::Excess(_) | Break::Stream(_) | Break::Stray => {
+        Break::Excess(_) | Break::Stream(_) | Break::Stray | Break::Demoted => {
             let words = broken(reason);
             no_tls(&words).unwrap_or_else(|| NodeError::Unreachable { reason: words.into() })
         }
@@ -98,6 +103,7 @@ pub(crate) fn broken(reason: &Break) -> String {
     match reason {
         Break::Excess(Excess(what)) => (*what).into(),
         Break::Stray => "it sent an answer to a question that nobody asked".into(),
+        Break::Demoted => "the server has become a replica".into(),
         Break::Stream(error) if left(error.kind()) => CLOSED.into(),
         Break::Stream(error) => printable(&error.to_string()),
     }
@@ -154,6 +160,10 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         "BUSY" => ("a slow script keeps it busy".into(), Lasting::Passing),
         "OOM" => ("it is out of memory".into(), Lasting::Passing),
         "MISCONF" => ("it cannot save its data and so refuses to write".into(), Lasting::Passing),
+        "NOREPLICAS" => (
+            "too few replicas follow it, and then it refuses to write (min-replicas-to-write)".into(),
+            Lasting::Passing,
+        ),
         "MASTERDOWN" => ("it is a replica that has lost its master".into(), Lasting::Passing),
         _ if words.to_ascii_lowercase().contains("unknown command") => (
             format!(
@@ -169,7 +179,7 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
 /// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
 /// Error running script`; and all have words of their own for missing rights inside a script.
 fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
-    const WRAPPED: [&str; 9] = [
+    const WRAPPED: [&str; 10] = [
         "WRONGTYPE",
         "NOPERM",
         "READONLY",
@@ -178,6 +188,7 @@ fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
         "CROSSSLOT",
         "CLUSTERDOWN",
         "MASTERDOWN",
+        "NOREPLICAS",
         "LOADING",
     ];
     if code != "ERR" {

@@ -10,12 +10,13 @@ use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 use super::Settings;
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
+use super::gate::reign;
 use super::hints::Listeners;
-use super::info::{facts_in, field};
+use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
 use crate::examination::Facts;
 use crate::node::{Instance, Lasting, NodeError};
-use crate::protocol::{Moment, age};
+use crate::protocol::{Moment, Past, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -46,6 +47,7 @@ pub(crate) struct Connector {
 /// The process that answered last.
 struct Seen {
     instance: Arc<Instance>,
+    history: Option<String>,
     answered: Moment,
 }
 
@@ -90,7 +92,6 @@ impl Connector {
         }
         introduction.cmd("INFO");
         let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
-        let now = self.settings.clock.now();
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
@@ -98,8 +99,15 @@ impl Connector {
         let process = Process::fit_to_vote(&info)?;
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        let facts = facts_in(&info);
-        Ok(Greeted { line, instance: self.recognise(process, now), hints, facts })
+        let mut facts = facts_in(&info);
+        let mut past = Past::Master;
+        if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
+            let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            facts.reign = Some(reign);
+            past = Past::Promoted { reign };
+        }
+        let now = self.settings.clock.now();
+        Ok(Greeted { line, instance: self.recognise(process, past, now), hints, facts })
     }
 
     /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
@@ -193,16 +201,19 @@ impl Connector {
     ///
     /// A process that was seen before keeps its witness: its age is then reckoned on our own
     /// clock, which nobody puts forward. Another one started after the last answer of the one
-    /// before it, whatever its own clock says.
-    fn recognise(&mut self, process: Process, now: Moment) -> Arc<Instance> {
+    /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
+    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Instance> {
+        let Process { run_id, uptime, history } = process;
         let instance = match &self.last {
-            Some(last) if *last.instance.id == *process.run_id => Arc::clone(&last.instance),
+            Some(last) if *last.instance.id == *run_id && last.history == history => {
+                Arc::clone(&last.instance)
+            }
             last => {
-                let age = age(process.uptime, last.as_ref().map(|last| last.answered), now);
-                Arc::new(Instance::new(process.run_id, now, age))
+                let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
+                Arc::new(Instance::new(run_id, now, age))
             }
         };
-        self.last = Some(Seen { instance: Arc::clone(&instance), answered: now });
+        self.last = Some(Seen { instance: Arc::clone(&instance), history, answered: now });
         instance
     }
 
@@ -229,9 +240,11 @@ fn no_resp3(error: &ServerError) -> bool {
 
 /// What a server says of itself.
 #[derive(PartialEq, Eq, Debug)]
-struct Process {
-    run_id: String,
+pub(super) struct Process {
+    pub(super) run_id: String,
     uptime: Duration,
+    /// If it was promoted: what its history is called since.
+    pub(super) history: Option<String>,
 }
 
 impl Process {
@@ -259,16 +272,27 @@ impl Process {
             let message = "it is still loading its data (loading:1)".into();
             return Err(NodeError::Failed { message, lasting: Lasting::Passing });
         }
-        let run_id = field("run_id");
         // It stands in messages and logs.
-        if run_id.is_empty() || run_id.len() > LONGEST_RUN_ID || !run_id.bytes().all(|b| b.is_ascii_graphic())
-        {
+        let named = |id: &str| {
+            !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
+        };
+        let run_id = field("run_id");
+        if !named(run_id) {
             return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
         }
         // A clock that was put back makes a negative uptime. The least age is zero then, as when
         // the field is missing.
         let uptime = field("uptime_in_seconds").parse().unwrap_or(0);
-        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime) })
+        let history = match field("master_replid") {
+            _ if promoted(info) != Some(true) => None,
+            id if named(id) => Some(id.into()),
+            _ => {
+                return unfit(
+                    "it was promoted, and its INFO has no master_replid, so another time would go unseen",
+                );
+            }
+        };
+        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history })
     }
 }
 
@@ -276,12 +300,18 @@ impl Process {
 mod tests {
     use super::*;
 
-    const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\ncluster_enabled:0\r\n";
+    const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\nmaster_replid:f00\r\nmaster_replid2:000\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
 
     #[test]
     fn an_independent_master_may_vote() {
-        let process = Process { run_id: "abc".into(), uptime: Duration::from_secs(90) };
-        assert_eq!(Process::fit_to_vote(INFO), Ok(process));
+        let process = |history| Process { run_id: "abc".into(), uptime: Duration::from_secs(90), history };
+        assert_eq!(Process::fit_to_vote(INFO), Ok(process(None)));
+        for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
+            let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
+            assert_eq!(Process::fit_to_vote(&info), Ok(process(Some("f00".into()))), "{info}");
+            let nameless = info.replace("replid:f00", "replid:");
+            assert!(Process::fit_to_vote(&nameless).is_err(), "another promotion would go unseen");
+        }
     }
 
     #[test]
@@ -310,7 +340,7 @@ mod tests {
     }
 
     fn process(run_id: &str, uptime: u64) -> Process {
-        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime) }
+        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history: None }
     }
 
     fn connector() -> Connector {
@@ -320,18 +350,34 @@ mod tests {
     #[test]
     fn a_new_process_is_no_older_than_the_last_answer_of_the_one_before() {
         let mut connector = connector();
-        assert_eq!(connector.recognise(process("old", 1_000), seconds(10)).age, Duration::from_secs(999));
+        assert_eq!(
+            connector.recognise(process("old", 1_000), Past::Master, seconds(10)).age,
+            Duration::from_secs(999)
+        );
         connector.answered(seconds(20));
-        let instance = connector.recognise(process("new", 1_000), seconds(23));
+        let instance = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
         assert_eq!(instance.age, Duration::from_secs(3), "its clock was put forward");
     }
 
     #[test]
     fn a_process_that_was_seen_before_ages_on_our_clock() {
         let mut connector = connector();
-        let first = connector.recognise(process("abc", 5), seconds(10));
-        let again = connector.recognise(process("abc", 5_000), seconds(20));
+        let first = connector.recognise(process("abc", 5), Past::Master, seconds(10));
+        let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
         assert!(Arc::ptr_eq(&first, &again), "its clock was put forward");
         assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
+    }
+
+    #[test]
+    fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
+        let mut connector = connector();
+        let mut reigns = |history: &str, reign, at| {
+            let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(at)).age_at(seconds(at))
+        };
+        assert_eq!(reigns("first", 7, 10), Duration::from_secs(7));
+        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same reign, on our clock");
+        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was put forward");
     }
 }

@@ -171,6 +171,10 @@ impl Link<'_> {
                         return Err(Break::Stray);
                     };
                     let reading = decode(answer, &ask.question, self.connector.user());
+                    if let Ok(Reading::Demoted(meaning)) = reading {
+                        ask.answer(Err(meaning));
+                        return Err(Break::Demoted);
+                    }
                     self.answered(ask, by_hash, reading);
                 }
             }
@@ -242,7 +246,7 @@ impl Link<'_> {
                 ask.question = who_holds(&ask.question);
                 self.batch.push(ask);
             }
-            Err(error) => ask.answer(Err(error)),
+            Ok(Reading::Demoted(error)) | Err(error) => ask.answer(Err(error)),
         }
     }
 

@@ -71,6 +71,9 @@ pub static INTEND: LazyLock<Script> = shared!(14, "intend");
 /// Takes that back.
 pub static DESIST: LazyLock<Script> = shared!(15, "desist");
 
+/// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
+pub(crate) static GATE: LazyLock<Script> = plain!(16, "gate");
+
 /// Each of them.
 #[must_use]
 pub fn all() -> [&'static Script; 16] {
@@ -122,7 +125,7 @@ impl Script {
 /// hash, for each request: 7 % of an acquisition, measured on loopback.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
-    known: u16,
+    known: u32,
 }
 
 impl Library {

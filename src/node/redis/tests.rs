@@ -25,6 +25,7 @@ pub(super) fn settings() -> Settings {
         dial: Arc::new(SystemDial::default()),
         connect_limit: Duration::from_secs(1),
         notices: Notices::Logged,
+        gate: Some(crate::protocol::gate("").into()),
     }
 }
 

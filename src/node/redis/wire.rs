@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Asked, refused, unexpected};
+use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Library, Script};
@@ -190,7 +190,8 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
             return Ok(Reading::Forgotten);
         }
         let command = if is_plain(question) { "SET" } else { "EVAL" };
-        return Err(refused(&error, Asked { command, key: key_of(question), user }));
+        let meaning = refused(&error, Asked { command, key: key_of(question), user });
+        return if is_demoted(&error) { Ok(Reading::Demoted(meaning)) } else { Err(meaning) };
     }
     let mut parts = Parts::of(answer);
     if is_plain(question) {
@@ -218,6 +219,8 @@ pub(crate) enum Reading {
     Forgotten,
     /// A plain `SET NX` was refused, which does not say for whom.
     Refused,
+    /// It has become a replica since it introduced itself.
+    Demoted(NodeError),
 }
 
 /// The question that follows a refusal: who holds it?
