@@ -137,7 +137,9 @@ pub use {
     health::{Condition, Health, NodeHealth},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
-    node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
+    node::redis::{
+        Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, RedisNode, Stream, SystemDial,
+    },
     node::{
         Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question,
         Reply, Vote, Watcher, ask,

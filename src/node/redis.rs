@@ -19,7 +19,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-pub use address::{Address, AddressError, Endpoint};
+pub use address::{Address, AddressError, ClusterAddress, Endpoint};
+pub use cluster::ClusterNode;
 pub use dial::{Dial, Stream, SystemDial};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
@@ -35,6 +36,7 @@ use crate::protocol::gate;
 
 mod address;
 mod bounds;
+mod cluster;
 mod dial;
 mod examine;
 mod failure;
@@ -64,6 +66,7 @@ pub(crate) struct Settings {
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
     pub(crate) notices: Notices,
+    pub(crate) membership: Membership,
     /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
     /// off, which does not want to know.
     pub(crate) gate: Option<Arc<str>>,
@@ -77,6 +80,13 @@ pub(crate) enum Notices {
     ToldElsewhere,
 }
 
+/// Whether a server stands alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Membership {
+    Alone,
+    OfCluster,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -85,6 +95,7 @@ impl Default for Settings {
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
             notices: Notices::Logged,
+            membership: Membership::Alone,
             gate: Some(gate("").into()),
         }
     }

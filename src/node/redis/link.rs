@@ -14,7 +14,7 @@ use super::hints::Listeners;
 use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::state::{Ask, State, cleans_up};
-use super::wire::{ByHash, Reading, decode, encode, who_holds};
+use super::wire::{ByHash, Reading, decode, decode_member, encode, who_holds};
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Instance, NodeError};
 use crate::protocol::Moment;
@@ -49,6 +49,7 @@ pub(crate) async fn carry(
     let mut link = Link {
         line: greeted.line,
         instance: greeted.instance,
+        history: greeted.history,
         listeners: greeted.hints.then_some(listeners),
         connector,
         state,
@@ -93,6 +94,8 @@ enum Pace {
 struct Link<'a> {
     line: Line,
     instance: Arc<Instance>,
+    /// The history of a member of a cluster.
+    history: Option<Arc<str>>,
     /// Who is told what the server pushes, if it agreed to.
     listeners: Option<&'a Listeners>,
     connector: &'a mut Connector,
@@ -170,6 +173,7 @@ impl Link<'_> {
                     let Some(Sent { ask, by_hash, .. }) = self.flight.pop_front() else {
                         return Err(Break::Stray);
                     };
+                    let decode = if self.history.is_some() { decode_member } else { decode };
                     let reading = decode(answer, &ask.question, self.connector.user());
                     if let Ok(Reading::Demoted(meaning)) = reading {
                         ask.answer(Err(meaning));
@@ -220,7 +224,8 @@ impl Link<'_> {
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
             } else {
-                let by_hash = encode(&ask.question, &mut self.library, self.line.outbox());
+                let by_hash =
+                    encode(&ask.question, self.history.as_deref(), &mut self.library, self.line.outbox());
                 self.flight.push_back(Sent { ask, at, by_hash });
             }
         }

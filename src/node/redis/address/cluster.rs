@@ -7,7 +7,7 @@ use super::{Address, AddressError, Endpoint};
 ///
 /// `redis+cluster://host:port,host:port`, or `rediss+cluster://` over TLS (feature `tls`); `valkey` and
 /// `valkeys` for `redis` and `rediss`. User and password stand before the first host and are for all
-/// members. One member that answers is enough to learn of the others: two or three are named in case
+/// members, and so are settings behind a `?`, as in an [`Address`]. One member that answers is enough to learn of the others: two or three are named in case
 /// one of them is down.
 ///
 /// `Display` and `Debug` show neither user nor password.
@@ -26,21 +26,24 @@ impl ClusterAddress {
     /// Says what is wrong and what would be right, and no more of the address than was understood.
     pub fn parse(text: &str) -> Result<ClusterAddress, AddressError> {
         let (scheme, rest) = scheme_of(text).ok_or(AddressError::Scheme)?;
-        let malformed = |problem, cure| AddressError::Malformed {
-            shown: format!("{scheme}+cluster://…"),
-            problem,
-            cure,
-        };
+        let malformed =
+            |problem, cure| AddressError::Malformed {
+                shown: format!("{scheme}+cluster://…"), problem, cure
+            };
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), rest),
+        };
+        let (hosts, settings) = match hosts.split_once('?') {
+            Some((hosts, settings)) => (hosts, format!("?{settings}")),
+            None => (hosts, String::new()),
         };
         let mut seeds: Vec<Address> = Vec::new();
         for host in hosts.trim_end_matches('/').split(',') {
             if host.trim().is_empty() {
                 return Err(malformed("has an empty place among its members", FORM));
             }
-            let seed = Address::parse(&format!("{scheme}://{login}{}", host.trim()))?;
+            let seed = Address::parse(&format!("{scheme}://{login}{}{settings}", host.trim()))?;
             if seed.database() != 0 {
                 return Err(malformed("names a database, and clusters have none but 0", "leave it out"));
             }
@@ -149,6 +152,7 @@ mod tests {
             ("redis+cluster://a,,b", "empty place"),
             ("redis+cluster://a,b/3", "names a database"),
             ("redis+cluster://a:0", "port 0"),
+            ("redis+cluster://a,b?what=1", "settings"),
             ("http+cluster://a", "unknown scheme"),
         ] {
             let error = ClusterAddress::parse(text).unwrap_err().to_string();

@@ -1,0 +1,200 @@
+//! Where questions are sent to the master that serves their key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::map::Map;
+use super::shard::Shard;
+use crate::examination::Facts;
+use crate::examination::judge::on_sight;
+use crate::node::redis::failure::unserved;
+use crate::node::redis::state::QUESTIONS;
+use crate::node::{Contact, Instance, Node, NodeError, Question, Reply};
+use crate::protocol::Slot;
+
+/// Who serves what, and what is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    /// Whether questions are sent on. Until somebody has been asked for the map they are kept.
+    opened: bool,
+    kept: Vec<(Question, Reply)>,
+    pub(super) map: Option<Arc<Map>>,
+    /// Why there is no map.
+    trouble: Option<NodeError>,
+    /// One for each master of the map, in the same order.
+    pub(super) shards: Vec<Arc<Shard>>,
+    /// The place among `shards` of the one that serves each slot.
+    owners: Vec<Option<usize>>,
+    /// How many questions about a slot are unanswered, by the lines that they were sent over.
+    unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
+    /// How each line stands.
+    contacts: BTreeMap<u64, Contact>,
+}
+
+/// What becomes of a question.
+pub(super) enum Routed {
+    To {
+        shard: Arc<Shard>,
+        question: Question,
+        reply: Reply,
+    },
+    Nowhere {
+        error: NodeError,
+        reply: Reply,
+    },
+    /// Until there is a map.
+    Kept,
+}
+
+impl Desk {
+    /// Sends a question on, or says why not.
+    pub(super) fn route(&mut self, slot: Slot, question: Question, reply: Reply) -> Routed {
+        if !self.opened {
+            if self.kept.len() >= QUESTIONS {
+                let error = NodeError::Overloaded { waiting: self.kept.len() };
+                return Routed::Nowhere { error, reply };
+            }
+            self.kept.push((question, reply));
+            return Routed::Kept;
+        }
+        self.send(slot, question, reply)
+    }
+
+    /// The same for what was kept.
+    pub(super) fn send(&mut self, slot: Slot, question: Question, reply: Reply) -> Routed {
+        match self.owner(slot, &question) {
+            Ok(shard) => Routed::To { shard, question, reply },
+            Err(error) => Routed::Nowhere { error, reply },
+        }
+    }
+
+    fn owner(&mut self, slot: Slot, question: &Question) -> Result<Arc<Shard>, NodeError> {
+        let place = self.owners.get(usize::from(slot.number())).copied().flatten();
+        let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
+            return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
+        };
+        // A release must not overtake what it takes back. Over another line it might; then it is not
+        // known whether the key was released, and whoever wants it gone leaves a tombstone.
+        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.face.line);
+        if matches!(question, Question::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
+            let reason =
+                "its slot has moved, and an earlier question to the master that had it is unanswered";
+            return Err(NodeError::Disconnected { reason: reason.into() });
+        }
+        let lines = self.unanswered.entry(slot).or_default();
+        *lines.entry(shard.face.line).or_default() += 1;
+        Ok(Arc::clone(shard))
+    }
+
+    /// A question about this slot that was sent over this line has been answered.
+    pub(super) fn settle(&mut self, slot: Slot, line: u64) {
+        let Some(lines) = self.unanswered.get_mut(&slot) else { return };
+        if let Some(count) = lines.get_mut(&line) {
+            *count -= 1;
+            if *count == 0 {
+                lines.remove(&line);
+            }
+        }
+        if lines.is_empty() {
+            self.unanswered.remove(&slot);
+        }
+    }
+
+    /// What was asked before there was a map, as long as there is any. Then the desk opens.
+    pub(super) fn open(&mut self) -> Vec<(Question, Reply)> {
+        let kept = std::mem::take(&mut self.kept);
+        self.opened |= kept.is_empty();
+        kept
+    }
+
+    /// From now on sends questions by this map, and gives back the masters that serve nothing any
+    /// more.
+    pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>) -> Vec<Arc<Shard>> {
+        let mut owners = vec![None; usize::from(Slot::COUNT)];
+        for (place, master) in map.masters.iter().enumerate() {
+            for (first, last) in &master.slots {
+                if let Some(slots) = owners.get_mut(usize::from(*first)..=usize::from(*last)) {
+                    slots.fill(Some(place));
+                }
+            }
+        }
+        self.owners = owners;
+        self.map = Some(Arc::new(map));
+        self.trouble = None;
+        let before = std::mem::replace(&mut self.shards, shards);
+        let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
+        let gone: Vec<_> = before.into_iter().filter(gone).collect();
+        for shard in &gone {
+            self.contacts.remove(&shard.face.line);
+        }
+        gone
+    }
+
+    /// Nobody could be asked for the map.
+    pub(super) fn fail(&mut self, trouble: NodeError) {
+        if self.map.is_none() {
+            self.trouble = Some(trouble);
+        }
+    }
+
+    /// The master at the other end of this line stands so.
+    pub(super) fn stands(&mut self, line: u64, contact: Contact) {
+        self.contacts.insert(line, contact);
+    }
+
+    /// Whether all is as it should be, as far as it is known.
+    pub(super) fn is_fine(&self) -> bool {
+        matches!(self.contact(), Some(Contact::Connected(_)))
+    }
+
+    /// How the cluster stands, once that is known.
+    pub(super) fn contact(&self) -> Option<Contact> {
+        let Some(map) = &self.map else { return self.trouble.clone().map(Contact::Lost) };
+        let mut youngest: Option<(&Shard, &Arc<Instance>)> = None;
+        let mut away = Vec::new();
+        for (shard, master) in self.shards.iter().zip(&map.masters) {
+            match self.contacts.get(&shard.face.line)? {
+                Contact::Connected(instance) => {
+                    let is_younger = |known: &Instance| {
+                        let later = instance.seen.max(known.seen);
+                        instance.age_at(later) < known.age_at(later)
+                    };
+                    if youngest.is_none_or(|(_, known)| is_younger(known)) {
+                        youngest = Some((shard, instance));
+                    }
+                }
+                Contact::Partial(reason)
+                | Contact::Stalled(reason)
+                | Contact::Lost(reason)
+                | Contact::Ended(reason) => away.push(format!(
+                    "its master {}, with {} of {} slots: {reason}",
+                    shard.face.name,
+                    master.share(),
+                    Slot::COUNT
+                )),
+            }
+        }
+        if let uncovered @ 1.. = map.uncovered() {
+            away.push(format!("no master for {uncovered} of {} slots", Slot::COUNT));
+        }
+        let Some((shard, instance)) = youngest else {
+            return Some(Contact::Lost(NodeError::Unreachable { reason: away.join("; ").into() }));
+        };
+        Some(if away.is_empty() {
+            Contact::Connected(shard.face.of_cluster(instance))
+        } else {
+            Contact::Partial(NodeError::Unreachable { reason: away.join("; ").into() })
+        })
+    }
+
+    /// What the masters have said of themselves: those of one that something stands out at, if there is one.
+    pub(super) fn facts(&self) -> Option<Arc<Facts>> {
+        let mut all = self.shards.iter().filter_map(|shard| Some((&shard.face.name, shard.node.facts()?)));
+        let first = all.next()?;
+        let (_, facts) = std::iter::once(first.clone())
+            .chain(all)
+            .find(|(name, facts)| !on_sight(name, facts).is_empty())
+            .unwrap_or(first);
+        Some(facts)
+    }
+}

@@ -1,0 +1,207 @@
+//! The one task of a cluster's node: it asks for the map when it is in doubt, and keeps the masters.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, join_all, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use redis::{Pipeline, Value};
+use tracing::{debug, info};
+
+use super::Inside;
+use super::map::{Map, Master};
+use super::shard::{Shard, identity_in};
+use crate::node::redis::address::{Address, Endpoint};
+use crate::node::redis::failure::{Asked, refused, unconnected, unexpected};
+use crate::node::redis::handshake::Connector;
+use crate::node::redis::line::text;
+use crate::node::{Node, NodeError};
+use crate::protocol::Backoff;
+
+/// Between two looks at the map, at least. Of a thousand questions that are sent away at once, one
+/// has it asked for.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// While something is wrong, it is asked for that often: a failover is seen a second later at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// After so long without an answer another member is asked as well.
+const NEXT_MEMBER: Duration = Duration::from_millis(100);
+
+/// Keeps map and masters until it is dropped.
+pub(super) async fn keep(inside: Arc<Inside>) {
+    let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut lines = 0;
+    for turn in 0_usize.. {
+        let looked = clock.now();
+        match look(&inside, turn).await {
+            Ok(map) => adopt(&inside, map, &mut lines).await,
+            Err(error) => {
+                debug!(node = %inside.name, %error, "no map of the cluster");
+                inside.desk().fail(error);
+            }
+        }
+        open(&inside);
+        inside.contacted.cancel();
+        inside.tell();
+        let fine = inside.desk().is_fine();
+        if fine {
+            backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+            inside.doubt.notified().await;
+            clock.sleep_until(looked + FIRST_WAIT).await;
+        } else {
+            clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
+        }
+    }
+}
+
+/// Asks the members for the map, another one first at each turn. One that knows less than is known
+/// here already is believed only if nobody knows more.
+async fn look(inside: &Inside, turn: usize) -> Result<Map, NodeError> {
+    let known = inside.desk().map.clone();
+    let mut members = candidates(inside, known.as_deref());
+    let count = members.len().max(1);
+    members.rotate_left(turn % count);
+    let mut members = members.into_iter();
+    let clock = &*inside.settings.clock;
+    let mut asked: FuturesUnordered<_> =
+        members.next().map(|member| ask(inside, member)).into_iter().collect();
+    let (mut trouble, mut stale): (_, Option<Map>) = (NodeError::NotAsked, None);
+    while !asked.is_empty() {
+        let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
+        if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
+            match answer {
+                Ok(map) if is_stale(&map, known.as_deref()) => {
+                    if stale.as_ref().is_none_or(|best| best.epoch < map.epoch) {
+                        stale = Some(map);
+                    }
+                }
+                Ok(map) => return Ok(map),
+                Err(error) => trouble = error,
+            }
+        }
+        asked.extend(members.next().map(|member| ask(inside, member)));
+    }
+    stale.ok_or(trouble)
+}
+
+/// A member that was cut off from the others still tells what it knew then.
+fn is_stale(map: &Map, known: Option<&Map>) -> bool {
+    known.is_some_and(|known| map.epoch < known.epoch && !map.is_of_another_cluster_than(known))
+}
+
+/// Whom to ask: the members that are known, and those that were named.
+fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
+    let seeds = inside.address.seeds();
+    let mut all: Vec<Address> = Vec::new();
+    let known = map.iter().flat_map(|map| &map.places).zip(seeds.iter().cycle());
+    for member in known.map(|(place, seed)| seed.beside(&place.host, place.port)).chain(seeds.iter().cloned())
+    {
+        if !all.iter().any(|other| other.same_server(&member)) {
+            all.push(member);
+        }
+    }
+    all
+}
+
+/// Asks one member, over a connection of its own.
+async fn ask(inside: &Inside, member: Address) -> Result<Map, NodeError> {
+    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit);
+    let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
+    let user = member.user().unwrap_or("default");
+    let answer = async {
+        let mut line = connector.greet().await?;
+        let mut question = Pipeline::with_capacity(1);
+        question.cmd("CLUSTER").arg("NODES");
+        let answers = line.exchange(&question).await.map_err(|reason| unconnected(&reason))?;
+        match answers.into_iter().next() {
+            Some(Value::ServerError(error))
+                if error.details().is_some_and(|words| words.contains("support disabled")) =>
+            {
+                let reason = "it is no member of a cluster (cluster_enabled:0); write redis:// for it";
+                Err(NodeError::Unfit { reason: reason.into() })
+            }
+            Some(Value::ServerError(error)) => {
+                Err(refused(&error, Asked { command: "CLUSTER NODES", key: "", user }))
+            }
+            answer => answer.and_then(text).ok_or_else(no_map),
+        }
+    };
+    let late = clock.sleep_until(clock.now() + limit);
+    let table = match select(pin!(answer), late).await {
+        Either::Left((table, _)) => Some(table?),
+        Either::Right(_) => None,
+    };
+    let table = table.ok_or_else(|| connector.out_of_time(limit))?;
+    let mut map = Map::read(&table).ok_or_else(no_map)?;
+    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = member.endpoint() {
+        map.call_nameless(host);
+    }
+    Ok(map)
+}
+
+fn no_map() -> NodeError {
+    unexpected(
+        "it names no master that serves slots; make the cluster first, with `redis-cli --cluster create`",
+        "",
+    )
+}
+
+/// Keeps the masters that serve slots by this map, and no others.
+async fn adopt(inside: &Arc<Inside>, map: Map, lines: &mut u64) {
+    let (known, before) = {
+        let desk = inside.desk();
+        (desk.map.clone(), desk.shards.clone())
+    };
+    let identity = match (&known, before.first()) {
+        (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
+        _ => identity_in(&map),
+    };
+    let Some(seed) = inside.address.seeds().first() else { return };
+    let mut fresh = Vec::new();
+    let shard_of = |master: &Master| {
+        let address = seed.beside(&master.place.host, master.place.port);
+        let kept = before.iter().find(|shard| shard.suits(&address, master, &identity));
+        kept.cloned().unwrap_or_else(|| {
+            *lines += 1;
+            let shard = Arc::new(Shard::new(inside, *lines, address, master, &identity));
+            fresh.push(Arc::clone(&shard));
+            shard
+        })
+    };
+    let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
+    if known.as_deref() != Some(&map) {
+        let (masters, uncovered) = (shards.len(), map.uncovered());
+        info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
+    }
+    let gone = inside.desk().adopt(map, shards);
+    for shard in &gone {
+        inside.chorus.leave(shard.face.line);
+    }
+    for shard in &fresh {
+        shard.connect(inside);
+    }
+    // Dropped where nobody holds the desk.
+    drop((gone, before));
+    // What is asked meanwhile waits for the connections; the first round waits for this.
+    let contacts = fresh.iter().map(|shard| shard.node.ready());
+    if inside.contacted.is_cancelled() {
+        drop(contacts.collect::<Vec<_>>());
+    } else {
+        open(inside);
+        join_all(contacts).await;
+    }
+}
+
+/// Sends on what was asked before there was a map, in the order in which it was asked.
+fn open(inside: &Arc<Inside>) {
+    loop {
+        let kept = inside.desk().open();
+        if kept.is_empty() {
+            return;
+        }
+        for (question, reply) in kept {
+            inside.forward(question, reply);
+        }
+    }
+}
