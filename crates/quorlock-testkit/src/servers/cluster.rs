@@ -121,20 +121,22 @@ impl Cluster {
         self.settled().await
     }
 
-    /// Waits until every member that runs serves all slots, and takes the same servers for masters.
+    /// Waits until every member that runs serves all slots, and all take the same servers for masters,
+    /// which run: until a failover is over, where a master was killed.
     ///
     /// # Errors
     ///
     /// If that does not happen in time.
     pub async fn settled(&self) -> io::Result<()> {
-        self.all("members that serve all slots", "cluster_state:ok\r").await?;
         eventually("members that agree who is a master", AGREEMENT, async || {
             let views = join_all(self.running().map(async |server| masters_seen_by(server).await)).await;
             let mut views = views.into_iter();
-            let first = views.next().flatten();
-            first.is_some() && views.all(|view| view == first)
+            let Some(Some(first)) = views.next() else { return false };
+            let run = first.iter().all(|port| self.running().any(|server| server.port() == *port));
+            run && views.all(|view| view.as_ref() == Some(&first))
         })
-        .await
+        .await?;
+        self.all("members that serve all slots", "cluster_state:ok\r").await
     }
 
     async fn all(&self, what: &str, sign: &str) -> io::Result<()> {
@@ -243,18 +245,16 @@ async fn says(server: &Server, words: &[&str], sign: &str) -> bool {
     server.command(words).await.is_ok_and(|answer| answer.to_string().contains(sign))
 }
 
-/// Which masters serve slots, as this member sees it.
-async fn masters_seen_by(server: &Server) -> Option<Vec<String>> {
+/// The ports of the masters that serve slots, as this member sees it.
+async fn masters_seen_by(server: &Server) -> Option<Vec<u16>> {
     let table = server.command(&["CLUSTER", "NODES"]).await.ok()?.to_string();
-    let mut masters: Vec<_> = table
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<_> = line.split(' ').collect();
-            let flags = words.get(2)?;
-            let serves = flags.contains("master") && !flags.contains("fail") && words.len() > 8;
-            serves.then(|| words[0].to_owned())
-        })
-        .collect();
-    masters.sort();
+    let port = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        let [_, address, flags, _, _, _, _, _, _, ..] = words[..] else { return None };
+        let (address, _) = address.split_once('@')?;
+        flags.contains("master").then(|| address.rsplit(':').next()?.parse().ok())?
+    };
+    let mut masters: Vec<_> = table.lines().filter_map(port).collect();
+    masters.sort_unstable();
     Some(masters)
 }

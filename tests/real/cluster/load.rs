@@ -1,0 +1,134 @@
+//! Clusters under load while their masters die: the history of all locks is checked.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock as _, Coordinator, SystemClock, Wait};
+use quorlock_history::{Expectations, History, Stamp, What, check};
+use quorlock_testkit::{Cluster, Servers, eventually};
+
+use super::{MAX_TTL, cluster, guarded, votes};
+use crate::world::DEADLINE;
+
+const CLIENTS: usize = 3;
+const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn now() -> Stamp {
+    stamp(SystemClock::default().now())
+}
+
+fn stamp(moment: Moment) -> Stamp {
+    Stamp::from_nanos(u64::try_from(moment.since(Moment::ORIGIN).as_nanos()).unwrap())
+}
+
+#[derive(Default)]
+struct Run {
+    history: Mutex<History>,
+    grants: AtomicUsize,
+    lost: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Run {
+    fn note(&self, at: Stamp, what: What) {
+        self.history.lock().unwrap().record(at, what);
+    }
+
+    /// One client that takes one lock after the other.
+    async fn work(&self, client: usize, coordinator: &Coordinator) {
+        let clock = SystemClock::default();
+        for number in 0_usize.. {
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
+            let resource = RESOURCES[(number + client) % RESOURCES.len()];
+            let attempt = || format!("{client}-{number}").into();
+            let (who, what) = (client.to_string().into(), resource.into());
+            self.note(now(), What::Invoked { client: who, resource: what, attempt: attempt() });
+            let lock = coordinator.lock(resource).wait(Wait::UpTo(Duration::from_millis(500)));
+            let Ok(lease) = lock.acquire().await else {
+                self.note(now(), What::NotAcquired { attempt: attempt() });
+                continue;
+            };
+            self.grants.fetch_add(1, Ordering::Relaxed);
+            let deadline = stamp(clock.now() + lease.remaining());
+            let fencing_token = Some(lease.fencing_token().get());
+            self.note(now(), What::Acquired { attempt: attempt(), deadline, fencing_token });
+            for _ in 0..5 {
+                clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
+                let at = now();
+                if lease.check().is_ok() {
+                    self.note(at, What::SeenValid { attempt: attempt() });
+                }
+            }
+            if let Err(lost) = lease.check() {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.note(now(), What::Lost { attempt: attempt(), reason: lost.reason.to_string() });
+                continue;
+            }
+            self.note(now(), What::Releasing { attempt: attempt() });
+            let released = lease.release().await;
+            self.note(now(), What::Released { attempt: attempt() });
+            if let Err(lost) = released {
+                self.note(now(), What::Lost { attempt: attempt(), reason: lost.reason.to_string() });
+            }
+        }
+    }
+}
+
+/// Kills the master of one resource after the other, while clients go on.
+async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) {
+    let run = Arc::new(Run::default());
+    let coordinators: Vec<_> = (0..CLIENTS).map(|_| guarded(&urls)).collect();
+    for resource in RESOURCES {
+        votes(&coordinators[0], resource).await;
+    }
+    let tasks: Vec<_> = coordinators
+        .into_iter()
+        .enumerate()
+        .map(|(client, coordinator)| {
+            let run = Arc::clone(&run);
+            tokio::spawn(async move { run.work(client, &coordinator).await })
+        })
+        .collect();
+    let more = async |count: usize| {
+        let (so_far, lost) = (run.grants.load(Ordering::Relaxed), run.lost.load(Ordering::Relaxed));
+        let enough = async || run.grants.load(Ordering::Relaxed) >= so_far + count;
+        eventually(&format!("{count} more grants than {so_far} ({lost} lost)"), 2 * DEADLINE, enough)
+            .await
+            .unwrap();
+    };
+    more(50).await;
+    for (turn, cluster) in clusters.iter().cycle().take(2).enumerate() {
+        let master = cluster.master_of(RESOURCES[turn]).await.unwrap();
+        master.kill();
+        cluster.settled().await.unwrap();
+        more(50).await;
+        master.restart_empty().await.unwrap();
+        cluster.settled().await.unwrap();
+        more(50).await;
+    }
+    run.over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let report = check(&run.history.lock().unwrap(), &Expectations::new().max_ttl(MAX_TTL));
+    println!("{} grants, {} lost", run.grants.load(Ordering::Relaxed), run.lost.load(Ordering::Relaxed));
+    assert!(report.is_clean(), "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_alone_keeps_its_promises_while_its_masters_die() {
+    let only = cluster(3, 1).await;
+    under_failovers(vec![only.url()], &[only]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_nodes_of_which_two_are_clusters_keep_theirs() {
+    let (one, two) = (cluster(3, 1).await, cluster(3, 1).await);
+    let servers = Servers::start(3).await.unwrap();
+    let urls = [servers.urls(), vec![one.url(), two.url()]].concat();
+    under_failovers(urls, &[one, two]).await;
+}
