@@ -132,7 +132,7 @@ pub use {
     },
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
-        Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
+        Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble, TroubleKind,
     },
     health::{Condition, Health, NodeHealth},
     lease::{Lease, LeaseWatch},

@@ -50,6 +50,32 @@ pub struct Facts {
     pub lock: Option<Result<(), NodeError>>,
     /// Where it is.
     pub place: Option<Place>,
+    /// Of a member of a cluster: whether it serves nothing while any slot has no master.
+    pub full_coverage: Option<bool>,
+    /// Of a cluster: its masters.
+    pub shards: Vec<ShardFacts>,
+}
+
+/// One master of a cluster.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardFacts {
+    /// Its address.
+    pub master: Arc<str>,
+    /// How many of the 16384 slots it serves.
+    pub slots: u16,
+    /// How many replicas follow it, by the cluster's own account.
+    pub replicas: u64,
+    /// What it tells.
+    pub facts: Facts,
+}
+
+impl ShardFacts {
+    /// A master that serves so many slots.
+    #[must_use]
+    pub fn new(master: Arc<str>, slots: u16, replicas: u64, facts: Facts) -> ShardFacts {
+        ShardFacts { master, slots, replicas, facts }
+    }
 }
 
 /// Why a node could not be asked.
@@ -120,6 +146,8 @@ pub enum Role {
     Replica,
     /// A member of a cluster.
     ClusterMember,
+    /// A whole cluster, which may vote.
+    Cluster,
     /// A Sentinel, which stores no keys.
     Sentinel,
 }

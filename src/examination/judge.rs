@@ -13,6 +13,7 @@ use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
 use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum};
 
+mod cluster;
 mod deployment;
 mod node;
 
@@ -60,7 +61,7 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
         return excluded(&trouble.error.to_string());
     }
     match facts.role {
-        Some(Role::Master) => {}
+        Some(Role::Master | Role::Cluster) => {}
         Some(Role::Replica) => return excluded("it is a replica"),
         Some(Role::ClusterMember) => return excluded("it is a cluster member"),
         Some(Role::Sentinel) => return excluded("it is a Sentinel"),
@@ -84,7 +85,7 @@ fn needed_to_vote(need: Need) -> bool {
 }
 
 /// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
-fn age(facts: &Facts) -> Duration {
+pub(crate) fn age(facts: &Facts) -> Duration {
     let past = match facts.promoted {
         Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
         Some(false) | None => Past::Master,

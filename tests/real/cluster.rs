@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, ClusterAddress, ClusterNode, Condition, Coordinator, Hint, Listener, LossReason, Node as _,
-    RestartGuard, Said, SystemClock, Wait,
+    AcquireError, ClusterAddress, ClusterNode, Condition, Coordinator, Hint, Listener, LossReason, Matter,
+    Node as _, RestartGuard, Role, Said, Standing, SystemClock, Wait,
 };
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Server, Servers, eventually};
@@ -357,4 +357,53 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     plain.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let leadership = coordinator.election("scheduler").campaign("http://10.0.0.7").await.unwrap();
     drop(leadership);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
+    let cluster = cluster(3, 0).await;
+    for prefix in ["", "{locks}/"] {
+        let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
+        let examination = coordinator.examine().await;
+        let found =
+            |matter: Matter| examination.findings.iter().filter(|finding| finding.matter == matter).count();
+        let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(examination.nodes[0].standing, Standing::Votes, "{shown:#?}");
+        assert_eq!(examination.nodes[0].role, Some(Role::Cluster));
+        assert_eq!((found(Matter::NoReplica), found(Matter::FullCoverage)), (3, 1), "{shown:#?}");
+        for matter in [Matter::LockFails, Matter::MissingRight, Matter::SlotsUncovered, Matter::ClusterMember]
+        {
+            assert_eq!(found(matter), 0, "{shown:#?}");
+        }
+    }
+    for server in cluster.iter() {
+        assert_eq!(server.command(&["DBSIZE"]).await.unwrap().to_string(), "0", "something was left behind");
+    }
+    let lost = &cluster[1];
+    lost.kill();
+    let examination = alone(&cluster).examine().await;
+    let names_it = |finding: &quorlock::Finding| finding.evidence.contains(&lost.address().to_string());
+    let away = examination.findings.iter().find(|finding| finding.matter == Matter::Unreachable);
+    assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_needs_the_right_to_ask_for_the_map_and_no_other_than_at_a_server() {
+    let cluster = cluster(3, 0).await;
+    let grant = async |rights: &[&str]| {
+        for server in cluster.iter() {
+            told(server, &[&["ACL", "SETUSER", "anna"], rights].concat()).await;
+        }
+    };
+    // As SECURITY.md has it.
+    let security = include_str!("../../SECURITY.md");
+    let line = security.lines().find(|line| line.starts_with("ACL SETUSER quorlock ")).unwrap();
+    let rights: Vec<_> = line.split(' ').skip(3).filter(|word| !word.starts_with('>')).collect();
+    grant(&[&["on", ">s3cret"], &rights[..]].concat()).await;
+    let url = cluster.url().replace("://", "://anna:s3cret@");
+    let lock = || client(&[url.clone()], |builder| builder.key_prefix("locks:")).lock("r");
+    let error = lock().try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("+cluster|nodes") && error.to_string().contains("anna"), "{error}");
+    grant(&["+cluster|nodes"]).await;
+    lock().try_acquire().await.unwrap().unwrap().release().await.unwrap();
 }

@@ -16,9 +16,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::chorus::Chorus;
 use self::desk::{Desk, Routed};
+use self::map::Place;
 use self::passage::Passage;
 use super::Settings;
-use super::address::ClusterAddress;
+use super::address::{Address, ClusterAddress};
 use super::wire::key_of;
 use crate::examination::Facts;
 use crate::node::{Contact, Listener, Node, NodeError, Question, Reply, Watcher};
@@ -26,6 +27,7 @@ use crate::protocol::Slot;
 
 mod chorus;
 mod desk;
+mod examine;
 mod keeper;
 mod map;
 mod passage;
@@ -108,6 +110,14 @@ impl Inside {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The member at this place, logged in to as the one that was named first.
+    fn beside(&self, place: &Place) -> Address {
+        match self.address.seeds() {
+            [seed, ..] => seed.beside(&place.host, place.port),
+            [] => unreachable!("no address of a cluster is without a member"),
+        }
+    }
+
     /// Sends the question to the master that serves its key.
     fn pass_on(self: &Arc<Self>, question: Question, reply: Reply) {
         let slot = Slot::of(key_of(&question));
@@ -187,6 +197,11 @@ impl Node for ClusterNode {
     /// Of the master of which there is most to say.
     fn facts(&self) -> Option<Arc<Facts>> {
         self.inside.desk().facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let inside = Arc::clone(&self.inside);
+        Box::pin(async move { Some(examine::examine(inside, key).await) })
     }
 
     fn observe(&self, observer: Arc<dyn Watcher>) {

@@ -155,6 +155,10 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             ),
             Lasting::UntilMended,
         ),
+        "NOPERM" if command.starts_with("CLUSTER") => (
+            format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` at every member"),
+            Lasting::UntilMended,
+        ),
         "NOPERM" => (
             format!(
                 "the user `{user}` may not run {command}; grant `ACL SETUSER {user} {RIGHTS}`, and with `~` the keys of the locks and `~quorlock:*`"

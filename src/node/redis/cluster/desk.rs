@@ -198,3 +198,102 @@ impl Desk {
         Some(facts)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::settings;
+    use super::super::{ClusterAddress, ClusterNode};
+    use super::*;
+    use crate::node::Collect;
+    use crate::protocol::{Claim, Token};
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Collect for Nobody {
+        fn answer(&self, _: usize, _: Result<crate::Answer, NodeError>) {}
+
+        fn wanted(&self) -> bool {
+            true
+        }
+    }
+
+    fn reply() -> Reply {
+        Reply::new(Arc::new(Nobody), 0)
+    }
+
+    /// A desk with two masters, and the first half of the slots at the one named first.
+    fn desk(cluster: &ClusterNode, first: u16, second: u16, before: Option<Desk>) -> Desk {
+        let table = format!(
+            "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
+        );
+        let map = Map::read(&table).unwrap();
+        let mut desk = before.unwrap_or_default();
+        let seed = &cluster.inside.address.seeds()[0];
+        let shards = map.masters.iter().map(|master| {
+            let address = seed.beside("127.0.0.1", master.place.port);
+            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, &"a".into()))
+        });
+        let shards = shards.collect();
+        drop(desk.adopt(map, shards));
+        assert!(desk.open().is_empty());
+        desk
+    }
+
+    fn cluster() -> ClusterNode {
+        ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
+    }
+
+    fn line_of(routed: Routed) -> Result<u64, NodeError> {
+        match routed {
+            Routed::To { shard, .. } => Ok(shard.face.line),
+            Routed::Nowhere { error, .. } => Err(error),
+            Routed::Kept => panic!("the desk is open"),
+        }
+    }
+
+    #[test]
+    fn i5_a_release_never_overtakes_over_another_line_what_it_takes_back() {
+        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
+        let slot = Slot::of("r");
+        let (acquire, release, cancel) = (
+            || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None },
+            || Question::Release { claim: claim() },
+            || Question::Cancel { claim: claim(), linger: Duration::from_secs(1) },
+        );
+        let cluster = cluster();
+        let mut desk = desk(&cluster, 1, 2, None);
+        let former = line_of(desk.route(slot, acquire(), reply())).unwrap();
+        assert_eq!(line_of(desk.route(slot, release(), reply())), Ok(former), "behind it on the same line");
+        desk.settle(slot, former);
+
+        let mut desk = self::desk(&cluster, 2, 1, Some(desk));
+        let error = line_of(desk.route(slot, release(), reply())).unwrap_err();
+        assert!(error.may_have_acted(), "{error}");
+        let line = line_of(desk.route(slot, cancel(), reply())).unwrap();
+        assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
+        let other = line_of(desk.route(Slot::of("{r1}"), release(), reply()));
+        assert!(other.is_ok(), "another slot");
+        desk.settle(slot, former);
+        assert_eq!(line_of(desk.route(slot, release(), reply())), Ok(line), "nothing is left to overtake");
+    }
+
+    #[test]
+    fn what_is_asked_before_there_is_a_map_is_kept_and_bounded() {
+        let (slot, mut desk) = (Slot::of("r"), Desk::default());
+        let inspect = || Question::Inspect { key: "r".into() };
+        for _ in 0..QUESTIONS {
+            assert!(matches!(desk.route(slot, inspect(), reply()), Routed::Kept));
+        }
+        let error = line_of(desk.route(slot, inspect(), reply())).unwrap_err();
+        assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
+        desk.fail(NodeError::Unfit { reason: "nobody is there".into() });
+        for (question, reply) in desk.open() {
+            let error = line_of(desk.send(slot, question, reply)).unwrap_err();
+            assert_eq!(error.to_string(), "nobody is there");
+        }
+        assert!(desk.open().is_empty());
+        assert!(line_of(desk.route(slot, inspect(), reply())).is_err(), "it is open, and refuses at once");
+    }
+}

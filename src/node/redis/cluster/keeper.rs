@@ -57,7 +57,7 @@ pub(super) async fn keep(inside: Arc<Inside>) {
 
 /// Asks the members for the map, another one first at each turn. One that knows less than is known
 /// here already is believed only if nobody knows more.
-async fn look(inside: &Inside, turn: usize) -> Result<Map, NodeError> {
+pub(super) async fn look(inside: &Inside, turn: usize) -> Result<Map, NodeError> {
     let known = inside.desk().map.clone();
     let mut members = candidates(inside, known.as_deref());
     let count = members.len().max(1);
@@ -94,9 +94,8 @@ fn is_stale(map: &Map, known: Option<&Map>) -> bool {
 fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
     let seeds = inside.address.seeds();
     let mut all: Vec<Address> = Vec::new();
-    let known = map.iter().flat_map(|map| &map.places).zip(seeds.iter().cycle());
-    for member in known.map(|(place, seed)| seed.beside(&place.host, place.port)).chain(seeds.iter().cloned())
-    {
+    let known = map.iter().flat_map(|map| &map.places).map(|place| inside.beside(place));
+    for member in known.chain(seeds.iter().cloned()) {
         if !all.iter().any(|other| other.same_server(&member)) {
             all.push(member);
         }
@@ -157,10 +156,9 @@ async fn adopt(inside: &Arc<Inside>, map: Map, lines: &mut u64) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
         _ => identity_in(&map),
     };
-    let Some(seed) = inside.address.seeds().first() else { return };
     let mut fresh = Vec::new();
     let shard_of = |master: &Master| {
-        let address = seed.beside(&master.place.host, master.place.port);
+        let address = inside.beside(&master.place);
         let kept = before.iter().find(|shard| shard.suits(&address, master, &identity));
         kept.cloned().unwrap_or_else(|| {
             *lines += 1;

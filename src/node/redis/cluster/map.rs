@@ -92,6 +92,12 @@ impl Master {
         u16::try_from(self.slots.iter().map(of).sum::<u32>()).unwrap_or(Slot::COUNT)
     }
 
+    /// The first of its slots.
+    pub(super) fn home(&self) -> Slot {
+        let first = self.slots.first().map_or(0, |(first, _)| *first);
+        Slot::numbered(first).unwrap_or(Slot::of(""))
+    }
+
     pub(super) fn serves(&self, slot: Slot) -> bool {
         self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot.number()))
     }

@@ -6,7 +6,7 @@ use super::Inside;
 use super::chorus::Voice;
 use super::map::{Map, Master};
 use crate::node::redis::address::Address;
-use crate::node::redis::{Membership, RedisNode};
+use crate::node::redis::{Membership, RedisNode, Settings};
 use crate::node::{Contact, Instance, Node, Watcher};
 use crate::protocol::Slot;
 
@@ -41,15 +41,7 @@ impl Shard {
         master: &Master,
         identity: &Arc<str>,
     ) -> Shard {
-        let first = master.slots.first().map_or(0, |(first, _)| *first);
-        let home = Slot::numbered(first).unwrap_or(Slot::of(""));
-        let mut settings = inside.settings.clone();
-        settings.membership = Membership::OfCluster;
-        // In a slot of its own: nobody may keep anything elsewhere.
-        settings.gate = settings.gate.map(|gate| {
-            let rest = gate.strip_prefix("quorlock:gate:").unwrap_or(&gate);
-            format!("quorlock:gate:{{{}}}:{rest}", home.tag()).into()
-        });
+        let (home, settings) = (master.home(), Shard::settings(inside, master));
         let face = Face {
             line,
             name: address.to_string().into(),
@@ -57,6 +49,18 @@ impl Shard {
             last: Mutex::default(),
         };
         Shard { node: RedisNode::with(address.clone(), settings), address, face: Arc::new(face), home }
+    }
+
+    /// What a connection to this master works with.
+    pub(super) fn settings(inside: &Inside, master: &Master) -> Settings {
+        let mut settings = inside.settings.clone();
+        settings.membership = Membership::OfCluster;
+        // In a slot of its own: nobody may keep anything elsewhere.
+        settings.gate = settings.gate.map(|gate| {
+            let rest = gate.strip_prefix("quorlock:gate:").unwrap_or(&gate);
+            format!("quorlock:gate:{{{}}}:{rest}", master.home().tag()).into()
+        });
+        settings
     }
 
     /// Has it tell what happens there.
