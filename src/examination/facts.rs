@@ -52,8 +52,10 @@ pub struct Facts {
     pub place: Option<Place>,
     /// Of a member of a cluster: whether it serves nothing while any slot has no master.
     pub full_coverage: Option<bool>,
-    /// Of a cluster: its masters.
+    /// Of a cluster: the masters that locks may be at.
     pub shards: Vec<ShardFacts>,
+    /// Of a cluster: how many of the 16384 slots have no master.
+    pub unserved: Option<u16>,
 }
 
 /// One master of a cluster.

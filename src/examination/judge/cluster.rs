@@ -30,9 +30,8 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 }
 
 fn uncovered(facts: &Facts, sheet: &mut Sheet<'_>) {
-    let served: u32 = facts.shards.iter().map(|shard| u32::from(shard.slots)).sum();
-    let all = Slot::COUNT;
-    if served < u32::from(all) {
+    if let Some(unserved @ 1..) = facts.unserved {
+        let (served, all) = (Slot::COUNT.saturating_sub(unserved), Slot::COUNT);
         let evidence = format!("serves {served} of {all} slots, and no lock whose key is in another");
         sheet.note(Severity::Warning, Matter::SlotsUncovered, evidence);
     }
@@ -51,7 +50,7 @@ fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
 fn full_coverage(facts: &Facts, sheet: &mut Sheet<'_>) {
     let alone = facts.shards.iter().any(|shard| shard.replicas == 0);
     let wanted = facts.shards.iter().any(|shard| shard.facts.full_coverage == Some(true));
-    if wanted && facts.shards.len() > 1 && alone {
+    if wanted && alone {
         let evidence = "serves no key at all while one master without a replica is away (cluster-require-full-coverage yes)";
         sheet.note(Severity::Note, Matter::FullCoverage, evidence);
     }
@@ -70,7 +69,9 @@ mod tests {
             facts.memory = Some(Memory::new(1, Some(2), "allkeys-lru"));
             ShardFacts::new("redis://m".into(), *slots, *replicas, facts)
         };
-        Facts { role: Some(Role::Cluster), shards: shards.iter().map(shard).collect(), ..Facts::default() }
+        let unserved = Some(Slot::COUNT - shards.iter().map(|(slots, _)| slots).sum::<u16>());
+        let shards = shards.iter().map(shard).collect();
+        Facts { role: Some(Role::Cluster), shards, unserved, ..Facts::default() }
     }
 
     fn found(shards: &[(u16, u64)]) -> Vec<Matter> {

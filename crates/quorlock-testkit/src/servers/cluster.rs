@@ -108,8 +108,9 @@ impl Cluster {
         }
         self.all("members that know each other", &format!("cluster_known_nodes:{}\r", self.len())).await?;
         let (masters, replicas) = self.servers.split_at(self.masters);
-        for (place, replica) in replicas.iter().enumerate() {
-            let master = &masters[place * self.masters / replicas.len()];
+        let each = replicas.len() / masters.len().max(1);
+        let followed = masters.iter().flat_map(|master| std::iter::repeat_n(master, each));
+        for (master, replica) in followed.zip(replicas) {
             order(replica, &["CLUSTER", "REPLICATE", &id(master).await?]).await?;
         }
         for replica in replicas {
@@ -231,10 +232,11 @@ impl Plant for Cluster {
 }
 
 async fn order(server: &Server, words: &[&str]) -> io::Result<Resp> {
-    match server.command(words).await? {
-        Resp::Error(message) => Err(io::Error::other(format!("{}: {message}", words.join(" ")))),
-        answer => Ok(answer),
+    let answer = server.command(words).await?;
+    if let Resp::Error(message) = &answer {
+        return Err(io::Error::other(format!("{}: {message}", words.join(" "))));
     }
+    Ok(answer)
 }
 
 async fn id(server: &Server) -> io::Result<String> {

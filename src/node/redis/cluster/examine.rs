@@ -23,24 +23,26 @@ pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
             return Facts { trouble, role: Some(Role::Cluster), ..Facts::default() };
         }
     };
-    let shards = join_all(map.masters.iter().map(|master| shard(&inside, master, &key))).await;
+    let masters = map.masters.iter().filter_map(|master| Some((master, probe(&key, master)?)));
+    let shards = join_all(masters.map(|(master, key)| shard(&inside, master, key))).await;
     summed_up(&map, shards)
 }
 
-async fn shard(inside: &Inside, master: &Master, key: &str) -> ShardFacts {
+async fn shard(inside: &Inside, master: &Master, key: Arc<str>) -> ShardFacts {
     let address = inside.beside(&master.place);
     let name = Arc::from(address.to_string());
-    let facts = examine_server(address, Shard::settings(inside, master), probe(key, master)).await;
+    let facts = examine_server(address, Shard::settings(inside, master), key).await;
     ShardFacts::new(name, master.share(), master.replicas, facts)
 }
 
-/// A key that this master serves, if there is one with the same beginning.
-fn probe(key: &str, master: &Master) -> Arc<str> {
-    if Slot::of(&format!("{key}{{0}}")) == Slot::of("{0}") {
-        return format!("{key}{{{}}}", master.home().tag()).into();
+/// A key with the same beginning that this master serves. `None` if the beginning has a hash tag, by
+/// which all locks are at another one.
+fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
+    let own = format!("{key}{{{}}}", master.home().tag());
+    if Slot::of(&own) == master.home() {
+        return Some(own.into());
     }
-    // The prefix of all locks has a hash tag: they are all at one master.
-    key.into()
+    master.serves(Slot::of(key)).then(|| key.into())
 }
 
 /// The facts of a cluster: of its youngest master, and what is worst among all of them.
@@ -67,6 +69,7 @@ fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
         let addresses = places.iter().flat_map(|place| &place.addresses).copied().collect();
         Place::new(first.host.clone(), addresses, first.encrypted)
     });
+    facts.unserved = Some(map.uncovered());
     facts.shards = shards;
     facts
 }
