@@ -35,8 +35,9 @@
 //! [fencing token](Lease::fencing_token) closes the gap: see [`fence`].
 //!
 //! It relies on clocks that run at nearly the same rate, on the servers and here, and on servers
-//! that keep their keys until they expire. A restart that loses them is seen, and the server not
-//! counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and clocks that jump are not.
+//! that keep their keys until they expire. A restart that loses them is seen, and so is a replica that
+//! was promoted, and the server not counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and
+//! clocks that jump are not.
 //!
 //! # Which verb
 //!

@@ -437,6 +437,16 @@ pub enum NodeError {
         /// How many.
         waiting: usize,
     },
+    /// The server did as asked, and too few replicas confirmed it in time: a failover may forget it.
+    #[error(
+        "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does not count"
+    )]
+    Unconfirmed {
+        /// How many did.
+        copies: u64,
+        /// How many must: `wait` in the node's address.
+        needed: u64,
+    },
     /// The question became pointless before it was sent.
     #[error("not asked: the attempt was over before the connection was ready")]
     NotAsked,
@@ -482,9 +492,10 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
-                true
-            }
+            NodeError::Unanswered { .. }
+            | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
+            | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -503,6 +514,7 @@ impl NodeError {
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
             | NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked => false,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::info;
 
 use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
@@ -155,7 +156,18 @@ impl Builder {
     /// the feature `tls`, `valkey://`, `redis+unix:///path/to/socket`, or only `host:port`. An odd
     /// number of independent masters: three tolerate the loss of one, five of two.
     ///
-    /// A whole Redis Cluster is one node, `redis+cluster://host:port,host:port`: see [`ClusterAddress`].
+    /// One node works, and has no quorum: while it is down nothing is locked, and exclusion rests on
+    /// what that one server remembers. That is for locks that save work, and not for those that guard
+    /// data.
+    ///
+    /// A node may be a master that Sentinels replace when it fails, `redis+sentinel://host,host/service`:
+    /// all its Sentinels, and the name that they have for it. That is one node, also where it has
+    /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
+    /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
+    /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
+    /// [`Address::wait`]. A whole Redis Cluster is one node as well,
+    /// `redis+cluster://host:port,host:port`: see [`ClusterAddress`]. `docs/topologies.md` has what
+    /// happens to a lock in each case.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
         self.addresses.extend(urls.into_iter().map(|url| Site::parse(url.as_ref())));
         self
@@ -288,6 +300,13 @@ impl Builder {
             return Err(ConfigError::Tls { problem });
         }
         let nodes = self.make_nodes()?;
+        if let [node] = &nodes[..] {
+            let node = node.name();
+            info!(
+                node,
+                "one node: while it is down nothing is locked, and no other remembers what it forgets"
+            );
+        }
         let quorum = match self.quorum {
             None => Quorum::majority(nodes.len()),
             Some(needed) => {
@@ -360,6 +379,7 @@ impl Builder {
                 connect_limit: self.connect_limit,
                 notices: Notices::Logged,
                 membership: Membership::Alone,
+                copy_limit: self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) / 2,
                 gate: match self.guard {
                     RestartGuard::On => Some(gate(&self.key_prefix).into()),
                     RestartGuard::Off => None,

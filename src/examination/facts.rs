@@ -30,6 +30,10 @@ pub struct Facts {
     pub promoted: Option<bool>,
     /// If it was: for how long clients have known it as the master that it is.
     pub reign: Option<Duration>,
+    /// What its Sentinels call it, if they tell where it is.
+    pub service: Option<Arc<str>>,
+    /// Whether it stops to write when too few replicas hear it: `min-replicas-to-write`.
+    pub falls_silent: Option<bool>,
     /// What it does when its memory is full.
     pub memory: Option<Memory>,
     /// Whether it writes each change to a log on its disk.

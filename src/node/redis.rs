@@ -7,7 +7,8 @@
 //! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
 //! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
 //! line of its own; `info` reads what a server says of itself, and `gate` what it cannot say:
-//! since when it is a master.
+//! since when it is a master. `copies` has votes wait for replicas, and `sentinel` finds the
+//! master of a service.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,7 @@ use crate::protocol::gate;
 mod address;
 mod bounds;
 mod cluster;
+mod copies;
 mod dial;
 mod examine;
 mod failure;
@@ -49,6 +51,7 @@ mod link;
 mod parts;
 mod request;
 pub mod scripts;
+mod sentinel;
 mod state;
 mod supervisor;
 #[cfg(test)]
@@ -67,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) connect_limit: Duration,
     pub(crate) notices: Notices,
     pub(crate) membership: Membership,
+    /// How long a vote may wait for replicas, where the address asks for that.
+    pub(crate) copy_limit: Duration,
     /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
     /// off, which does not want to know.
     pub(crate) gate: Option<Arc<str>>,
@@ -96,6 +101,7 @@ impl Default for Settings {
             connect_limit: DEFAULT_CONNECT_LIMIT,
             notices: Notices::Logged,
             membership: Membership::Alone,
+            copy_limit: Duration::from_millis(25),
             gate: Some(gate("").into()),
         }
     }
@@ -138,7 +144,7 @@ impl RedisNode {
     pub(crate) fn with(address: Address, settings: Settings) -> RedisNode {
         let (queue, questions) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
-        let name: Arc<str> = address.to_string().into();
+        let name: Arc<str> = address.name().into();
         let listeners = Arc::new(Listeners::default());
         let (task, contact) = Supervisor::new(
             Arc::clone(&name),

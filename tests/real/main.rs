@@ -13,18 +13,22 @@
 mod bad_nodes;
 mod cluster;
 mod contract;
+mod copies;
 mod cut;
 mod election;
+mod failovers;
 mod faults;
 mod fence;
 mod health;
 mod interop;
 mod noticed;
+mod one;
 mod promotion;
 mod restart;
 mod rights;
 mod rivals;
 mod semaphore;
+mod sentinel;
 mod shared;
 #[cfg(unix)]
 mod unix;

@@ -21,7 +21,7 @@ pub use {
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
-    servers::{Cluster, Kind, Server, Servers, Setup, ask},
+    servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value},
     wait::{eventually, find_eventually},
 };

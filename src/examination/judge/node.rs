@@ -12,8 +12,20 @@ use crate::protocol::{Moment, Past, node_limit};
 const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// What needs the settings, or questions of its own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 11] =
-    [trouble, role, loading, restarted, promoted, persistence, rights, version, hints, pace, untold];
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 12] = [
+    trouble,
+    role,
+    loading,
+    restarted,
+    promoted,
+    two_masters,
+    persistence,
+    rights,
+    version,
+    hints,
+    pace,
+    untold,
+];
 
 /// The findings about one node that its introduction alone tells.
 pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
@@ -228,10 +240,22 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
 }
 
 fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if facts.service.is_some() {
+        return;
+    }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
         let evidence =
             format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
         sheet.note(Severity::Warning, Matter::Replicas, evidence);
+    }
+}
+
+/// A service has replicas on purpose. What it needs instead is an old master that falls silent.
+fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.service.is_some() && facts.falls_silent == Some(false) && facts.role == Some(Role::Master) {
+        let evidence = "would go on beside its successor (min-replicas-to-write 0) until its Sentinels, or \
+                        their silence, have its clients leave it";
+        sheet.note(Severity::Note, Matter::TwoMasters, evidence);
     }
 }
 

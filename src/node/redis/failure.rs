@@ -58,9 +58,10 @@ pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
         {
             TroubleKind::Login
         }
-        NodeError::Failed { .. } | NodeError::Unfit { .. } | NodeError::OtherLimit { .. } => {
-            TroubleKind::Other
-        }
+        NodeError::Failed { .. }
+        | NodeError::Unfit { .. }
+        | NodeError::Unconfirmed { .. }
+        | NodeError::OtherLimit { .. } => TroubleKind::Other,
     }
 }
 

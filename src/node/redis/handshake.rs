@@ -8,13 +8,15 @@ use futures::future::{Either, select};
 use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
 use super::address::{Address, Endpoint};
+use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
 use super::gate::reign;
 use super::hints::Listeners;
 use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
+use super::sentinel::{SUCCESSION, Sentinels, Watch};
 use super::{Membership, Settings};
-use crate::examination::Facts;
+use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, Past, age};
 
@@ -29,17 +31,23 @@ pub(crate) struct Greeted {
     pub(crate) line: Line,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
+    /// What replicas must have before it counts.
+    pub(crate) copies: Option<Copies>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
     /// What it said of itself.
     pub(crate) facts: Facts,
     /// What the history of its data is called, if it is a member of a cluster.
     pub(crate) history: Option<Arc<str>>,
+    /// What its Sentinels say of it, where they have named it.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Connects to one address, and remembers who answered there.
 pub(crate) struct Connector {
     address: Address,
+    /// Where that is: another place after each failover, if it is a service.
+    target: Address,
     settings: Settings,
     listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
@@ -55,7 +63,8 @@ struct Seen {
 
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
-        Connector { address, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
+        let target = address.clone();
+        Connector { address, target, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
     }
 
     /// The ACL user that the questions are asked as.
@@ -81,7 +90,7 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
-        let mut line = self.greet().await?;
+        let (mut line, watch) = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(3);
         // The name is for people who look at the server's list of clients. Its answer does not
@@ -98,27 +107,59 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
+        let mut facts = facts_in(&info);
         let membership = self.settings.membership;
-        let process = Process::fit_to_vote(&info, membership)?;
+        let process = Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
         let history = match membership {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        let mut facts = facts_in(&info);
+        facts.service = self.address.service().map(Into::into);
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            let reign = alone(reign, &self.address);
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
+        let copies = Copies::wanted(&self.address, &self.settings);
+        if let Some(copies) = copies {
+            copies.try_out(&mut line, self.user()).await?;
+        }
         let now = self.settings.clock.now();
-        Ok(Greeted { line, instance: self.recognise(process, past, now), hints, facts, history })
+        let instance = self.recognise(process, past, now);
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch })
     }
 
-    /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
-    pub(super) async fn greet(&mut self) -> Result<Line, NodeError> {
+    /// Finds the server, dials and logs in. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+        let Some(mut sentinels) = Sentinels::of(&self.address, &self.settings) else {
+            return Ok((self.hello().await?, None));
+        };
+        let asked = self.settings.clock.now();
+        let named = sentinels.master().await?;
+        self.target = self.address.at(named.master.clone());
+        Ok((self.hello().await?, Some(sentinels.watch(named, asked))))
+    }
+
+    /// Where it has found the server.
+    pub(super) fn target(&self) -> &Address {
+        &self.target
+    }
+
+    /// A replica that Sentinels name as the master will be one, or they will name another.
+    fn not_yet(&self, unfit: NodeError, facts: &Facts) -> NodeError {
+        if self.address.service().is_none() || facts.role != Some(Role::Replica) {
+            return unfit;
+        }
+        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.target);
+        NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks.
+    pub(super) async fn hello(&mut self) -> Result<Line, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
             // The user is not named: it may be a password that lacks its colon.
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
@@ -141,7 +182,8 @@ impl Connector {
 
     /// The error of a connection that ended before the server had said anything.
     fn closed_early(&self) -> NodeError {
-        let likely = match self.address.endpoint() {
+        let likely = match self.target.endpoint() {
+            Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
             Endpoint::Tcp { .. } => {
                 "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
             }
@@ -156,9 +198,9 @@ impl Connector {
     /// The error of a server that was given up after `limit`.
     pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
         let limit = humantime::format_duration(limit);
-        let likely = match self.address.endpoint() {
+        let likely = match self.target.endpoint() {
             Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => "",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
         let reason = format!("it did not connect and introduce itself within {limit}{likely}");
         NodeError::Unreachable { reason: reason.into() }
@@ -170,7 +212,7 @@ impl Connector {
     }
 
     async fn log_in(&self) -> Result<Line, Refusal> {
-        let dialled = self.settings.dial.dial(&self.address).await;
+        let dialled = self.settings.dial.dial(&self.target).await;
         let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
@@ -227,6 +269,13 @@ impl Connector {
     fn asked(&self, command: &'static str) -> Asked<'_> {
         Asked { command, key: "", user: self.user() }
     }
+}
+
+/// For how long a server has been the only one to be asked for votes, that has reigned for so long.
+/// Where Sentinels promote, the one before it may have been asked for a while after (rule T-2).
+pub(super) fn alone(reign: Duration, address: &Address) -> Duration {
+    let beside = if address.service().is_some() { SUCCESSION } else { Duration::ZERO };
+    reign.saturating_sub(beside)
 }
 
 /// Why a login failed.
@@ -405,6 +454,14 @@ mod tests {
         let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
         assert!(Arc::ptr_eq(&first, &again), "its clock was put forward");
         assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
+    }
+
+    #[test]
+    fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
+        let reign = Duration::from_secs(20);
+        let alone = |address| alone(reign, &Address::parse(address).unwrap());
+        assert_eq!(alone("redis+sentinel://a/m"), Duration::from_secs(12), "3 s, and 5 s to tell each other");
+        assert_eq!(alone("redis://a"), reign);
     }
 
     #[test]

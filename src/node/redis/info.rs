@@ -28,6 +28,8 @@ pub(super) fn facts_in(info: &str) -> Facts {
         uptime: number(info, "uptime_in_seconds").map(Duration::from_secs),
         replicas: number(info, "connected_slaves"),
         promoted: promoted(info),
+        // Told only where it is set.
+        falls_silent: field(info, "role").map(|_| field(info, "min_slaves_good_slaves").is_some()),
         memory: memory(info),
         append_only: flag("aof_enabled"),
         ..Facts::default()

@@ -26,6 +26,7 @@ pub(super) fn settings() -> Settings {
         connect_limit: Duration::from_secs(1),
         notices: Notices::Logged,
         membership: Membership::Alone,
+        copy_limit: Duration::from_millis(25),
         gate: Some(crate::protocol::gate("").into()),
     }
 }

@@ -8,7 +8,7 @@ use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Library, Script};
-use crate::node::{Expiry, Holding, Lasting, NodeError, Question, Vote};
+use crate::node::{Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
     Claim, Draw, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys, readers_sibling,
 };
@@ -212,8 +212,10 @@ fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Resul
             return Ok(Reading::Forgotten);
         }
         let command = if is_plain { "SET" } else { "EVAL" };
-        let meaning = refused(&error, Asked { command, key: key_of(question), user });
-        return if is_demoted(&error) { Ok(Reading::Demoted(meaning)) } else { Err(meaning) };
+        if is_demoted(&error) {
+            return Ok(Reading::Demoted);
+        }
+        return Err(refused(&error, Asked { command, key: key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
     if is_plain {
@@ -242,7 +244,7 @@ pub(crate) enum Reading {
     /// A plain `SET NX` was refused, which does not say for whom.
     Refused,
     /// It has become a replica since it introduced itself.
-    Demoted(NodeError),
+    Demoted,
 }
 
 /// The question that follows a refusal: who holds it?
@@ -265,7 +267,7 @@ fn said(mut parts: Parts<'_>) -> Option<Reading> {
         b"behind" => Vote::Behind,
         b"ahead" => Vote::Ahead,
         b"free" => Vote::Free,
-        b"demoted" => return Some(Reading::Demoted(reborn())),
+        b"demoted" => return Some(Reading::Demoted),
         b"held" => {
             let (Part::Text(token), Part::Number(left_ms)) = (parts.next()?, parts.next()?) else {
                 return None;
@@ -296,12 +298,6 @@ fn said(mut parts: Parts<'_>) -> Option<Reading> {
         holding.readers = readers.collect::<Option<_>>()?;
     }
     Some(Reading::Said { vote, fence })
-}
-
-/// From a master whose history is another one than that with which it introduced itself.
-fn reborn() -> NodeError {
-    let message = "it has been promoted, or has begun another history, since it introduced itself";
-    NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
 }
 
 /// The lock, with a token.
@@ -371,6 +367,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::node::Lasting;
     use crate::protocol::SHARED_MARKER;
 
     fn claim() -> Arc<Claim> {
@@ -460,7 +457,7 @@ mod tests {
             assert!(packed.contains("master_replid:"), "nobody asks for its history: {packed}");
             assert!(packed.ends_with("\r\nf00\r\n"), "{packed}");
             let read = decode_member(&list(&["demoted"]), &question, "anna");
-            assert!(matches!(read, Ok(Reading::Demoted(_))), "{read:?}");
+            assert_eq!(read, Ok(Reading::Demoted));
         }
     }
 

@@ -33,6 +33,7 @@ pub struct Server {
     password: Option<String>,
     environment: Vec<(String, OsString)>,
     options: Vec<String>,
+    sentinel: String,
     port: Port,
     #[expect(dead_code, reason = "it works by being kept")]
     bus: Option<Port>,
@@ -260,7 +261,7 @@ impl Plant for Server {
 impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
-        let Setup { durable, password, environment, options, .. } = setup;
+        let Setup { durable, password, environment, options, sentinel, .. } = setup;
         let (port, bus) = if options.iter().any(|option| option == "--cluster-enabled") {
             let (port, bus) = Port::reserve_two()?;
             (port, Some(bus))
@@ -268,7 +269,8 @@ impl Server {
             (Port::reserve(u16::MAX)?, None)
         };
         let process = Mutex::new(None);
-        let server = Server { kind, durable, password, environment, options, port, bus, folder, process };
+        let server =
+            Server { kind, durable, password, environment, options, sentinel, port, bus, folder, process };
         server.launch().await?;
         Ok(server)
     }
@@ -303,6 +305,7 @@ impl Server {
                 password: self.password.as_deref(),
                 environment: &self.environment,
                 options: &self.options,
+                sentinel: &self.sentinel,
             };
             *process = Some(Process::start(&self.kind, &self.port, self.folder.path(), &how)?);
         }

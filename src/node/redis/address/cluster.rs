@@ -115,7 +115,9 @@ impl Address {
         let host = host.to_ascii_lowercase();
         let endpoint = match self.endpoint {
             Endpoint::Tls { .. } => Endpoint::Tls { host, port },
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => Endpoint::Tcp { host, port },
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => {
+                Endpoint::Tcp { host, port }
+            }
         };
         Address { endpoint, ..self.clone() }
     }

@@ -109,7 +109,7 @@ async fn ask(inside: &Inside, member: Address) -> Result<Map, NodeError> {
     let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
     let user = member.user().unwrap_or("default");
     let answer = async {
-        let mut line = connector.greet().await?;
+        let (mut line, _) = connector.greet().await?;
         let mut question = Pipeline::with_capacity(1);
         question.cmd("CLUSTER").arg("NODES");
         let answers = line.exchange(&question).await.map_err(|reason| unconnected(&reason))?;
