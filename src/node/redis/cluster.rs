@@ -40,8 +40,8 @@ mod shard;
 /// them are run by the same people with the same software, and one failover can lose locks of one.
 ///
 /// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Then it
-/// keeps one connection to each master that serves slots, and asks the members for their map again
-/// when one of them sends a question away, or is lost. Its tasks live on the runtime that is current
+/// keeps one connection to each master that serves slots, and asks a member for the map every second,
+/// and at once when one of them sends a question away, or is lost. Its tasks live on the runtime that is current
 /// then, and end when the node is dropped.
 pub struct ClusterNode {
     inside: Arc<Inside>,
@@ -122,14 +122,14 @@ impl Inside {
     fn pass_on(self: &Arc<Self>, question: Question, reply: Reply) {
         let slot = Slot::of(key_of(&question));
         // Not asked under the lock: it may be answered at once.
-        let routed = self.desk().route(slot, question, reply);
+        let routed = self.desk().route(self.settings.clock.now(), slot, question, reply);
         self.send(slot, routed);
     }
 
     /// The same for a question that was kept until now.
     fn forward(self: &Arc<Self>, question: Question, reply: Reply) {
         let slot = Slot::of(key_of(&question));
-        let routed = self.desk().send(slot, question, reply);
+        let routed = self.desk().send(self.settings.clock.now(), slot, question, reply);
         self.send(slot, routed);
     }
 

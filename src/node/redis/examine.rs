@@ -132,7 +132,8 @@ async fn reign(
         return Ok(());
     };
     let answers = session.ask_each(&[gate::question(gate, run_id, history).to_vec()]).await?;
-    facts.reign = answers.first().and_then(gate::answer).map(|reign| alone(reign, address));
+    facts.reign =
+        answers.first().and_then(gate::answer).map(|reign| alone(reign, address, settings.membership));
     Ok(())
 }
 

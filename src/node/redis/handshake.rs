@@ -120,7 +120,7 @@ impl Connector {
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             let reign = reign(&mut line, gate, &process, history, self.user()).await?;
-            let reign = alone(reign, &self.address);
+            let reign = alone(reign, &self.address, membership);
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
@@ -272,10 +272,11 @@ impl Connector {
 }
 
 /// For how long a server has been the only one to be asked for votes, that has reigned for so long.
-/// Where Sentinels promote, the one before it may have been asked for a while after (rule T-2).
-pub(super) fn alone(reign: Duration, address: &Address) -> Duration {
-    let beside = if address.service().is_some() { SUCCESSION } else { Duration::ZERO };
-    reign.saturating_sub(beside)
+/// Where Sentinels or clusters promote, the one before it may have been asked for a while after (rules
+/// T-2 and C-6).
+pub(super) fn alone(reign: Duration, address: &Address, membership: Membership) -> Duration {
+    let replaced = address.service().is_some() || membership == Membership::OfCluster;
+    reign.saturating_sub(if replaced { SUCCESSION } else { Duration::ZERO })
 }
 
 /// Why a login failed.
@@ -459,9 +460,11 @@ mod tests {
     #[test]
     fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
         let reign = Duration::from_secs(20);
-        let alone = |address| alone(reign, &Address::parse(address).unwrap());
+        let alone = |address| alone(reign, &Address::parse(address).unwrap(), Membership::Alone);
         assert_eq!(alone("redis+sentinel://a/m"), Duration::from_secs(12), "3 s, and 5 s to tell each other");
         assert_eq!(alone("redis://a"), reign);
+        let member = super::alone(reign, &Address::parse("a").unwrap(), Membership::OfCluster);
+        assert_eq!(member, Duration::from_secs(12), "clusters promote as well");
     }
 
     #[test]

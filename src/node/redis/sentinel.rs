@@ -27,7 +27,7 @@ use crate::protocol::Moment;
 /// How often the Sentinels are asked whether the master is still the same.
 const LOOK: Duration = Duration::from_secs(1);
 /// For how long their word is good. No vote is sent later than that after they were asked.
-const GOOD: Duration = Duration::from_secs(3);
+pub(super) const GOOD: Duration = Duration::from_secs(3);
 /// Within which Sentinels must tell each other of a failover. They do so every two seconds, and at once
 /// after one.
 const TOLD: Duration = Duration::from_secs(5);

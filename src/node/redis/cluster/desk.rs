@@ -7,10 +7,12 @@ use super::map::Map;
 use super::shard::Shard;
 use crate::examination::Facts;
 use crate::examination::judge::on_sight;
+use crate::node::redis::copies::must_last;
 use crate::node::redis::failure::unserved;
+use crate::node::redis::sentinel::GOOD;
 use crate::node::redis::state::QUESTIONS;
 use crate::node::{Contact, Instance, Node, NodeError, Question, Reply};
-use crate::protocol::Slot;
+use crate::protocol::{Moment, Slot};
 
 /// Who serves what, and what is on its way.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Desk {
     owners: Vec<Option<usize>>,
     /// How many questions about a slot are unanswered, by the lines that they were sent over.
     unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
+    /// When a member was last asked who serves what, and told.
+    confirmed: Option<Moment>,
     /// How each line stands.
     contacts: BTreeMap<u64, Contact>,
 }
@@ -48,7 +52,7 @@ pub(super) enum Routed {
 
 impl Desk {
     /// Sends a question on, or says why not.
-    pub(super) fn route(&mut self, slot: Slot, question: Question, reply: Reply) -> Routed {
+    pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Question, reply: Reply) -> Routed {
         if !self.opened {
             if self.kept.len() >= QUESTIONS {
                 let error = NodeError::Overloaded { waiting: self.kept.len() };
@@ -57,22 +61,28 @@ impl Desk {
             self.kept.push((question, reply));
             return Routed::Kept;
         }
-        self.send(slot, question, reply)
+        self.send(now, slot, question, reply)
     }
 
     /// The same for what was kept.
-    pub(super) fn send(&mut self, slot: Slot, question: Question, reply: Reply) -> Routed {
-        match self.owner(slot, &question) {
+    pub(super) fn send(&mut self, now: Moment, slot: Slot, question: Question, reply: Reply) -> Routed {
+        match self.owner(now, slot, &question) {
             Ok(shard) => Routed::To { shard, question, reply },
             Err(error) => Routed::Nowhere { error, reply },
         }
     }
 
-    fn owner(&mut self, slot: Slot, question: &Question) -> Result<Arc<Shard>, NodeError> {
+    fn owner(&mut self, now: Moment, slot: Slot, question: &Question) -> Result<Arc<Shard>, NodeError> {
         let place = self.owners.get(usize::from(slot.number())).copied().flatten();
         let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
             return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
         };
+        // A master that was stopped while another one took its place goes on answering for a moment.
+        if must_last(question) && self.confirmed.is_none_or(|confirmed| now >= confirmed + GOOD) {
+            let good = humantime::format_duration(GOOD);
+            let reason = format!("no member of the cluster has told for more than {good} who serves what");
+            return Err(NodeError::Unreachable { reason: reason.into() });
+        }
         // A release must not overtake what it takes back. Over another line it might; then it is not
         // known whether the key was released, and whoever wants it gone leaves a tombstone.
         let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.face.line);
@@ -109,7 +119,8 @@ impl Desk {
 
     /// From now on sends questions by this map, and gives back the masters that serve nothing any
     /// more.
-    pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>) -> Vec<Arc<Shard>> {
+    pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
+        self.confirm(looked);
         let mut owners = vec![None; usize::from(Slot::COUNT)];
         for (place, master) in map.masters.iter().enumerate() {
             for (first, last) in &master.slots {
@@ -128,6 +139,11 @@ impl Desk {
             self.contacts.remove(&shard.face.line);
         }
         gone
+    }
+
+    /// A member that was asked at this moment has told the map.
+    pub(super) fn confirm(&mut self, looked: Moment) {
+        self.confirmed = Some(looked);
     }
 
     /// Nobody could be asked for the map.
@@ -154,6 +170,8 @@ impl Desk {
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
             match self.contacts.get(&shard.face.line)? {
+                // The runtime ends, or the node.
+                ended @ Contact::Ended(_) => return Some(ended.clone()),
                 Contact::Connected(instance) => {
                     let is_younger = |known: &Instance| {
                         let later = instance.seen.max(known.seen);
@@ -163,15 +181,14 @@ impl Desk {
                         youngest = Some((shard, instance));
                     }
                 }
-                Contact::Partial(reason)
-                | Contact::Stalled(reason)
-                | Contact::Lost(reason)
-                | Contact::Ended(reason) => away.push(format!(
-                    "its master {}, with {} of {} slots: {reason}",
-                    shard.face.name,
-                    master.share(),
-                    Slot::COUNT
-                )),
+                Contact::Partial(reason) | Contact::Stalled(reason) | Contact::Lost(reason) => {
+                    away.push(format!(
+                        "its master {}, with {} of {} slots: {reason}",
+                        shard.face.name,
+                        master.share(),
+                        Slot::COUNT
+                    ))
+                }
             }
         }
         if let uncovered @ 1.. = map.uncovered() {
@@ -208,6 +225,8 @@ mod tests {
     use crate::protocol::{Claim, Token};
     use std::time::Duration;
 
+    const NOW: Moment = Moment::ORIGIN;
+
     #[derive(Debug)]
     struct Nobody;
 
@@ -236,7 +255,7 @@ mod tests {
             Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, &"a".into()))
         });
         let shards = shards.collect();
-        drop(desk.adopt(map, shards));
+        drop(desk.adopt(map, shards, NOW));
         assert!(desk.open().is_empty());
         desk
     }
@@ -264,19 +283,43 @@ mod tests {
         );
         let cluster = cluster();
         let mut desk = desk(&cluster, 1, 2, None);
-        let former = line_of(desk.route(slot, acquire(), reply())).unwrap();
-        assert_eq!(line_of(desk.route(slot, release(), reply())), Ok(former), "behind it on the same line");
+        let former = line_of(desk.route(NOW, slot, acquire(), reply())).unwrap();
+        assert_eq!(
+            line_of(desk.route(NOW, slot, release(), reply())),
+            Ok(former),
+            "behind it on the same line"
+        );
         desk.settle(slot, former);
 
         let mut desk = self::desk(&cluster, 2, 1, Some(desk));
-        let error = line_of(desk.route(slot, release(), reply())).unwrap_err();
+        let error = line_of(desk.route(NOW, slot, release(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
-        let line = line_of(desk.route(slot, cancel(), reply())).unwrap();
+        let line = line_of(desk.route(NOW, slot, cancel(), reply())).unwrap();
         assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
-        let other = line_of(desk.route(Slot::of("{r1}"), release(), reply()));
+        let other = line_of(desk.route(NOW, Slot::of("{r1}"), release(), reply()));
         assert!(other.is_ok(), "another slot");
         desk.settle(slot, former);
-        assert_eq!(line_of(desk.route(slot, release(), reply())), Ok(line), "nothing is left to overtake");
+        assert_eq!(
+            line_of(desk.route(NOW, slot, release(), reply())),
+            Ok(line),
+            "nothing is left to overtake"
+        );
+    }
+
+    #[test]
+    fn c6_no_vote_is_asked_for_without_the_word_of_a_member() {
+        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
+        let acquire = || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
+        let (cluster, slot) = (cluster(), Slot::of("r"));
+        let mut desk = desk(&cluster, 1, 2, None);
+        let last = NOW + (GOOD - Duration::from_millis(1));
+        assert!(line_of(desk.route(last, slot, acquire(), reply())).is_ok());
+        let error = line_of(desk.route(NOW + GOOD, slot, acquire(), reply())).unwrap_err();
+        assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
+        let release = Question::Release { claim: claim() };
+        assert!(line_of(desk.route(NOW + GOOD, slot, release, reply())).is_ok(), "it is to be given back");
+        desk.confirm(last);
+        assert!(line_of(desk.route(NOW + GOOD, slot, acquire(), reply())).is_ok());
     }
 
     #[test]
@@ -284,16 +327,19 @@ mod tests {
         let (slot, mut desk) = (Slot::of("r"), Desk::default());
         let inspect = || Question::Inspect { key: "r".into() };
         for _ in 0..QUESTIONS {
-            assert!(matches!(desk.route(slot, inspect(), reply()), Routed::Kept));
+            assert!(matches!(desk.route(NOW, slot, inspect(), reply()), Routed::Kept));
         }
-        let error = line_of(desk.route(slot, inspect(), reply())).unwrap_err();
+        let error = line_of(desk.route(NOW, slot, inspect(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
         desk.fail(NodeError::Unfit { reason: "nobody is there".into() });
         for (question, reply) in desk.open() {
-            let error = line_of(desk.send(slot, question, reply)).unwrap_err();
+            let error = line_of(desk.send(NOW, slot, question, reply)).unwrap_err();
             assert_eq!(error.to_string(), "nobody is there");
         }
         assert!(desk.open().is_empty());
-        assert!(line_of(desk.route(slot, inspect(), reply())).is_err(), "it is open, and refuses at once");
+        assert!(
+            line_of(desk.route(NOW, slot, inspect(), reply())).is_err(),
+            "it is open, and refuses at once"
+        );
     }
 }

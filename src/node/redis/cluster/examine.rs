@@ -16,7 +16,7 @@ use crate::protocol::Slot;
 
 /// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
 pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
-    let map = match look(&inside, 0).await {
+    let map = match look(&inside, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
             let trouble = Some(Trouble::new(kind_of(&error), error));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use redis::{Pipeline, Value};
+use redis::{Pipeline, ServerError, Value};
 use tracing::{debug, info};
 
 use super::Inside;
@@ -15,10 +15,12 @@ use super::shard::{Shard, identity_in};
 use crate::node::redis::address::{Address, Endpoint};
 use crate::node::redis::failure::{Asked, refused, unconnected, unexpected};
 use crate::node::redis::handshake::Connector;
-use crate::node::redis::line::text;
+use crate::node::redis::line::{Line, text};
 use crate::node::{Node, NodeError};
-use crate::protocol::Backoff;
+use crate::protocol::{Backoff, Moment};
 
+/// Between two looks at the map, at most: see [`GOOD`](crate::node::redis::sentinel::GOOD).
+const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks at the map, at least. Of a thousand questions that are sent away at once, one
 /// has it asked for.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -31,11 +33,11 @@ const NEXT_MEMBER: Duration = Duration::from_millis(100);
 pub(super) async fn keep(inside: Arc<Inside>) {
     let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let mut lines = 0;
+    let (mut lines, mut teller) = (0, None);
     for turn in 0_usize.. {
         let looked = clock.now();
-        match look(&inside, turn).await {
-            Ok(map) => adopt(&inside, map, &mut lines).await,
+        match look(&inside, &mut teller, turn).await {
+            Ok(map) => adopt(&inside, map, looked, &mut lines).await,
             Err(error) => {
                 debug!(node = %inside.name, %error, "no map of the cluster");
                 inside.desk().fail(error);
@@ -47,18 +49,39 @@ pub(super) async fn keep(inside: Arc<Inside>) {
         let fine = inside.desk().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-            inside.doubt.notified().await;
+            match select(pin!(inside.doubt.notified()), clock.sleep_until(looked + LOOK)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
             clock.sleep_until(looked + FIRST_WAIT).await;
         } else {
+            // Another one may know more.
+            teller = None;
             clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
         }
     }
 }
 
-/// Asks the members for the map, another one first at each turn. One that knows less than is known
-/// here already is believed only if nobody knows more.
-pub(super) async fn look(inside: &Inside, turn: usize) -> Result<Map, NodeError> {
+/// The member that has told the map, over a connection that stays.
+pub(super) struct Teller {
+    member: Address,
+    line: Line,
+}
+
+/// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
+/// knows less than is known here already is not believed: it was cut off from the others.
+pub(super) async fn look(
+    inside: &Inside,
+    teller: &mut Option<Teller>,
+    turn: usize,
+) -> Result<Map, NodeError> {
     let known = inside.desk().map.clone();
+    if let Some(last) = teller.take()
+        && let Ok((map, last)) = tell(inside, last).await
+        && !is_stale(&map, known.as_deref())
+    {
+        *teller = Some(last);
+        return Ok(map);
+    }
     let mut members = candidates(inside, known.as_deref());
     let count = members.len().max(1);
     members.rotate_left(turn % count);
@@ -66,23 +89,24 @@ pub(super) async fn look(inside: &Inside, turn: usize) -> Result<Map, NodeError>
     let clock = &*inside.settings.clock;
     let mut asked: FuturesUnordered<_> =
         members.next().map(|member| ask(inside, member)).into_iter().collect();
-    let (mut trouble, mut stale): (_, Option<Map>) = (NodeError::NotAsked, None);
+    let mut trouble = NodeError::NotAsked;
     while !asked.is_empty() {
         let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
         if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
             match answer {
-                Ok(map) if is_stale(&map, known.as_deref()) => {
-                    if stale.as_ref().is_none_or(|best| best.epoch < map.epoch) {
-                        stale = Some(map);
-                    }
+                Ok((map, _)) if is_stale(&map, known.as_deref()) => {
+                    trouble = unexpected("it knows less of its cluster than was known before", "");
                 }
-                Ok(map) => return Ok(map),
+                Ok((map, told)) => {
+                    *teller = Some(told);
+                    return Ok(map);
+                }
                 Err(error) => trouble = error,
             }
         }
         asked.extend(members.next().map(|member| ask(inside, member)));
     }
-    stale.ok_or(trouble)
+    Err(trouble)
 }
 
 /// A member that was cut off from the others still tells what it knew then.
@@ -104,39 +128,46 @@ fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
 }
 
 /// Asks one member, over a connection of its own.
-async fn ask(inside: &Inside, member: Address) -> Result<Map, NodeError> {
+async fn ask(inside: &Inside, member: Address) -> Result<(Map, Teller), NodeError> {
     let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit);
     let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
-    let user = member.user().unwrap_or("default");
-    let answer = async {
-        let (mut line, _) = connector.greet().await?;
-        let mut question = Pipeline::with_capacity(1);
-        question.cmd("CLUSTER").arg("NODES");
-        let answers = line.exchange(&question).await.map_err(|reason| unconnected(&reason))?;
-        match answers.into_iter().next() {
-            Some(Value::ServerError(error))
-                if error.details().is_some_and(|words| words.contains("support disabled")) =>
-            {
-                let reason = "it is no member of a cluster (cluster_enabled:0); write redis:// for it";
-                Err(NodeError::Unfit { reason: reason.into() })
-            }
-            Some(Value::ServerError(error)) => {
-                Err(refused(&error, Asked { command: "CLUSTER NODES", key: "", user }))
-            }
-            answer => answer.and_then(text).ok_or_else(no_map),
-        }
-    };
     let late = clock.sleep_until(clock.now() + limit);
-    let table = match select(pin!(answer), late).await {
-        Either::Left((table, _)) => Some(table?),
+    let greeted = match select(pin!(connector.greet()), late).await {
+        Either::Left((greeted, _)) => Some(greeted?),
         Either::Right(_) => None,
     };
-    let table = table.ok_or_else(|| connector.out_of_time(limit))?;
+    let (line, _) = greeted.ok_or_else(|| connector.out_of_time(limit))?;
+    tell(inside, Teller { member, line }).await
+}
+
+/// Has a member tell the map.
+async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
+    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit);
+    let mut question = Pipeline::with_capacity(1);
+    question.cmd("CLUSTER").arg("NODES");
+    let late = clock.sleep_until(clock.now() + limit);
+    let answers = match select(pin!(teller.line.exchange(&question)), late).await {
+        Either::Left((answers, _)) => answers.map_err(|reason| unconnected(&reason))?,
+        Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
+    };
+    let table = match answers.into_iter().next() {
+        Some(Value::ServerError(error)) => return Err(refusal(&error, &teller.member)),
+        answer => answer.and_then(text).ok_or_else(no_map)?,
+    };
     let mut map = Map::read(&table).ok_or_else(no_map)?;
-    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = member.endpoint() {
+    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = teller.member.endpoint() {
         map.call_nameless(host);
     }
-    Ok(map)
+    Ok((map, teller))
+}
+
+fn refusal(error: &ServerError, member: &Address) -> NodeError {
+    if error.details().is_some_and(|words| words.contains("support disabled")) {
+        let reason = "it is no member of a cluster (cluster_enabled:0); write redis:// for it";
+        return NodeError::Unfit { reason: reason.into() };
+    }
+    let user = member.user().unwrap_or("default");
+    refused(error, Asked { command: "CLUSTER NODES", key: "", user })
 }
 
 fn no_map() -> NodeError {
@@ -147,11 +178,14 @@ fn no_map() -> NodeError {
 }
 
 /// Keeps the masters that serve slots by this map, and no others.
-async fn adopt(inside: &Arc<Inside>, map: Map, lines: &mut u64) {
+async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment, lines: &mut u64) {
     let (known, before) = {
         let desk = inside.desk();
         (desk.map.clone(), desk.shards.clone())
     };
+    if known.as_deref() == Some(&map) {
+        return inside.desk().confirm(looked);
+    }
     let identity = match (&known, before.first()) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
         _ => identity_in(&map),
@@ -168,11 +202,9 @@ async fn adopt(inside: &Arc<Inside>, map: Map, lines: &mut u64) {
         })
     };
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
-    if known.as_deref() != Some(&map) {
-        let (masters, uncovered) = (shards.len(), map.uncovered());
-        info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
-    }
-    let gone = inside.desk().adopt(map, shards);
+    let (masters, uncovered) = (shards.len(), map.uncovered());
+    info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
+    let gone = inside.desk().adopt(map, shards, looked);
     for shard in &gone {
         inside.chorus.leave(shard.face.line);
     }
