@@ -182,12 +182,8 @@ impl Desk {
                     }
                 }
                 Contact::Partial(reason) | Contact::Stalled(reason) | Contact::Lost(reason) => {
-                    away.push(format!(
-                        "its master {}, with {} of {} slots: {reason}",
-                        shard.face.name,
-                        master.share(),
-                        Slot::COUNT
-                    ))
+                    let (name, share, all) = (&shard.face.name, master.share(), Slot::COUNT);
+                    away.push(format!("its master {name}, with {share} of {all} slots: {reason}"));
                 }
             }
         }
