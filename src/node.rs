@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::examination::Facts;
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
 pub(crate) mod redis;
 
@@ -386,7 +386,7 @@ impl Answer {
 pub struct Instance {
     /// What it calls itself, new at each start: Redis' `run_id`.
     pub id: Box<str>,
-    /// When this was learnt, on the client's clock.
+    /// When this was learnt, on the client's clock; or a time to come, until which its age stays as it is.
     pub seen: Moment,
     /// Its least age at that moment.
     pub age: Duration,
@@ -397,6 +397,12 @@ impl Instance {
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
         Instance { id: id.into(), seen, age }
+    }
+
+    /// How much longer it has to wait at `now` until its vote counts.
+    pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
+        let left = quarantine.left(self.age_at(now));
+        if left.is_zero() { left } else { left + self.seen.since(now) }
     }
 
     /// Its least age at `now`.

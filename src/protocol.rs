@@ -25,7 +25,7 @@ pub use names::{
     Claim, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys, semaphore_limit,
 };
 pub use quorum::Quorum;
-pub use restart::{Past, Quarantine, age};
+pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
 pub(crate) use shared::{intents_sibling, readers_sibling};

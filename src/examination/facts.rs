@@ -54,6 +54,8 @@ pub struct Facts {
     pub lock: Option<Result<(), NodeError>>,
     /// Where it is.
     pub place: Option<Place>,
+    /// Whether it is a member of a cluster that is one node. Clusters promote by themselves.
+    pub of_cluster: bool,
     /// Of a member of a cluster: whether it serves nothing while any slot has no master.
     pub full_coverage: Option<bool>,
     /// Of a cluster: the masters that locks may be at.

@@ -11,7 +11,7 @@ use humantime::format_duration;
 use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
-use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum};
+use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum, SUCCESSION};
 
 mod cluster;
 mod deployment;
@@ -76,12 +76,23 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     if let Some(Err(error)) = &facts.lock {
         return excluded(&error.to_string());
     }
-    let left = setting.quarantine.left(age(facts));
+    let left = quarantined(facts, setting);
     if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
 }
 
 fn needed_to_vote(need: Need) -> bool {
     matches!(need, Need::Locks | Need::Fencing)
+}
+
+/// How much longer its vote does not count.
+pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
+    let age = age(facts);
+    // As at the introduction (rules T-2 and C-6).
+    let promoted_by_others = facts.promoted == Some(true) && (facts.service.is_some() || facts.of_cluster);
+    if !setting.guarded() || !promoted_by_others {
+        return setting.quarantine.left(age);
+    }
+    setting.quarantine.left(age.saturating_sub(SUCCESSION)) + SUCCESSION.saturating_sub(age)
 }
 
 /// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.

@@ -41,6 +41,18 @@ impl Quarantine {
     }
 }
 
+/// For how long the word of Sentinels is good: no vote is sent to a master later than that after most
+/// of them were asked and named it (rule T-1).
+pub const SENTINELS_WORD: Duration = Duration::from_secs(3);
+
+/// Within which Sentinels must tell each other of a failover. They do so every two seconds, and at once
+/// after one.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// How long the predecessor of a master that Sentinels promoted may still be asked for votes. The reign
+/// counts from then on (rule T-2).
+pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(TOLD);
+
 /// What a server process has been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: a master has been a replica or it has not")]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorlock::{Condition, Coordinator, Lock, RestartGuard, Wait};
+use quorlock::protocol::SUCCESSION;
+use quorlock::{AcquireError, Condition, Coordinator, Lock, RestartGuard, Said, Standing, Wait};
 use quorlock_testkit::{Server, Servers, Service, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -101,6 +102,23 @@ async fn sentinels_may_want_a_password_of_their_own() {
     assert!(error.contains("the Sentinel at") && error.contains("password"), "{error}");
     let url = format!("{}?sentinel_password=Qq7Zz9", service.url());
     drop(lock(&of(&[url], RestartGuard::Off)).acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be_asked() {
+    let service = service("orders").await;
+    service.servers()[0].kill();
+    service.failed_over(&service.servers()[0]).await.unwrap();
+    let error = only(&service, RestartGuard::On).lock("r").try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{error}") };
+    // It was just met for the first time.
+    assert!(left > TTL + SUCCESSION, "{left:?}");
+    let examination = only(&service, RestartGuard::On).examine().await;
+    let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
+        panic!("{examination:#?}")
+    };
+    assert!(told <= left && told > TTL, "{told:?} of {left:?}");
 }
 
 /// What happens to a lock of one service alone when its master goes: lost, told, and free only then.

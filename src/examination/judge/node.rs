@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Setting, Sheet, length, needed_to_vote};
+use super::{Setting, Sheet, length, needed_to_vote, quarantined};
 use crate::examination::RoundTrips;
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
@@ -270,7 +270,7 @@ fn unguarded(facts: &Facts, sheet: &mut Sheet<'_>) {
 
 fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let Some(reign) = facts.reign else { return };
-    let (known, left) = (length(reign), setting.quarantine.left(reign));
+    let (known, left) = (length(reign), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =
             format!("was promoted at least {known} ago, and all that it may lack has run out since");

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
 use super::gate;
-use super::handshake::{Connector, alone};
+use super::handshake::Connector;
 use super::info::{facts_in, field, role_in_cluster};
 use super::line::{Line, text};
 use super::{Membership, Notices, RedisNode, Settings};
@@ -61,7 +61,7 @@ async fn ask_all(
     let mut session = Session::open(connector, settings, end).await?;
     let info = introduction(&mut session, facts).await?;
     if settings.membership == Membership::OfCluster {
-        facts.role = role_in_cluster(&info);
+        (facts.role, facts.of_cluster) = (role_in_cluster(&info), true);
         let answer = session.ask(&["CONFIG", "GET", "cluster-require-full-coverage"]).await?;
         facts.full_coverage = last_text(answer).map(|wanted| wanted == "yes");
     }
@@ -69,7 +69,7 @@ async fn ask_all(
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;
     if facts.role == Some(Role::Master) && facts.loading != Some(true) {
-        reign(&mut session, address, settings, &info, facts).await?;
+        reign(&mut session, settings, &info, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
         let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
@@ -122,7 +122,6 @@ async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<String
 /// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
 async fn reign(
     session: &mut Session,
-    address: &Address,
     settings: &Settings,
     info: &str,
     facts: &mut Facts,
@@ -132,8 +131,7 @@ async fn reign(
         return Ok(());
     };
     let answers = session.ask_each(&[gate::question(gate, run_id, history).to_vec()]).await?;
-    facts.reign =
-        answers.first().and_then(gate::answer).map(|reign| alone(reign, address, settings.membership));
+    facts.reign = answers.first().and_then(gate::answer);
     Ok(())
 }
 

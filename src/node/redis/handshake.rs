@@ -14,11 +14,11 @@ use super::gate::reign;
 use super::hints::Listeners;
 use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
-use super::sentinel::{SUCCESSION, Sentinels, Watch};
+use super::sentinel::{Sentinels, Watch};
 use super::{Membership, Settings};
 use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
-use crate::protocol::{Moment, Past, age};
+use crate::protocol::{Moment, Past, SUCCESSION, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -120,7 +120,6 @@ impl Connector {
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             let reign = reign(&mut line, gate, &process, history, self.user()).await?;
-            let reign = alone(reign, &self.address, membership);
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
@@ -258,8 +257,15 @@ impl Connector {
                 Arc::clone(&last.instance)
             }
             last => {
+                // Where Sentinels or clusters promote, its predecessor may be asked for a while: nothing
+                // counts before (rules T-2 and C-6).
+                let in_cluster = self.settings.membership == Membership::OfCluster;
+                let promoted_by_others =
+                    past != Past::Master && (in_cluster || self.address.service().is_some());
+                let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
                 let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
-                Arc::new(Instance::new(run_id, now, age))
+                let still = alone.saturating_sub(age);
+                Arc::new(Instance::new(run_id, now + still, age.saturating_sub(alone)))
             }
         };
         self.last = Some(Seen { instance: Arc::clone(&instance), history, answered: now });
@@ -269,14 +275,6 @@ impl Connector {
     fn asked(&self, command: &'static str) -> Asked<'_> {
         Asked { command, key: "", user: self.user() }
     }
-}
-
-/// For how long a server has been the only one to be asked for votes, that has reigned for so long.
-/// Where Sentinels or clusters promote, the one before it may have been asked for a while after (rules
-/// T-2 and C-6).
-pub(super) fn alone(reign: Duration, address: &Address, membership: Membership) -> Duration {
-    let replaced = address.service().is_some() || membership == Membership::OfCluster;
-    reign.saturating_sub(if replaced { SUCCESSION } else { Duration::ZERO })
 }
 
 /// Why a login failed.
@@ -459,12 +457,26 @@ mod tests {
 
     #[test]
     fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
-        let reign = Duration::from_secs(20);
-        let alone = |address| alone(reign, &Address::parse(address).unwrap(), Membership::Alone);
-        assert_eq!(alone("redis+sentinel://a/m"), Duration::from_secs(12), "3 s, and 5 s to tell each other");
-        assert_eq!(alone("redis://a"), reign);
-        let member = super::alone(reign, &Address::parse("a").unwrap(), Membership::OfCluster);
-        assert_eq!(member, Duration::from_secs(12), "clusters promote as well");
+        let age = |address, reign, later: u64| {
+            let address = Address::parse(address).unwrap();
+            let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+            let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(100)).age_at(seconds(100 + later)).as_secs()
+        };
+        assert_eq!(age("redis://a", 0, 20), 20);
+        assert_eq!(age("redis+sentinel://a/m", 0, 20), 12, "3 s, and 5 s to tell each other");
+        assert_eq!(age("redis+sentinel://a/m", 5, 2), 0);
+        assert_eq!(age("redis+sentinel://a/m", 5, 10), 7);
+        assert_eq!(age("redis+sentinel://a/m", 20, 0), 12);
+
+        let settings =
+            super::Settings { membership: Membership::OfCluster, ..super::super::tests::settings() };
+        let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
+        let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+        let past = Past::Promoted { reign: Duration::from_secs(20) };
+        let age = member.recognise(process, past, seconds(100)).age_at(seconds(100));
+        assert_eq!(age.as_secs(), 12, "clusters promote as well");
     }
 
     #[test]

@@ -22,19 +22,10 @@ use super::failure::{Asked, refused, unconnected, unexpected};
 use super::handshake::Connector;
 use super::line::{Line, text};
 use crate::node::{Lasting, NodeError};
-use crate::protocol::Moment;
+use crate::protocol::{Moment, SENTINELS_WORD};
 
 /// How often the Sentinels are asked whether the master is still the same.
 const LOOK: Duration = Duration::from_secs(1);
-/// For how long their word is good. No vote is sent later than that after they were asked.
-pub(super) const GOOD: Duration = Duration::from_secs(3);
-/// Within which Sentinels must tell each other of a failover. They do so every two seconds, and at once
-/// after one.
-const TOLD: Duration = Duration::from_secs(5);
-/// So long after a promotion its predecessor may still be asked for votes, and so much later those of
-/// the promoted one count.
-pub(super) const SUCCESSION: Duration = Duration::from_secs(GOOD.as_secs() + TOLD.as_secs());
-
 /// What the Sentinels of a master say of it while there is a connection to it.
 pub(super) struct Watch {
     replaced: BoxFuture<'static, Arc<str>>,
@@ -51,10 +42,10 @@ impl Watch {
     /// Whether their word is good at `now`, or why the master is not asked for votes.
     pub(super) fn allows(&self, now: Moment) -> Result<(), NodeError> {
         let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        if now < confirmed + GOOD {
+        if now < confirmed + SENTINELS_WORD {
             return Ok(());
         }
-        let good = humantime::format_duration(GOOD);
+        let good = humantime::format_duration(SENTINELS_WORD);
         let reason = format!("most of its Sentinels have not named it as the master for more than {good}");
         Err(NodeError::Unreachable { reason: reason.into() })
     }

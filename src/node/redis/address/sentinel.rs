@@ -10,6 +10,8 @@ use super::{Address, AddressError, Endpoint};
 /// The port that Sentinels listen on unless told otherwise.
 const SENTINEL_PORT: u16 = 26379;
 
+const FORM: &str = "write `redis+sentinel://host:26379,host:26379/service`";
+
 /// Reads what stands behind `redis+sentinel://`. What is shown of it when it is wrong has no password
 /// in it, wherever that was put.
 pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> {
@@ -18,7 +20,6 @@ pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> 
         Scheme::Plain | Scheme::Unix => "redis+sentinel://…",
     };
     let wrong = |problem, cure| malformed(bare, problem, cure);
-    const FORM: &str = "write `redis+sentinel://host:26379,host:26379/service`";
     let (head, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = head.split_once('/').unwrap_or((head, ""));
     if path.contains('@') || query.contains('@') || query.contains('#') || head.contains('#') {

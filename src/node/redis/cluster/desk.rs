@@ -9,10 +9,9 @@ use crate::examination::Facts;
 use crate::examination::judge::on_sight;
 use crate::node::redis::copies::must_last;
 use crate::node::redis::failure::unserved;
-use crate::node::redis::sentinel::GOOD;
 use crate::node::redis::state::QUESTIONS;
 use crate::node::{Contact, Instance, Node, NodeError, Question, Reply};
-use crate::protocol::{Moment, Slot};
+use crate::protocol::{Moment, SENTINELS_WORD, Slot};
 
 /// Who serves what, and what is on its way.
 #[derive(Debug, Default)]
@@ -78,8 +77,8 @@ impl Desk {
             return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
         };
         // A master that was stopped while another one took its place goes on answering for a moment.
-        if must_last(question) && self.confirmed.is_none_or(|confirmed| now >= confirmed + GOOD) {
-            let good = humantime::format_duration(GOOD);
+        if must_last(question) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
+            let good = humantime::format_duration(SENTINELS_WORD);
             let reason = format!("no member of the cluster has told for more than {good} who serves what");
             return Err(NodeError::Unreachable { reason: reason.into() });
         }
@@ -308,14 +307,17 @@ mod tests {
         let acquire = || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
         let (cluster, slot) = (cluster(), Slot::of("r"));
         let mut desk = desk(&cluster, 1, 2, None);
-        let last = NOW + (GOOD - Duration::from_millis(1));
+        let last = NOW + Duration::from_millis(2_999);
         assert!(line_of(desk.route(last, slot, acquire(), reply())).is_ok());
-        let error = line_of(desk.route(NOW + GOOD, slot, acquire(), reply())).unwrap_err();
+        let error = line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire(), reply())).unwrap_err();
         assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
         let release = Question::Release { claim: claim() };
-        assert!(line_of(desk.route(NOW + GOOD, slot, release, reply())).is_ok(), "it is to be given back");
+        assert!(
+            line_of(desk.route(NOW + SENTINELS_WORD, slot, release, reply())).is_ok(),
+            "it is to be given back"
+        );
         desk.confirm(last);
-        assert!(line_of(desk.route(NOW + GOOD, slot, acquire(), reply())).is_ok());
+        assert!(line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire(), reply())).is_ok());
     }
 
     #[test]

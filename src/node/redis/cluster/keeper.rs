@@ -19,7 +19,7 @@ use crate::node::redis::line::{Line, text};
 use crate::node::{Node, NodeError};
 use crate::protocol::{Backoff, Moment};
 
-/// Between two looks at the map, at most: see [`GOOD`](crate::node::redis::sentinel::GOOD).
+/// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
 const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks at the map, at least. Of a thousand questions that are sent away at once, one
 /// has it asked for.
