@@ -35,8 +35,17 @@ fn guarded(urls: &[String]) -> Coordinator {
 }
 
 async fn votes(client: &Coordinator, resource: &str) {
-    let granted = async || matches!(client.lock(resource).try_acquire().await, Ok(Some(_)));
-    eventually("a vote", DEADLINE, granted).await.unwrap();
+    let mut last = String::new();
+    let granted = async || match client.lock(resource).try_acquire().await {
+        Ok(Some(_)) => true,
+        Ok(None) => false,
+        Err(error) => {
+            last = error.to_string();
+            false
+        }
+    };
+    let voted = eventually("a vote", DEADLINE, granted).await;
+    voted.unwrap_or_else(|error| panic!("{error}; the last answer: {last}"));
 }
 
 /// How many of the servers that run have a key of this name.

@@ -68,7 +68,8 @@ pub(super) struct Teller {
 }
 
 /// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
-/// knows less than is known here already is not believed: it was cut off from the others.
+/// knows less than is known here already was cut off from the others, and is believed only if most of
+/// them know no more.
 pub(super) async fn look(
     inside: &Inside,
     teller: &mut Option<Teller>,
@@ -89,13 +90,14 @@ pub(super) async fn look(
     let clock = &*inside.settings.clock;
     let mut asked: FuturesUnordered<_> =
         members.next().map(|member| ask(inside, member)).into_iter().collect();
-    let mut trouble = NodeError::NotAsked;
+    let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
     while !asked.is_empty() {
         let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
         if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
                     trouble = unexpected("it knows less of its cluster than was known before", "");
+                    behind.push(map);
                 }
                 Ok((map, told)) => {
                     *teller = Some(told);
@@ -105,6 +107,9 @@ pub(super) async fn look(
             }
         }
         asked.extend(members.next().map(|member| ask(inside, member)));
+    }
+    if behind.len() * 2 > count {
+        return behind.into_iter().max_by_key(|map| map.epoch).ok_or(trouble);
     }
     Err(trouble)
 }

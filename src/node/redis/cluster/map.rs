@@ -13,7 +13,8 @@ pub(super) struct Map {
     /// Where they are, the masters first.
     pub(super) places: Vec<Place>,
     pub(super) masters: Vec<Master>,
-    /// The newest change that it knows of. Each that takes slots over counts it up.
+    /// The newest change that it knows of: whoever takes slots over counts it up. What it says of those
+    /// that serve none does not matter, and goes back when a master becomes a replica.
     pub(super) epoch: u64,
 }
 
@@ -44,13 +45,13 @@ impl Map {
         for line in table.lines() {
             let Some(row) = Row::read(line) else { continue };
             map.members.insert(row.id.into());
-            map.epoch = map.epoch.max(row.epoch);
             if row.has("noaddr") || row.has("handshake") {
                 continue;
             }
             if row.has("master") && !row.slots.is_empty() {
                 map.places.insert(map.masters.len(), row.place.clone());
                 names.push(row.id);
+                map.epoch = map.epoch.max(row.epoch);
                 map.masters.push(Master { place: row.place, slots: row.slots, replicas: 0 });
             } else {
                 if !row.has("fail") {
@@ -161,7 +162,7 @@ mod tests {
 a1 127.0.0.1:7001@17001,,tls-port=0,shard-id=9 master - 0 1700000000000 2 connected 5461-10922 [5461->-c3]
 b2 10.0.0.2:7002@17002,db-7 myself,master - 0 0 9 connected 0-5459 5460 10923-10924
 c3 10.0.0.3:7003@17003 master,fail - 1700000000000 1700000000000 3 disconnected 10925-16380
-d4 10.0.0.4:7004@17004 slave b2 0 1700000000000 9 connected
+d4 10.0.0.4:7004@17004 slave b2 0 1700000000000 12 connected
 e5 10.0.0.5:7005@17005 slave,fail b2 0 1700000000000 9 connected
 f6 :0@0 slave,noaddr a1 0 1700000000000 1 disconnected
 ";
