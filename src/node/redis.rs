@@ -164,16 +164,21 @@ impl RedisNode {
         if self.started.load(Ordering::Acquire) {
             return Ok(());
         }
-        let runtime = Handle::try_current().map_err(|_| {
-            let reason = "there is no Tokio runtime here to connect from; call from within one";
-            NodeError::Unreachable { reason: reason.into() }
-        })?;
+        let runtime = runtime()?;
         if let Some(task) = self.parked.lock().unwrap_or_else(PoisonError::into_inner).take() {
             runtime.spawn(task.run());
         }
         self.started.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// The runtime that a node's task lives on.
+fn runtime() -> Result<Handle, NodeError> {
+    Handle::try_current().map_err(|_| {
+        let reason = "there is no Tokio runtime here to connect from; call from within one";
+        NodeError::Unreachable { reason: reason.into() }
+    })
 }
 
 impl Node for RedisNode {

@@ -48,6 +48,15 @@ async fn votes(client: &Coordinator, resource: &str) {
     voted.unwrap_or_else(|error| panic!("{error}; the last answer: {last}"));
 }
 
+/// Waits until the only node is quarantined.
+async fn stands_aside(client: &Coordinator) {
+    let quarantined = async || {
+        let answer = client.lock("r").try_acquire().await;
+        answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
+    };
+    eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
+}
+
 /// How many of the servers that run have a key of this name.
 async fn keys(cluster: &Cluster, key: &str) -> usize {
     let mut keys = 0;
@@ -128,11 +137,7 @@ async fn a_slot_that_moves_to_a_young_master_is_not_voted_for_until_that_is_old_
     to.restart_empty().await.unwrap();
     cluster.settled().await.unwrap();
     cluster.move_slot("r", to).await.unwrap();
-    let quarantined = async || {
-        let answer = coordinator.lock("r").try_acquire().await;
-        answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
-    };
-    eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
+    stands_aside(&coordinator).await;
     votes(&coordinator, "r").await;
 }
 
@@ -279,11 +284,7 @@ async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vot
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("was one meanwhile"), "{error}");
-    let quarantined = async || {
-        let answer = coordinator.lock("r").try_acquire().await;
-        answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
-    };
-    eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
+    stands_aside(&coordinator).await;
     votes(&coordinator, "r").await;
 }
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -18,9 +17,9 @@ use self::chorus::Chorus;
 use self::desk::{Desk, Routed};
 use self::map::Place;
 use self::passage::Passage;
-use super::Settings;
 use super::address::{Address, ClusterAddress};
 use super::wire::key_of;
+use super::{Settings, runtime};
 use crate::examination::Facts;
 use crate::node::{Contact, Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::protocol::Slot;
@@ -93,10 +92,7 @@ impl ClusterNode {
         if self.started.load(Ordering::Acquire) {
             return Ok(());
         }
-        let runtime = Handle::try_current().map_err(|_| {
-            let reason = "there is no Tokio runtime here to connect from; call from within one";
-            NodeError::Unreachable { reason: reason.into() }
-        })?;
+        let runtime = runtime()?;
         if !self.started.swap(true, Ordering::AcqRel) {
             let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.token().clone());
             runtime.spawn(async move { leaving.run_until_cancelled(keeper::keep(inside)).await });
