@@ -170,8 +170,12 @@ async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
     let old = &service.servers()[0];
-    let asked = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await.unwrap();
-    assert_eq!(asked.to_string(), "OK");
+    // Refused for as long as the Sentinel has not heard of the replica lately.
+    let asked = async || {
+        let answer = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await;
+        answer.is_ok_and(|answer| answer.to_string() == "OK")
+    };
+    eventually("a planned failover", DEADLINE, asked).await.unwrap();
     let new = service.failed_over(old).await.unwrap();
     let there = async || {
         let lease = lock(&coordinator).acquire().await.unwrap();
@@ -210,7 +214,8 @@ async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds(
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guard_a_failover_makes_two_holders() {
     let service = service("orders").await;
-    let set = |builder: quorlock::Builder| builder.ttl(DEADLINE).max_ttl(DEADLINE);
+    // Longer than any failover takes.
+    let set = |builder: quorlock::Builder| builder.ttl(PATIENCE * 4).max_ttl(PATIENCE * 4);
     let [one, two] = [(); 2].map(|()| client(&[service.url()], set));
     let [master, replica] = &service.servers()[..] else { panic!("two servers") };
     // The port of nobody: what is granted from now on does not reach it.
