@@ -8,7 +8,7 @@ use crate::node::NodeError;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn setting(nodes: usize) -> Setting {
+pub(super) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
         quorum: Quorum::majority(nodes),
