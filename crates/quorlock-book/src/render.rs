@@ -103,7 +103,8 @@ impl Outside {
             if !root().join(&target).is_file() {
                 return Err(Error::msg(format!("{}: {} is no file", page.path.display(), link.target)));
             }
-            if target == page.path || (page.path.starts_with(DOCS) && target.starts_with(DOCS)) {
+            let renamed = target.ends_with("README.md");
+            if target == page.path || (page.path.starts_with(DOCS) && target.starts_with(DOCS) && !renamed) {
                 continue;
             }
             if !target.starts_with(DOCS) {
@@ -123,6 +124,8 @@ impl Outside {
 /// Where a file of the project is within the book.
 fn place(path: &Path) -> PathBuf {
     match path.strip_prefix(DOCS) {
+        // As mdBook calls it.
+        Ok(within) if within.ends_with("README.md") => within.with_file_name("index.md"),
         Ok(within) => within.to_owned(),
         Err(_) if is_page(path) => Path::new(PROJECT).join(path),
         Err(_) => Path::new(FILES).join(path),
