@@ -147,7 +147,7 @@ impl Builder {
         self
     }
 
-    /// The TTL of locks that set none. 30 s unless set.
+    /// The TTL of locks that set none. 30 s unless set: see [`Lock::ttl`](crate::Lock::ttl).
     pub fn ttl(mut self, ttl: Duration) -> Builder {
         self.ttl = ttl;
         self
@@ -155,14 +155,16 @@ impl Builder {
 
     /// The longest TTL that any client of the deployment may ask for: restarted nodes are not
     /// counted for that long. 30 s unless set, or the coordinator's own TTL if that is set and
-    /// nothing else is; every client must use the same.
+    /// nothing else is: the shorter, the sooner a restarted node votes again. Every client must use
+    /// the same.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
     }
 
-    /// How long a round waits for one node. 50 ms unless set, more for a node whose measured round
-    /// trip is longer than a quarter of that, and never more than a tenth of the TTL.
+    /// How long a round waits for one node. 50 ms unless set, which is long for a round trip within
+    /// a region and little of a TTL of seconds; more for a node whose measured round trip is longer
+    /// than a quarter of that, and never more than a tenth of the TTL.
     pub fn node_limit(mut self, limit: Duration) -> Builder {
         self.node_limit = Some(limit);
         self
@@ -175,8 +177,8 @@ impl Builder {
         self
     }
 
-    /// Whether votes of nodes that restarted recently count. On unless set, because off is safe
-    /// only for nodes that never forget.
+    /// Whether nodes that restarted recently are kept from voting. On unless set, because off is
+    /// safe only for nodes that never forget.
     pub fn restart_guard(mut self, guard: RestartGuard) -> Builder {
         self.guard = guard;
         self

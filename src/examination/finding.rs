@@ -81,23 +81,31 @@ macro_rules! matters {
             $(#[doc = $meaning] $name,)*
         }
 
+        const MATTERS: &[Matter] = &[$(Matter::$name),*];
+
         impl Matter {
-            /// All of them.
-            pub const ALL: &[Matter] = &[$(Matter::$name),*];
-
-            /// A word for programs.
-            #[must_use]
-            pub fn code(self) -> &'static str {
-                match self { $(Matter::$name => $code,)* }
-            }
-
-            /// What to do about it, as a rule.
-            #[must_use]
-            pub fn cure(self) -> &'static str {
-                match self { $(Matter::$name => $cure,)* }
+            fn words(self) -> (&'static str, &'static str) {
+                match self { $(Matter::$name => ($code, $cure),)* }
             }
         }
     };
+}
+
+impl Matter {
+    /// All of them.
+    pub const ALL: &[Matter] = MATTERS;
+
+    /// A word for programs.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        self.words().0
+    }
+
+    /// What to do about it, as a rule.
+    #[must_use]
+    pub fn cure(self) -> &'static str {
+        self.words().1
+    }
 }
 
 matters! {
