@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 pub use builder::{Builder, RestartGuard};
 
+use crate::alarm::Alarms;
 use crate::clock::Sleep;
 use crate::election::Election;
 use crate::entropy::Entropy;
@@ -158,6 +159,8 @@ pub(crate) struct Shared {
     /// Keepers and sweeps.
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
+    /// When something is due at a lease.
+    pub(crate) alarms: Arc<Alarms>,
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
     pub(crate) readers: Arc<Lines>,
@@ -177,6 +180,11 @@ impl Shared {
             Mode::Exclusive => &self.lines,
             Mode::Shared => &self.readers,
         }
+    }
+
+    /// The key of the resource of that name. Where that is the same, it is kept once.
+    pub(crate) fn key(&self, name: &Arc<str>) -> Arc<str> {
+        if self.key_prefix.is_empty() { name.clone() } else { format!("{}{name}", self.key_prefix).into() }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -248,9 +256,12 @@ impl Shared {
     /// there and the others have had the time of a round; or when the time for connecting is up.
     /// Later rounds wait for nobody.
     pub(crate) async fn introduced(&self) {
-        if self.introduced.load(Ordering::Acquire) {
-            return;
+        if !self.introduced.load(Ordering::Acquire) {
+            Box::pin(self.introduce()).await;
         }
+    }
+
+    async fn introduce(&self) {
         let started = self.now();
         let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
         let mut connected = 0;

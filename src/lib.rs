@@ -86,6 +86,7 @@
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
 
+mod alarm;
 mod asking;
 mod attempt;
 mod ballot;
@@ -112,6 +113,7 @@ pub mod protocol;
 mod readers;
 mod round;
 mod semaphore;
+mod standing;
 mod sweep;
 mod wait;
 

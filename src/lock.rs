@@ -90,11 +90,12 @@ const MAX_LABEL: usize = 200;
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Lock {
+        let name: Arc<str> = name.into();
         Lock {
             ttl: shared.ttl,
             label: shared.label.clone(),
-            name: name.into(),
-            key: format!("{}{name}", shared.key_prefix).into(),
+            key: shared.key(&name),
+            name,
             wait: Wait::UpTo(DEFAULT_WAIT),
             renewal: Renewal::Automatic,
             max_hold: None,
@@ -111,8 +112,8 @@ impl Lock {
 
     /// The same options for another resource.
     pub(crate) fn renamed(&self, name: &str) -> Lock {
-        let key = format!("{}{name}", self.shared.key_prefix).into();
-        Lock { name: name.into(), key, ..self.clone() }
+        let name: Arc<str> = name.into();
+        Lock { key: self.shared.key(&name), name, ..self.clone() }
     }
 
     /// What all locks of its coordinator share, and the key.
@@ -443,10 +444,15 @@ impl Lock {
             Mode::Exclusive | Mode::Shared => {
                 Some(match lines.join(plan.clone(), since, span.clone(), door) {
                     Joined::Behind(place) => place,
-                    Joined::First(place) => {
+                    Joined::First(place, first) => {
+                        let shared = shared.clone();
                         match plan.mode {
-                            Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), key.clone())),
-                            Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), key.clone())),
+                            Mode::Exclusive => {
+                                self.shared.tasks.spawn(keeper::keep(shared, key.clone(), first))
+                            }
+                            Mode::Shared => {
+                                self.shared.tasks.spawn(readers::serve(shared, key.clone(), first))
+                            }
                         };
                         place
                     }

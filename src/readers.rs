@@ -20,22 +20,25 @@ use crate::wait::line::Waiter;
 /// How many follow at once. It bounds the questions that wait for a node, which takes in 512 votes.
 const CROWD: usize = 64;
 
-/// Serves the line of readers for `key` in this process. Ends when nobody waits any more.
-pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>) {
-    let service = Service::of(&shared, Mode::Shared, &key);
-    Box::pin(shared.introduced()).await;
+/// Serves the line of readers for `key` in this process, of whom there is a `first` one. Ends when nobody
+/// waits any more.
+pub(crate) async fn serve(shared: Arc<Shared>, key: Arc<str>, first: Waiter) {
+    let service = Service::of(shared.clone(), Mode::Shared, key.clone());
+    shared.introduced().await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
-    while let Some(waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
+    let mut next = Some(first).filter(|first| !first.door.is_closed()).or_else(|| service.next());
+    while let Some(waiter) = next {
         if Box::pin(contend(&shared, &mut contest, waiter)).await {
             Box::pin(follow(&shared, &key)).await;
         }
+        next = service.next();
     }
     service.end();
 }
 
 /// Asks once, for somebody who waits for nobody.
 pub(crate) async fn ask_once(shared: Arc<Shared>, key: Arc<str>, waiter: Waiter) {
-    Box::pin(shared.introduced()).await;
+    shared.introduced().await;
     let mut contest = Contest::new(&shared, &key, Mode::Shared);
     Box::pin(contend(&shared, &mut contest, waiter)).await;
 }

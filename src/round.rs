@@ -12,9 +12,11 @@ use tokio::sync::Notify;
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::health::{Board, Eye};
+use crate::lease::LeaseState;
 use crate::meter::{NodeMeter, Op};
 use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
 use crate::protocol::{FencingToken, Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
+use crate::standing::{Standing, Standings};
 
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]
@@ -136,11 +138,11 @@ struct Slots {
     twins: bool,
     /// Whether an answer has decided the round.
     decided: bool,
-    /// Nobody asks any more who has said what.
-    retired: bool,
+    /// Nobody asks any more who has said what. Whose lease it is learns how each node stands.
+    heir: Option<Arc<LeaseState>>,
     /// What is left of the answers once the round is both retired and complete: a lease that is held
     /// for hours needs to know no more than how each node stands.
-    digest: Option<(Tally, Box<[Standing]>)>,
+    digest: Option<(Tally, Standings)>,
 }
 
 impl Slots {
@@ -157,9 +159,9 @@ impl Slots {
     }
 
     /// How each node stands.
-    fn standings(&self, aim: Aim) -> Vec<Standing> {
-        if let Some((_, standings)) = &self.digest {
-            return standings.to_vec();
+    fn standings(&self, aim: Aim) -> Standings {
+        if let Some((_, standings)) = self.digest {
+            return standings;
         }
         let standing = |slot: &Slot| match &slot.state {
             State::Pending => Standing::OnItsWay,
@@ -178,24 +180,34 @@ impl Slots {
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
-        self.nodes.iter().map(standing).collect()
+        Standings::of(self.nodes.iter().map(standing))
     }
 
     /// Keeps what is left of a round that is retired, if each node has answered that was asked, and
-    /// returns the answers, to be dropped by somebody who does not hold the lock.
-    fn digest(&mut self, tally: Tally, aim: Aim) -> Vec<Slot> {
+    /// returns what is to be handed over by somebody who does not hold the lock.
+    fn digest(&mut self, tally: Tally, aim: Aim) -> Option<Estate> {
         let complete = |slot: &Slot| matches!(slot.state, State::Answered { .. } | State::Skipped);
-        if !self.retired || self.digest.is_some() || !self.nodes.iter().all(complete) {
-            return Vec::new();
+        if self.heir.is_none() || self.digest.is_some() || !self.nodes.iter().all(complete) {
+            return None;
         }
-        self.digest = Some((tally, self.standings(aim).into()));
-        mem::take(&mut self.nodes)
+        let heir = self.heir.take()?;
+        let standings = self.standings(aim);
+        self.digest = Some((tally, standings));
+        Some(Estate { heir, standings, _answers: mem::take(&mut self.nodes) })
     }
 
     /// Whether some nodes are to be asked only when others have answered.
     fn is_staged(&self) -> bool {
         self.nodes.iter().any(|slot| matches!(slot.state, State::Unasked))
     }
+}
+
+/// What a complete round leaves, and to whom.
+struct Estate {
+    heir: Arc<LeaseState>,
+    standings: Standings,
+    /// Of no use any more.
+    _answers: Vec<Slot>,
 }
 
 /// What a question wants from a node.
@@ -295,13 +307,7 @@ impl Round {
             aim,
             op,
             ttl,
-            slots: Mutex::new(Slots {
-                nodes: slots,
-                twins: false,
-                decided: false,
-                retired: false,
-                digest: None,
-            }),
+            slots: Mutex::new(Slots { nodes: slots, twins: false, decided: false, heir: None, digest: None }),
             nodes: nodes.clone(),
             abandoned: AtomicBool::new(false),
             news: Notify::new(),
@@ -473,19 +479,32 @@ impl Round {
     }
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
-    pub(crate) fn standings(&self) -> Vec<Standing> {
+    pub(crate) fn standings(&self) -> Standings {
         self.slots().standings(self.aim)
     }
 
     /// From now on nobody asks who has said what, but only how each node stands. When all have
-    /// answered, the answers are dropped.
-    pub(crate) fn retire(&self) {
+    /// answered, the answers are dropped, and `heir` is told and lets go of the round: a lease that is
+    /// held for hours needs no more.
+    pub(crate) fn retire(&self, heir: Arc<LeaseState>) {
         let mut slots = self.slots();
-        slots.retired = true;
+        let before = slots.heir.replace(heir);
         let tally = self.count(&slots, self.nodes.clock.now());
-        let answers = slots.digest(tally, self.aim);
+        let estate = slots.digest(tally, self.aim);
+        let known = slots.digest.map(|(_, standings)| standings);
+        let late = if known.is_some() { slots.heir.take() } else { None };
         drop(slots);
-        drop(answers);
+        drop(before);
+        self.leave(estate);
+        if let (Some(heir), Some(standings)) = (late, known) {
+            heir.settled(self, standings);
+        }
+    }
+
+    fn leave(&self, estate: Option<Estate>) {
+        if let Some(Estate { heir, standings, .. }) = estate {
+            heir.settled(self, standings);
+        }
     }
 
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
@@ -561,9 +580,9 @@ impl Collect for Round {
         // An answer that decides nothing wakes nobody, unless it is the last, or somebody waits for
         // the first.
         let wakes = decides || tally.pending() == 0 || slots.is_staged();
-        let answers = slots.digest(tally, self.aim);
+        let estate = slots.digest(tally, self.aim);
         drop(slots);
-        drop(answers);
+        self.leave(estate);
         if wakes {
             self.news.notify_waiters();
         }
@@ -587,32 +606,4 @@ fn unnumbered() -> NodeError {
 
 fn unanswered(waited: Duration) -> Said {
     Said::Failed(NodeError::Unanswered { waited })
-}
-
-/// Whether a node may hold the key of a claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    /// It does not, and no request that would change that is on its way.
-    Without,
-    /// It does.
-    Holds,
-    /// A request is on its way, over a connection that was there a moment ago: a release that is
-    /// asked now queues up behind it, or fails with it.
-    OnItsWay,
-    /// It may, now or later.
-    Unknown,
-}
-
-impl Standing {
-    /// How a node stands after a later question. A renewal that was refused or not sent leaves the
-    /// key as it was known before; one that is still on its way says nothing about what came
-    /// before it.
-    pub(crate) fn then(self, later: Standing) -> Standing {
-        match (self, later) {
-            (Standing::Unknown | Standing::OnItsWay, _) | (_, Standing::Unknown) => Standing::Unknown,
-            (_, Standing::OnItsWay) => Standing::OnItsWay,
-            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
-            (Standing::Without, Standing::Without) => Standing::Without,
-        }
-    }
 }

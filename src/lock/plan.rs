@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
-use crate::protocol::{Backoff, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::protocol::{Mode, Moment, Resource, Ticket, Verdict, renewal_every};
 use crate::wait::line::News;
 use crate::wait::{HandOver, OnWait, Wait};
 
@@ -82,10 +82,5 @@ impl Plan {
             // Carried, but when nothing was left of the validity: the nodes are too slow.
             Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
         }
-    }
-
-    /// A renewal that failed is tried again soon, and ever less eagerly.
-    pub(crate) fn retry_backoff(&self) -> Backoff {
-        Backoff::new(self.ttl / 100, self.ttl / 10)
     }
 }

@@ -182,6 +182,11 @@ impl Claim {
         &self.key
     }
 
+    /// The same, for whoever keeps it.
+    pub(crate) fn shared_key(&self) -> &Arc<str> {
+        &self.key
+    }
+
     /// The token.
     #[must_use]
     pub fn token(&self) -> &Token {
