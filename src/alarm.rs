@@ -1,7 +1,7 @@
-//! Wakes the keepers of all leases when something is due there: one timer for all of them.
+//! Wakes keepers and rounds when something is due there: one timer for all of them.
 //!
-//! A timer of its own for each lease would be a third of what an idle one needs, and setting one for
-//! each cycle of acquire and release is work that nearly never comes to anything.
+//! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
+//! cycle of acquire and release nearly never come to anything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,18 +11,16 @@ use std::task::{Context, Waker};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::protocol::Moment;
 
 /// The alarms of a coordinator.
 ///
-/// They ring at their moment or somewhat later, and all of them when the coordinator is being closed.
-/// Whoever is woken asks the clock.
+/// They ring at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
+/// clock.
 pub(crate) struct Alarms {
     clock: Arc<dyn Clock>,
-    closing: CancellationToken,
     inside: Mutex<Inside>,
     /// Tells the ringer of an alarm that is earlier than those it knows.
     earlier: Notify,
@@ -47,8 +45,8 @@ pub(crate) struct Alarm {
 }
 
 impl Alarms {
-    pub(crate) fn new(clock: Arc<dyn Clock>, closing: CancellationToken) -> Arc<Alarms> {
-        Arc::new(Alarms { clock, closing, inside: Mutex::default(), earlier: Notify::new() })
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Alarms> {
+        Arc::new(Alarms { clock, inside: Mutex::default(), earlier: Notify::new() })
     }
 
     /// From now on `alarm` wakes the task of `context` at the moment given, and at no other.
@@ -90,6 +88,12 @@ impl Alarms {
         drop(waker);
     }
 
+    /// All of them ring, once: something has changed that everybody should look at.
+    pub(crate) fn ring_all(&self) {
+        let all = mem::take(&mut self.lock().set);
+        all.into_values().for_each(Waker::wake);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +105,6 @@ async fn ring(mut ringer: Ringer) {
     while let Some(looks) = alarms.ring_due() {
         tokio::select! {
             biased;
-            () = alarms.closing.cancelled() => return,
             () = alarms.earlier.notified() => {}
             () = alarms.clock.sleep_until(looks) => {}
         }
@@ -130,8 +133,8 @@ impl Alarms {
     }
 }
 
-/// Should it end while alarms are set, because the coordinator is being closed or its runtime is shut
-/// down, then all of them ring: whoever still waits sets another one.
+/// Should it end while alarms are set, because its runtime is shut down, then all of them ring: whoever
+/// still waits sets another one.
 struct Ringer {
     alarms: Arc<Alarms>,
     rings: bool,
@@ -140,11 +143,8 @@ struct Ringer {
 impl Drop for Ringer {
     fn drop(&mut self) {
         if self.rings {
-            let mut inside = self.alarms.lock();
-            inside.looks = None;
-            let all = mem::take(&mut inside.set);
-            drop(inside);
-            all.into_values().for_each(Waker::wake);
+            self.alarms.lock().looks = None;
+            self.alarms.ring_all();
         }
     }
 }
@@ -152,5 +152,96 @@ impl Drop for Ringer {
 impl fmt::Debug for Alarms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Alarms").field("set", &self.lock().set.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Sleep;
+
+    /// A clock that stands still.
+    #[derive(Debug)]
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Moment {
+            Moment::since_origin(Duration::from_secs(1))
+        }
+
+        fn sleep_until(&self, _: Moment) -> Sleep {
+            Box::pin(pending())
+        }
+    }
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Case {
+        alarms: Arc<Alarms>,
+        alarm: Alarm,
+        bell: Arc<Bell>,
+    }
+
+    impl Case {
+        fn new() -> Case {
+            let alarms = Alarms::new(Arc::new(Stopped));
+            Case { alarms, alarm: Alarm::default(), bell: Arc::default() }
+        }
+
+        async fn set_for_later(&mut self) {
+            let (waker, later) = (Waker::from(self.bell.clone()), Stopped.now() + Duration::from_secs(1));
+            self.alarms.set(&mut self.alarm, later, &Context::from_waker(&waker));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+
+        fn rung(&self) -> usize {
+            self.bell.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn alarms_ring_when_the_runtime_ends_that_was_to_ring_them() {
+        let mut case = Case::new();
+        for time in 0..3 {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(case.set_for_later());
+            assert_eq!(case.rung(), time, "it is not due");
+            drop(runtime);
+            assert_eq!(case.rung(), time + 1, "whoever waits can set another one elsewhere");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_alarms_ring_at_once_if_need_be() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        assert_eq!(case.rung(), 0, "it is not due");
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 1);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 1, "each of them once");
+    }
+
+    #[tokio::test]
+    async fn an_alarm_that_was_stopped_does_not_ring() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        case.alarms.stop(&mut case.alarm);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 0);
     }
 }

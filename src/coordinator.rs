@@ -13,7 +13,6 @@ use tokio_util::task::TaskTracker;
 
 pub use builder::{Builder, RestartGuard};
 
-use crate::alarm::Alarms;
 use crate::clock::Sleep;
 use crate::election::Election;
 use crate::entropy::Entropy;
@@ -118,6 +117,7 @@ impl Coordinator {
     /// The closing goes on when the future is dropped.
     pub async fn close(&self, patience: Duration) {
         self.shared.closing.cancel();
+        self.shared.nodes.alarms.ring_all();
         self.shared.tasks.close();
         let end = self.shared.now() + patience;
         tokio::select! {
@@ -159,8 +159,6 @@ pub(crate) struct Shared {
     /// Keepers and sweeps.
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
-    /// When something is due at a lease.
-    pub(crate) alarms: Arc<Alarms>,
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
     pub(crate) readers: Arc<Lines>,

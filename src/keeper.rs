@@ -91,9 +91,8 @@ impl Serving {
             if waiter.door.is_closed() {
                 return self;
             }
-            let contest = self.contest.take();
-            let mut contest =
-                contest.unwrap_or_else(|| Box::new(Contest::new(&shared, &key, Mode::Exclusive)));
+            let contest = self.contest.take().map(|contest| *contest);
+            let mut contest = contest.unwrap_or_else(|| Contest::new(&shared, &key, Mode::Exclusive));
             if shared.lines.owes_courtesy(&key, shared.now()) {
                 contest.give_way().await;
             }
@@ -109,7 +108,7 @@ impl Serving {
                 Outcome::Gone => leave_line(&shared, &waiter.plan),
             }
             if contest.met_others() {
-                self.contest = Some(contest);
+                self.contest = Some(Box::new(contest));
             }
             self
         })
@@ -423,8 +422,8 @@ impl Keeper {
         if now >= wake {
             return Poll::Ready(Event::Time);
         }
-        // Before the coordinator is looked at: when it is closed after that, the alarm rings.
-        self.shared.alarms.set(&mut self.alarm, wake, context);
+        // Before the coordinator is looked at: when it is closed after that, all alarms ring.
+        self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
         if self.shared.closing.is_cancelled() { Poll::Ready(Event::Closing) } else { Poll::Pending }
     }
 
@@ -685,7 +684,7 @@ fn retry_backoff(ttl: Duration) -> Backoff {
 /// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.alarms.stop(&mut self.alarm);
+        self.shared.nodes.alarms.stop(&mut self.alarm);
         self.state.close_mail();
         drop(self.state.take_trail());
     }

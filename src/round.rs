@@ -1,14 +1,16 @@
 //! Asks all nodes one question, and knows the verdict as soon as it cannot change.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use tokio::sync::Notify;
 
+use crate::alarm::{Alarm, Alarms};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::health::{Board, Eye};
@@ -28,6 +30,7 @@ pub(crate) struct Nodes {
     /// How long a round waits for a node whose round trip is short.
     pub(crate) base_limit: Duration,
     pub(crate) board: Arc<Board>,
+    pub(crate) alarms: Arc<Alarms>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,8 @@ impl Nodes {
             Member { node, name, round_trip: AtomicU64::new(0), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
-        Nodes { members, quorum, clock, quarantine, base_limit, board }
+        let alarms = Alarms::new(clock.clone());
+        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -74,6 +78,7 @@ impl Nodes {
             base_limit: self.base_limit,
             // How they stand is seen where they came from.
             board: Board::new(0, self.quarantine, self.clock.now()),
+            alarms: self.alarms.clone(),
         }
     }
 
@@ -153,7 +158,11 @@ impl Slots {
             State::Answered { result: Ok(theirs), .. } => {
                 (other != index && theirs.instance.id == answer.instance.id).then_some(other)
             }
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => None,
         };
         self.nodes.iter().enumerate().filter_map(same)
     }
@@ -164,7 +173,7 @@ impl Slots {
             return standings;
         }
         let standing = |slot: &Slot| match &slot.state {
-            State::Pending => Standing::OnItsWay,
+            State::Due(_) | State::Pending => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
@@ -236,11 +245,26 @@ enum State {
     Skipped,
     /// Not asked yet.
     Unasked,
+    /// To be asked this right now.
+    Due(Question),
     Pending,
     Answered {
         result: Result<Answer, NodeError>,
         took: Duration,
     },
+}
+
+impl State {
+    /// The question, if it is to be asked now.
+    fn take_due(&mut self) -> Option<Question> {
+        match mem::replace(self, State::Pending) {
+            State::Due(question) => Some(question),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 impl Round {
@@ -251,14 +275,19 @@ impl Round {
         ttl: Duration,
         question: impl Fn(usize) -> Option<Question>,
     ) -> Arc<Round> {
-        let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
-        let state = |index: usize| match questions.get(index) {
-            Some(Some(_)) => State::Pending,
-            Some(None) | None => State::Skipped,
+        // All must be known to be asked before the first one answers.
+        let mut op = None;
+        let state = |index: usize| match question(index) {
+            Some(question) => {
+                op.get_or_insert_with(|| Op::of(Some(&question)));
+                State::Due(question)
+            }
+            None => State::Skipped,
         };
-        let op = Op::of(questions.iter().flatten().next());
-        let round = Round::prepare(nodes, aim, op, ttl, state);
-        for (index, question) in questions.into_iter().enumerate() {
+        let slots = Round::slots_of(nodes, state);
+        let round = Round::prepare(nodes, aim, op.unwrap_or_else(|| Op::of(None)), ttl, slots);
+        for index in 0..nodes.members.len() {
+            let question = round.slots().nodes.get_mut(index).and_then(|slot| slot.state.take_due());
             if let Some(question) = question {
                 round.send(index, question);
             }
@@ -274,7 +303,8 @@ impl Round {
         first: usize,
         question: Question,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, |_| State::Unasked);
+        let slots = Round::slots_of(nodes, |_| State::Unasked);
+        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, slots);
         round.ask(first, question);
         round
     }
@@ -289,19 +319,16 @@ impl Round {
         }
     }
 
-    fn prepare(
-        nodes: &Arc<Nodes>,
-        aim: Aim,
-        op: Op,
-        ttl: Duration,
-        state: impl Fn(usize) -> State,
-    ) -> Arc<Round> {
+    fn slots_of(nodes: &Nodes, mut state: impl FnMut(usize) -> State) -> Vec<Slot> {
+        let slot = |index| Slot { limit: Moment::ORIGIN, state: state(index) };
+        (0..nodes.members.len()).map(slot).collect()
+    }
+
+    fn prepare(nodes: &Arc<Nodes>, aim: Aim, op: Op, ttl: Duration, mut slots: Vec<Slot>) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let slot = |(index, member): (usize, &Member)| Slot {
-            limit: sent + member.limit(nodes.base_limit, ttl),
-            state: state(index),
-        };
-        let slots = nodes.members.iter().enumerate().map(slot).collect();
+        for (slot, member) in slots.iter_mut().zip(&nodes.members) {
+            slot.limit = sent + member.limit(nodes.base_limit, ttl);
+        }
         Arc::new(Round {
             sent,
             aim,
@@ -357,7 +384,7 @@ impl Round {
                 Some(State::Answered { result, .. }) => {
                     return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
                 }
-                Some(State::Pending | State::Unasked) => {}
+                Some(State::Due(_) | State::Pending | State::Unasked) => {}
             }
             news.await;
         }
@@ -388,12 +415,20 @@ impl Round {
             if let Some(outcome) = done(self, now) {
                 return outcome;
             }
-            match self.next_limit(now) {
-                Some(limit) => match select(news, self.nodes.clock.sleep_until(limit)).await {
-                    Either::Left(_) | Either::Right(_) => {}
-                },
-                None => news.await,
-            }
+            let mut limit = Limit { alarms: &self.nodes.alarms, alarm: Alarm::default() };
+            let at = self.next_limit(now);
+            poll_fn(|context| {
+                if news.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                let Some(at) = at else { return Poll::Pending };
+                if self.nodes.clock.now() >= at {
+                    return Poll::Ready(());
+                }
+                limit.alarms.set(&mut limit.alarm, at, context);
+                Poll::Pending
+            })
+            .await;
         }
     }
 
@@ -407,7 +442,7 @@ impl Round {
             {
                 answer.fence
             }
-            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { .. } | State::Due(_) | State::Pending | State::Unasked | State::Skipped => None,
         };
         slots.nodes.iter().enumerate().filter_map(number).collect()
     }
@@ -416,7 +451,11 @@ impl Round {
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.fence,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => None,
         };
         self.slots().nodes.iter().filter_map(number).max()
     }
@@ -425,9 +464,11 @@ impl Round {
     pub(crate) fn is_wanted(&self) -> bool {
         let wanted = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
-                false
-            }
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => false,
         };
         self.slots().nodes.iter().any(wanted)
     }
@@ -463,7 +504,7 @@ impl Round {
             let waited = now.since(self.sent);
             let said = match slot.state {
                 State::Unasked => Said::Failed(NodeError::NotAsked),
-                State::Skipped | State::Pending | State::Answered { .. } => {
+                State::Skipped | State::Due(_) | State::Pending | State::Answered { .. } => {
                     self.said(&slots, index, now).unwrap_or(Said::Pending)
                 }
             };
@@ -513,8 +554,8 @@ impl Round {
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
             State::Unasked => return None,
-            State::Pending if now < slot.limit => return None,
-            State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
+            State::Due(_) | State::Pending if now < slot.limit => return None,
+            State::Due(_) | State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
@@ -543,7 +584,7 @@ impl Round {
     /// When the next node runs out of time.
     fn next_limit(&self, now: Moment) -> Option<Moment> {
         let slots = self.slots();
-        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Pending));
+        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Due(_) | State::Pending));
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
@@ -596,6 +637,18 @@ impl Collect for Round {
 impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round").field("aim", &self.aim).field("slots", &*self.slots()).finish_non_exhaustive()
+    }
+}
+
+/// The time limit of a node, for somebody who waits for it.
+struct Limit<'a> {
+    alarms: &'a Arc<Alarms>,
+    alarm: Alarm,
+}
+
+impl Drop for Limit<'_> {
+    fn drop(&mut self) {
+        self.alarms.stop(&mut self.alarm);
     }
 }
 

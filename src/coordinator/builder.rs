@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Coordinator, Shared, context};
-use crate::alarm::Alarms;
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
@@ -263,9 +262,7 @@ impl Builder {
             }
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
-        let closing = CancellationToken::new();
         let shared = Shared {
-            alarms: Alarms::new(self.clock.clone(), closing.clone()),
             nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
             entropy: self.entropy,
             drift,
@@ -279,7 +276,7 @@ impl Builder {
             label,
             host,
             tasks: TaskTracker::new(),
-            closing,
+            closing: CancellationToken::new(),
             lines,
             readers,
             meters: Meters::new(quorum),
