@@ -20,7 +20,7 @@ use crate::error::ConfigError;
 use crate::examination::judge::{self, Setting};
 use crate::examination::{Examination, Finding};
 use crate::health::Health;
-use crate::lock::{Fencing, Lock, Plan};
+use crate::lock::{Fencing, Lock, Options, Plan};
 use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::round::Nodes;
@@ -153,6 +153,8 @@ pub(crate) struct Shared {
     introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
+    /// Of a lock for which nothing else is set.
+    pub(crate) options: Arc<Options>,
     host: String,
     /// What others read of a holder, with the usual label: made once, since nearly all have it.
     context: Arc<str>,

@@ -297,7 +297,7 @@ impl Keeper {
             claim,
             ttl: plan.ttl,
             renewal: plan.renewal,
-            hand_over: plan.hand_over,
+            hand_over: plan.hand_over(),
             meter: plan.meter.clone(),
             standings: Standings::default(),
             sent: round.sent,
@@ -571,7 +571,7 @@ impl Keeper {
         self.end();
         self.state.close_mail();
         let hold_until = next.plan.max_hold.map(|longest| now + longest);
-        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over);
+        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over());
         self.meter = next.plan.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);

@@ -59,7 +59,7 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
-        let plan = self.plan(self.wait)?;
+        let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
         let claim = Claim::new(plan.key.clone(), token.clone());
         let claim = Arc::new(match plan.mode {
