@@ -279,14 +279,14 @@ impl Keeper {
     pub(crate) fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
-        Keeper::of(shared, plan, claim, round, fence, deadline)
+        Keeper::of(shared, plan, claim, &round, fence, deadline)
     }
 
     fn of(
         shared: &Arc<Shared>,
         plan: &Arc<Plan>,
         claim: Arc<Claim>,
-        round: Arc<Round>,
+        round: &Arc<Round>,
         fence: Option<FencingToken>,
         deadline: Moment,
     ) -> Keeper {
@@ -454,7 +454,7 @@ impl Keeper {
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
         {
             self.standings = self.settle();
-            self.state.follow(round);
+            self.state.follow(&round);
             asked_by.extend(others);
         }
         debug!(resource = %self.state.resource, token = %self.state.token.short(), "shared from now on");
@@ -523,7 +523,7 @@ impl Keeper {
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
         // Late answers are still learnt of.
-        self.state.follow(round);
+        self.state.follow(&round);
         for waiting in asked_by {
             // Whoever asked may have stopped waiting.
             drop(waiting.send(reply.clone()));
@@ -580,7 +580,7 @@ impl Keeper {
         let trail = self.state.take_trail();
         self.state = LeaseState::new(&next.plan.resource, &self.claim, None, end, hold_until, &self.shared);
         match trail {
-            Trail::OnItsWay(round) => self.state.follow(round),
+            Trail::OnItsWay(round) => self.state.follow(&round),
             Trail::Settled(standings) => self.standings = self.standings.then(standings),
             Trail::None => {}
         }
@@ -624,7 +624,10 @@ impl Keeper {
             next.plan.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
-            return Some((Keeper::of(&self.shared, &next.plan, to, round, decision.fence, deadline), rounds));
+            return Some((
+                Keeper::of(&self.shared, &next.plan, to, &round, decision.fence, deadline),
+                rounds,
+            ));
         }
         next.plan.meter.passed(Passed::Failed);
         debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");

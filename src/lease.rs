@@ -417,7 +417,7 @@ struct Letterbox {
 }
 
 /// What the latest round has left at the nodes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) enum Trail {
     /// Nothing but what is known.
     #[default]
@@ -448,6 +448,17 @@ impl Mail {
     /// Whether the holder gives the lease back.
     pub(crate) fn ends(&self) -> bool {
         self.dropped || self.release.is_some()
+    }
+}
+
+/// Without the round, which would show this lease.
+impl fmt::Debug for Trail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trail::None => f.write_str("None"),
+            Trail::OnItsWay(_) => f.write_str("OnItsWay"),
+            Trail::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+        }
     }
 }
 
@@ -558,7 +569,7 @@ impl LeaseState {
     }
 
     /// From now on keeps the standings that the round leaves, and until then the round.
-    pub(crate) fn follow(self: &Arc<Self>, round: Arc<Round>) {
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) {
         drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
         round.retire(self.clone());
     }

@@ -257,13 +257,8 @@ enum State {
 impl State {
     /// The question, if it is to be asked now.
     fn take_due(&mut self) -> Option<Question> {
-        match mem::replace(self, State::Pending) {
-            State::Due(question) => Some(question),
-            other => {
-                *self = other;
-                None
-            }
-        }
+        let due = matches!(self, State::Due(_)).then(|| mem::replace(self, State::Pending))?;
+        if let State::Due(question) = due { Some(question) } else { None }
     }
 }
 
