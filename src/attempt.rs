@@ -29,6 +29,8 @@ pub(crate) enum Order {
 /// may hold a key that somebody has left behind; asking it first for ever would be asking in vain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Preference {
+    /// The one that all ask first who contend for the key in the way; that of the claim unless set.
+    pub(crate) home: Option<usize>,
     /// Nodes not to be asked first, a bit for each.
     pub(crate) strays: u32,
     /// How many of the others to pass over, from the preferred one on.
@@ -37,6 +39,7 @@ pub(crate) struct Preference {
 
 impl Preference {
     fn first(self, preferred: usize, nodes: usize) -> usize {
+        let preferred = self.home.unwrap_or(preferred);
         let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
         let good: Vec<usize> = from_preferred.filter(|node| self.strays & bit(*node) == 0).collect();
         good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
@@ -148,7 +151,7 @@ impl Drop for Attempt {
 /// A claim that nobody has made before.
 pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
     let token = Token::new(shared.entropy.bits(), &plan.context);
-    let claim = Claim::new(plan.key.clone(), token);
+    let claim = plan.keys.claim(token);
     Arc::new(match plan.mode {
         Mode::Exclusive => claim,
         Mode::Shared => claim.shared(),
@@ -181,9 +184,11 @@ mod tests {
 
     #[test]
     fn strays_and_those_passed_over_are_not_asked_first() {
-        let first = |strays, passed| Preference { strays, passed }.first(3, 5);
+        let first = |strays, passed| Preference { strays, passed, home: None }.first(3, 5);
         assert_eq!([0, 1, 2, 5, 6].map(|passed| first(0, passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
         assert_eq!([0, 1, 2, 3].map(|passed| first(0b01001, passed)), [4, 1, 2, 4], "without the strays");
         assert_eq!(first(0b11111, 1), 3, "there is no better one");
+        let home = |passed| Preference { strays: 0, passed, home: Some(1) }.first(3, 5);
+        assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
     }
 }

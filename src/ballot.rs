@@ -88,6 +88,16 @@ impl Ballot {
         Ballot { quorum, papers }
     }
 
+    /// The same, about this one of several keys.
+    pub(crate) fn of(mut self, key: &Arc<str>) -> Ballot {
+        for paper in &mut self.papers {
+            if let Said::Held(holding) = &mut paper.said {
+                holding.key = Some(key.clone());
+            }
+        }
+        self
+    }
+
     /// One paper for each node, in the order of the configuration.
     #[must_use]
     pub fn papers(&self) -> &[Paper] {
@@ -134,6 +144,7 @@ impl Ballot {
         });
         Some(Holder {
             token: at.first()?.0.token.clone(),
+            key: at.first()?.0.key.clone(),
             fence: fences.into_iter().find(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
@@ -192,6 +203,8 @@ pub struct Holder {
     /// Those who share it, where readers do and the nodes were asked who: see
     /// [`Lock::inspect`](crate::Lock::inspect).
     pub readers: Vec<Token>,
+    /// Which key it is that they hold, where several were asked for.
+    pub key: Option<Arc<str>>,
 }
 
 /// Who holds a lock, in words: its token's context, or the readers that share it.
@@ -249,7 +262,12 @@ impl fmt::Display for Said {
             Said::Held(Holding { expiry: Expiry::Never, .. }) => {
                 f.write_str("the key has no expiry: it is data and not a lock")
             }
-            Said::Held(holding) => write!(f, "held by {}", holding.describe()),
+            Said::Held(holding) => {
+                if let Some(key) = &holding.key {
+                    write!(f, "`{key}` is ")?;
+                }
+                write!(f, "held by {}", holding.describe())
+            }
             Said::Behind => f.write_str("others go first"),
             Said::Ahead => f.write_str("has drawn a larger fencing token"),
             Said::Free => f.write_str("free"),

@@ -80,6 +80,11 @@ impl Coordinator {
         Lock { lock: self.coordinator.lock(resource), background: self.background.clone() }
     }
 
+    /// As [`crate::Coordinator::lock_all`].
+    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> Lock {
+        Lock { lock: self.coordinator.lock_all(resources), background: self.background.clone() }
+    }
+
     /// As [`crate::Coordinator::close`]. Call it before the program ends, so that others need not
     /// wait for the TTL of what was just dropped.
     ///

@@ -1,8 +1,8 @@
 //! A handle to N nodes, and what all its locks share.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -47,6 +47,8 @@ mod builder;
 #[derive(Clone)]
 pub struct Coordinator {
     shared: Arc<Shared>,
+    /// For those who want several locks at once: they stand in lines of their own.
+    together: Arc<OnceLock<Arc<Shared>>>,
 }
 
 impl Coordinator {
@@ -59,6 +61,46 @@ impl Coordinator {
     /// the lock is acquired or [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
         Lock::new(self.shared.clone(), resource.as_ref())
+    }
+
+    /// A lock of all these `resources` at once, to be acquired as one: all or none of them, in one
+    /// round, with one lease, one end and one fencing token. Asks nobody; names that cannot work are
+    /// refused when the lock is acquired or [validated](Lock::validate), and so are none at all and more
+    /// than [64](crate::protocol::MOST_RESOURCES).
+    ///
+    /// It excludes everybody who holds any of them, alone, shared or together with others, in whatever
+    /// program. The order in which they are given is of no matter, and nobody who waits holds anything:
+    /// so two who want the same in opposite orders do not wait for each other for ever. One resource,
+    /// or the same one twice, is a plain [`lock`](Coordinator::lock).
+    ///
+    /// The lease is lost when it is lost at any of them. All options of a lock work but
+    /// [`shared`](Lock::shared) and [`fair`](Lock::fair), which are refused; leases are not
+    /// [handed over](Lock::hand_over) within the process; and an [`Owner`](crate::Owner) enters the same
+    /// set again, not one that overlaps. Whoever wants more at once has worse chances where others keep
+    /// taking single ones: there is no order among those who wait for different sets.
+    ///
+    /// All keys are in each request, so on nodes that are Redis Clusters they must be in one hash slot:
+    /// give their names one `{tag}`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(5)).build()?;
+    /// let transfer = coordinator.lock_all(["accounts/1", "accounts/2"]);
+    /// let lease = transfer.acquire().await?;
+    /// assert!(coordinator.lock("accounts/2").try_acquire().await?.is_none(), "both are locked");
+    /// lease.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> Lock {
+        let names: Vec<Arc<str>> = resources.into_iter().map(|name| name.as_ref().into()).collect();
+        let together = self.together.get_or_init(|| self.shared.aside());
+        match names.first() {
+            Some(one) => Lock::together(together, &names).unwrap_or_else(|| self.lock(one)),
+            None => Lock::of_nothing(together),
+        }
     }
 
     /// Examines the deployment: asks each node all that bears on locks, over a connection of its own,
@@ -128,13 +170,21 @@ impl Coordinator {
     }
 }
 
+impl Coordinator {
+    /// How many keys, or sets of keys, are held or contended for here.
+    fn lines(&self) -> usize {
+        let together = self.together.get().map_or(0, |together| together.lines.len());
+        self.shared.lines.len() + self.shared.readers.len() + together
+    }
+}
+
 impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.shared.nodes.iter().map(|node| node.name().to_owned());
         f.debug_struct("Coordinator")
             .field("nodes", &names.collect::<Vec<_>>())
             .field("quorum", &self.shared.nodes.quorum)
-            .field("lines", &(self.shared.lines.len() + self.shared.readers.len()))
+            .field("lines", &self.lines())
             .finish_non_exhaustive()
     }
 }
@@ -170,8 +220,16 @@ pub(crate) struct Shared {
 impl Shared {
     /// The same over other nodes, with lines of its own that hear the same hints.
     pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
-        let (lines, readers) = (self.lines.branch(), self.readers.branch());
-        Arc::new(Shared { nodes: Arc::new(nodes), lines, readers, ..self.clone() })
+        Arc::new(Shared { nodes: Arc::new(nodes), ..self.branch() })
+    }
+
+    /// The same, with lines of its own that hear the same hints.
+    pub(crate) fn aside(&self) -> Arc<Shared> {
+        Arc::new(self.branch())
+    }
+
+    fn branch(&self) -> Shared {
+        Shared { lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
     }
 
     /// Those who wait in this mode.

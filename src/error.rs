@@ -122,6 +122,36 @@ pub enum ConfigError {
          do so for each other; give the share back first, or begin alone and downgrade"
     )]
     Upgrade,
+    /// A lock of no resources, or of too many.
+    #[error(
+        "a lock of {given} resources at once is not possible; it has between 1 and {most}, because a server \
+         does nothing else while it looks at them"
+    )]
+    Resources {
+        /// How many there are.
+        given: usize,
+        /// The most there may be.
+        most: usize,
+    },
+    /// Several resources, and an option that makes no sense for them.
+    #[error(
+        "several resources at once cannot be {option}: {reason}; leave out `{option}`, or lock one resource"
+    )]
+    Several {
+        /// Which option: `shared` or `fair`.
+        option: &'static str,
+        /// Why it is not possible.
+        reason: &'static str,
+    },
+    /// A node that does not know claims of several resources.
+    #[error(
+        "the node {node} cannot lock several resources at once; if it is of your own making, have it carry \
+         out claims of several keys and say so in `Node::takes_several`"
+    )]
+    TakesOne {
+        /// Which node.
+        node: Arc<str>,
+    },
     /// A semaphore that cannot have so many permits.
     #[error(
         "a semaphore of {given} permits is not possible; it has between 1 and {most}, because whoever \
@@ -217,8 +247,9 @@ impl AcquireError {
 fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
     let waited = after(waited);
     match ballot.holder() {
-        Some(Holder { token, nodes, remaining, readers, .. }) => format!(
-            "`{resource}` is held by {} at {nodes} of {} nodes for up to {} more{waited}",
+        Some(Holder { token, nodes, remaining, readers, key, .. }) => format!(
+            "`{resource}` is held{} by {} at {nodes} of {} nodes for up to {} more{waited}",
+            key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
             holders(&token, &readers),
             ballot.quorum().nodes(),
             format_duration(whole(remaining)),
@@ -326,6 +357,12 @@ pub enum DowngradeError {
     /// alone. Nothing has changed.
     #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
     HeldAgain {
+        /// The lease, as it was.
+        lease: Lease,
+    },
+    /// The lease is of several resources, which are not shared. Nothing has changed.
+    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
+    Several {
         /// The lease, as it was.
         lease: Lease,
     },

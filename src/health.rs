@@ -251,7 +251,7 @@ impl Seat {
 
     fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Option<Duration> {
         let Some(Contact::Connected(instance)) = &self.contact else { return None };
-        let left = quarantine.left(instance.age_at(now));
+        let left = instance.stands_aside(quarantine, now);
         (!left.is_zero()).then_some(left)
     }
 }

@@ -31,12 +31,12 @@ use crate::standing::{Standing, Standings};
 use crate::sweep::Sweep;
 use crate::wait::HandOver;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
-use crate::wait::line::Waiter;
+use crate::wait::line::{Waiter, Whose};
 
-/// Serves the line for `key`: everybody who waits for it in this process, one after the other, of whom
-/// there is a `first` one. Ends when nobody waits any more.
-pub(crate) fn keep(shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> impl Future<Output = ()> + Send {
-    let winning = Box::new(Serving::new(shared, key)).win(first);
+/// Serves a line: everybody who waits in it in this process, one after the other, of whom there is a
+/// `first` one. Ends when nobody waits any more.
+pub(crate) fn keep(shared: Arc<Shared>, first: Waiter) -> impl Future<Output = ()> + Send {
+    let winning = Box::new(Serving::new(shared, first.plan.line().clone())).win(first);
     async move {
         let mut serving = winning.await;
         loop {
@@ -92,7 +92,8 @@ impl Serving {
                 return self;
             }
             let contest = self.contest.take().map(|contest| *contest);
-            let mut contest = contest.unwrap_or_else(|| Contest::new(&shared, &key, Mode::Exclusive));
+            let mut contest =
+                contest.unwrap_or_else(|| Contest::new(&shared, &waiter.plan.keys, Mode::Exclusive));
             if shared.lines.owes_courtesy(&key, shared.now()) {
                 contest.give_way().await;
             }
@@ -214,7 +215,7 @@ impl Series {
 /// Whoever waited in fair order and does so no longer is not to hold up the others.
 fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
     if let Turn::Fair(ticket) = plan.turn {
-        let question = |_| Some(Question::LeaveLine { key: plan.key.clone(), ticket });
+        let question = |_| Some(Question::LeaveLine { key: plan.keys.first().clone(), ticket });
         drop(Round::start(&shared.nodes, Aim::Hear, plan.ttl, question));
     }
 }
@@ -225,6 +226,8 @@ pub(crate) struct Keeper {
     shared: Arc<Shared>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
+    /// Where others of this process wait for it.
+    line: Arc<str>,
     ttl: Duration,
     renewal: Renewal,
     hand_over: HandOver,
@@ -295,6 +298,7 @@ impl Keeper {
         let keeper = Keeper {
             state,
             claim,
+            line: plan.line().clone(),
             ttl: plan.ttl,
             renewal: plan.renewal,
             hand_over: plan.hand_over(),
@@ -355,9 +359,10 @@ impl Keeper {
             nodes: self.shared.nodes.quorum.needed(),
             remaining: self.state.left(now),
             readers: Vec::new(),
+            key: None,
         };
         self.set_held(true);
-        self.shared.lines.tell(self.claim.key(), None, Some(&holder), now);
+        self.shared.lines.tell(&self.line, None, Some(&holder), now);
     }
 
     async fn hold(&mut self) -> Ended {
@@ -464,7 +469,7 @@ impl Keeper {
     /// Tells those who wait here whether the lock is held here: alone.
     fn set_held(&self, held: bool) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.set_held(self.claim.key(), held);
+            self.shared.lines.set_held(&self.line, held);
         }
     }
 
@@ -538,10 +543,11 @@ impl Keeper {
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
         let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle())?;
+        self.tell_others();
         let verdict = sweep.confirmed().await;
         self.meter.released(verdict);
         if sweep.is_wanted() {
-            self.shared.lines.owe_courtesy(self.claim.shared_key(), self.shared.now() + COURTESY);
+            self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
         }
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
@@ -633,7 +639,7 @@ impl Keeper {
         debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &to, next.plan.ttl, round.standings());
-        self.shared.lines.set_held(self.claim.key(), false);
+        self.shared.lines.set_held(&self.line, false);
         None
     }
 
@@ -660,6 +666,15 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         clean_up(&self.shared, &self.claim, self.ttl, self.settle());
+        self.tell_others();
+    }
+
+    /// Whoever waits for one of the keys in another line of this process may ask now.
+    fn tell_others(&self) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
+        }
     }
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that

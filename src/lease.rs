@@ -206,13 +206,17 @@ impl Lease {
     /// # Errors
     ///
     /// [`DowngradeError::Lost`] when the lease is over, [`DowngradeError::HeldAgain`] with the lease when
-    /// its [owner](crate::Owner) has another one of the same lock.
+    /// its [owner](crate::Owner) has another one of the same lock, [`DowngradeError::Several`] with the lease
+    /// where it is of [several](crate::Coordinator::lock_all) resources.
     ///
     /// # Cancel safety
     ///
     /// The lock is given back when the future is dropped, as it has the lease.
     pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
         self.watch.check()?;
+        if self.watch.state.is_several {
+            return Err(DowngradeError::Several { lease: self });
+        }
         {
             let mut mode = self.watch.state.mode();
             if *mode == Mode::Shared {
@@ -397,6 +401,7 @@ pub(crate) struct LeaseState {
     /// `None` where fencing is off.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
+    is_several: bool,
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
     hold_until: Option<Moment>,
@@ -475,6 +480,7 @@ impl LeaseState {
             resource: resource.clone(),
             token: claim.token().clone(),
             fence,
+            is_several: claim.is_several(),
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.map_or(deadline, |end| end.min(deadline))),
             hold_until,

@@ -35,8 +35,9 @@
 //! [fencing token](Lease::fencing_token) closes the gap: see [`fence`].
 //!
 //! It relies on clocks that run at nearly the same rate, on the servers and here, and on servers
-//! that keep their keys until they expire. A restart that loses them is seen, and the server not
-//! counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and clocks that jump are not.
+//! that keep their keys until they expire. A restart that loses them is seen, and so is a replica that
+//! was promoted, and the server not counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and
+//! clocks that jump are not.
 //!
 //! # Which verb
 //!
@@ -49,6 +50,7 @@
 //! | go on reading after a write | [`Lease::downgrade`] | | the same |
 //! | see who holds it | [`Lock::inspect`] | says who | |
 //! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
+//! | hold several locks at once, or none | [`Coordinator::lock_all`], then any of these | waits, holding none | the same |
 //! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
 //! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
 //! | follow who leads | [`Observer::changed`] | says who | |
@@ -78,13 +80,21 @@
 //!
 //! # Features
 //!
-//! None is on by default, and none changes what happens without it: `tls` for `rediss://`
-//! addresses, `metrics`, `stream` for [`Health`] as a stream, and `blocking` for programs without async.
+//! None is on by default, and none changes what happens without it.
+//!
+//! | feature | gives |
+//! |---|---|
+//! | `tls` | `rediss://` addresses, by rustls, and `Builder::tls` |
+//! | `metrics` | the module `metrics`: what happens to locks and nodes, for the recorder that the program installs |
+//! | `stream` | [`Health`] as a `futures::Stream` |
+//! | `blocking` | the module `blocking`: the same locks for programs without async |
 //!
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
 //! cut off and restarted; give them to [`Builder::custom_nodes`].
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod alarm;
 mod asking;

@@ -14,16 +14,15 @@ use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
-use crate::node::Question;
 use crate::owner::Owner;
-use crate::protocol::{Mode, Moment, Resource, Verdict};
+use crate::protocol::{Keys, Mode, Moment, Verdict};
 use crate::readers;
-use crate::round::{Aim, Round};
 use crate::wait::line::{Joined, Place, Waiter};
 use crate::wait::{HandOver, Wait, Waiting};
 
 mod plan;
 mod revoke;
+mod several;
 
 use plan::{Fairness, Reentry};
 pub use plan::{Fencing, Renewal};
@@ -51,7 +50,9 @@ pub(crate) use plan::{Options, Plan, Turn};
 pub struct Lock {
     shared: Arc<Shared>,
     name: Arc<str>,
-    key: Arc<str>,
+    keys: Keys,
+    /// The names, where there are several.
+    together: Option<Arc<[Arc<str>]>>,
     /// Most locks of a program have the same, which are kept once.
     options: Arc<Options>,
 }
@@ -62,7 +63,8 @@ const MAX_LABEL: usize = 200;
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Lock {
         let name: Arc<str> = name.into();
-        Lock { key: shared.key(&name), name, options: shared.options.clone(), shared }
+        let keys = Keys::one(shared.key(&name));
+        Lock { keys, together: None, name, options: shared.options.clone(), shared }
     }
 
     /// Those of this lock alone, to be changed.
@@ -73,12 +75,12 @@ impl Lock {
     /// The same options for another resource.
     pub(crate) fn renamed(&self, name: &str) -> Lock {
         let name: Arc<str> = name.into();
-        Lock { key: self.shared.key(&name), name, ..self.clone() }
+        Lock { keys: Keys::one(self.shared.key(&name)), name, ..self.clone() }
     }
 
     /// What all locks of its coordinator share, and the key.
     pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
-        (&self.shared, &self.key)
+        (&self.shared, self.keys.first())
     }
 
     /// For how long the nodes keep the lock if it is not renewed. 30 s unless set here or for the
@@ -302,7 +304,8 @@ impl Lock {
     }
 
     /// Asks all nodes who holds the lock, and waits for each of them at most its time limit.
-    /// Changes nothing.
+    /// Changes nothing. Of [several](crate::Coordinator::lock_all) resources it tells of the first, by
+    /// name, that is held; the holder says [which](crate::Holder::key).
     ///
     /// # Errors
     ///
@@ -319,10 +322,7 @@ impl Lock {
     pub async fn inspect(&self) -> Result<Ballot, AcquireError> {
         let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
-        let question = |_| Some(Question::Inspect { key: plan.key.clone() });
-        let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
-        round.settled().await;
-        Ok(round.ballot())
+        Ok(Box::pin(self.inspect_each(&plan)).await)
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
@@ -361,7 +361,7 @@ impl Lock {
         span: &Span,
     ) -> Result<Got, AcquireError> {
         let wait = plan.wait;
-        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), &plan.key);
+        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), plan.line());
         // Somebody of the same owner may be acquiring it right now.
         let mut held = match wait {
             Wait::Never => match slot.try_lock() {
@@ -405,7 +405,7 @@ impl Lock {
         // From here on a lease that comes is given back.
         drop(lease);
         let waited = self.shared.now().since(since);
-        if let Some(news) = self.shared.lines_of(plan.mode).news(&plan.key)
+        if let Some(news) = self.shared.lines_of(plan.mode).news(plan.line())
             && news.verdict != Verdict::Contended
         {
             return Err(plan.not_acquired(news, waited));
@@ -431,16 +431,16 @@ impl Lock {
             return Err(AcquireError::Closed);
         }
         let lines = shared.lines_of(plan.mode);
-        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(&plan.key) {
+        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(plan.line()) {
             return Ok(None);
         }
         let (door, lease) = oneshot::channel();
-        let (shared, key) = (shared.clone(), plan.key.clone());
+        let shared = shared.clone();
         let place = match plan.mode {
             // Another reader of this process, in whatever line, says nothing of what the nodes say.
             Mode::Shared if plan.wait == Wait::Never => {
                 let waiter = Waiter::alone(plan.clone(), since, span.clone(), door);
-                self.shared.tasks.spawn(readers::ask_once(shared, key, waiter));
+                self.shared.tasks.spawn(readers::ask_once(shared, waiter));
                 None
             }
             Mode::Exclusive | Mode::Shared => {
@@ -448,8 +448,8 @@ impl Lock {
                     Joined::Behind(place) => place,
                     Joined::First(place, first) => {
                         match plan.mode {
-                            Mode::Exclusive => self.shared.tasks.spawn(keeper::keep(shared, key, first)),
-                            Mode::Shared => self.shared.tasks.spawn(readers::serve(shared, key, first)),
+                            Mode::Exclusive => self.shared.tasks.spawn(keeper::keep(shared, first)),
+                            Mode::Shared => self.shared.tasks.spawn(readers::serve(shared, first)),
                         };
                         place
                     }
@@ -474,14 +474,14 @@ impl Lock {
             Ok(ballot) => Box::new(ballot),
             Err(error) => return error,
         };
-        match Resource::parse(&self.name) {
+        match self.resource() {
             Ok(resource) => AcquireError::Contended { resource, ballot, waited },
-            Err(error) => AcquireError::Config(error.into()),
+            Err(error) => error.into(),
         }
     }
 
     fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
-        let resource = Resource::share(&self.name)?;
+        let resource = self.resource()?;
         self.shared.check_ttl(self.options.ttl)?;
         if let Renewal::Every(every) = self.options.renewal {
             if every.is_zero() {
@@ -501,7 +501,7 @@ impl Lock {
             return Err(ConfigError::SharedAndFair);
         }
         Ok(Plan {
-            key: self.key.clone(),
+            keys: self.keys.clone(),
             resource,
             context: self.shared.context(&self.options.label),
             wait,

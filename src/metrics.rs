@@ -96,10 +96,12 @@ macro_rules! metrics {
             buckets: $buckets,
         };)*
 
-        /// All of them.
-        pub const ALL: &[Metric] = &[$($constant),*];
+        const METRICS: &[Metric] = &[$($constant),*];
     };
 }
+
+/// All of them.
+pub const ALL: &[Metric] = METRICS;
 
 metrics! {
     ACQUISITIONS = Counter "quorlock_acquisitions_total" in Count by ["outcome", "class"], in &[];

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::examination::Facts;
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
 pub(crate) mod redis;
 
@@ -52,6 +52,13 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// questions may have to wait for the connection. Ready at once unless overridden.
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Whether it understands a claim of [several](Claim::and) keys: does what is asked at all of them
+    /// or at none. `false` unless overridden: a node that looked at the first key only would let others
+    /// have the rest, so such a claim is not made where a node does not say that it can.
+    fn takes_several(&self) -> bool {
+        false
     }
 
     /// From now on tells `listener` what happens to keys that this node has refused, so that
@@ -144,6 +151,12 @@ pub enum Hint<'a> {
 /// holds a token, and to those who are new where a writer [intends](Question::Intend) to have the
 /// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
 /// *release* or *cancel* it takes out this claim, and the last one the key.
+///
+/// A claim of [several](Claim::and) keys is asked for with the same questions, too, by *acquire*,
+/// *write back*, *renew*, *release* and *cancel*. What a question wants of the key it wants of all of
+/// them, and what hinders it at one hinders it at all: then nothing is changed at any, and the answer
+/// names the first key that stands in the way. Only a release or a cancellation does at each key what
+/// it can.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Question {
@@ -319,19 +332,27 @@ pub struct Holding {
     /// Those who share it, where the token [says](Token::is_marker) that readers hold it and the node
     /// was asked who: the first hundred.
     pub readers: Vec<Token>,
+    /// Which key it is, where several were asked for.
+    pub key: Option<Arc<str>>,
 }
 
 impl Holding {
     /// Somebody's `token` with its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new() }
+        Holding { token, expiry, readers: Vec::new(), key: None }
     }
 
     /// The same, shared by these `readers`.
     #[must_use]
     pub fn with_readers(self, readers: Vec<Token>) -> Holding {
         Holding { readers, ..self }
+    }
+
+    /// The same, at this one of several keys.
+    #[must_use]
+    pub fn at(self, key: Arc<str>) -> Holding {
+        Holding { key: Some(key), ..self }
     }
 }
 
@@ -380,7 +401,7 @@ impl Answer {
 pub struct Instance {
     /// What it calls itself, new at each start: Redis' `run_id`.
     pub id: Box<str>,
-    /// When this was learnt, on the client's clock.
+    /// When this was learnt, on the client's clock; or a time to come, until which its age stays as it is.
     pub seen: Moment,
     /// Its least age at that moment.
     pub age: Duration,
@@ -391,6 +412,12 @@ impl Instance {
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
         Instance { id: id.into(), seen, age }
+    }
+
+    /// How much longer it has to wait at `now` until its vote counts.
+    pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
+        let left = quarantine.left(self.age_at(now));
+        if left.is_zero() { left } else { left + self.seen.since(now) }
     }
 
     /// Its least age at `now`.
@@ -430,6 +457,16 @@ pub enum NodeError {
     Overloaded {
         /// How many.
         waiting: usize,
+    },
+    /// The server did as asked, and too few replicas confirmed it in time: a failover may forget it.
+    #[error(
+        "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does not count"
+    )]
+    Unconfirmed {
+        /// How many did.
+        copies: u64,
+        /// How many must: `wait` in the node's address.
+        needed: u64,
     },
     /// The question became pointless before it was sent.
     #[error("not asked: the attempt was over before the connection was ready")]
@@ -476,9 +513,10 @@ impl NodeError {
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
-            NodeError::Unanswered { .. } | NodeError::Disconnected { .. } | NodeError::OtherLimit { .. } => {
-                true
-            }
+            NodeError::Unanswered { .. }
+            | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
+            | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
@@ -497,6 +535,7 @@ impl NodeError {
             NodeError::Failed { lasting: Lasting::Passing, .. }
             | NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
+            | NodeError::Unconfirmed { .. }
             | NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked => false,

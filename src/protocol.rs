@@ -12,6 +12,7 @@ mod names;
 mod quorum;
 mod restart;
 mod schedule;
+mod several;
 mod shared;
 mod tally;
 mod term;
@@ -19,11 +20,15 @@ mod validity;
 
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
-pub(crate) use names::fence_counter_key;
-pub use names::{Claim, Resource, ResourceError, Ticket, Token, fence_counter, line_keys, semaphore_limit};
+pub use names::{
+    Claim, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys, semaphore_limit,
+};
+pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;
-pub use restart::{Quarantine, age};
+pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
+pub(crate) use several::Keys;
+pub use several::MOST_RESOURCES;
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
 pub(crate) use shared::{intents_sibling, readers_sibling};
 pub use tally::{Tally, Verdict};

@@ -13,6 +13,7 @@ use tracing::error;
 use crate::ballot::Holder;
 
 pub(crate) mod contest;
+pub(crate) mod ears;
 pub(crate) mod line;
 
 /// How long to wait for a lock.
@@ -87,7 +88,13 @@ impl Default for HandOver {
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
-            Some(holder) => write!(f, "held by {}", holder.describe()),
+            Some(holder) => {
+                f.write_str("held ")?;
+                if let Some(key) = &holder.key {
+                    write!(f, "at `{key}` ")?;
+                }
+                write!(f, "by {}", holder.describe())
+            }
             None => f.write_str("wanted by several at once"),
         }
     }

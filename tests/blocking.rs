@@ -65,6 +65,16 @@ fn a_thread_acquires_renews_and_releases() {
 }
 
 #[test]
+fn a_thread_has_several_locks_at_once() {
+    let bench = bench();
+    let lease = bench.coordinator.lock_all(["r", "another"]).acquire().unwrap();
+    assert_eq!((bench.keys(), lease.resource().as_str()), (5, "another + r"));
+    assert!(bench.lock().try_acquire().unwrap().is_none());
+    lease.release().unwrap();
+    bench.wait_until_free();
+}
+
+#[test]
 fn many_threads_at_once_exclude_each_other() {
     let bench = bench();
     let (inside, grants) = (AtomicUsize::new(0), AtomicUsize::new(0));

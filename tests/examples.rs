@@ -1,9 +1,10 @@
 //! The examples tell their stories to the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::io::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// `examples/fenced_postgres.sh` ends with this where no database can be had.
 const SKIPPED: i32 = 77;
@@ -59,12 +60,106 @@ fn a_stale_write_to_postgresql_is_refused_and_without_the_check_it_is_not() {
     assert_told(&ended);
 }
 
-#[test]
-fn readers_share_a_lock_and_a_writer_reads_on() {
-    let ended = Command::new(example("shared_catalog")).output().unwrap();
+/// Runs an example to its end, which must tell all of this, in this order.
+#[track_caller]
+fn assert_tells(name: &str, lines: &[&str]) -> String {
+    assert_told_lines(&Command::new(example(name)).output().unwrap(), lines)
+}
+
+#[track_caller]
+fn assert_told_lines(ended: &Output, lines: &[&str]) -> String {
     let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
-    for line in ["held by ann and ben.", "Dan does not get in", "Cid writes, alone", "and so does Dan."] {
+    let mut rest = &*told;
+    for line in lines {
+        rest = rest.split_once(line).unwrap_or_else(|| panic!("the story lacks `{line}`, here: {told}")).1;
+    }
+    told.into_owned()
+}
+
+#[test]
+fn a_first_lock_keeps_others_out_and_then_lets_them_in() {
+    assert_tells(
+        "first_lock",
+        &["I have the lock", "does not get it", "at 5 of 5 servers", "the next one has it"],
+    );
+}
+
+#[test]
+fn scoped_work_outlives_two_servers_and_is_stopped_with_the_third() {
+    assert_tells(
+        "scoped_work",
+        &["says 42", "the other three have renewed", "A third", "The work was stopped after"],
+    );
+}
+
+#[test]
+fn a_second_request_is_answered_with_409_and_when_to_come_back() {
+    let refused = ["409 Conflict | retry-after: ", " | `uploads/report.csv` is held by"];
+    let told = assert_tells(
+        "http_conflict",
+        &["100 Continue", refused[0], refused[1], "200 OK", "200 OK", "(the first one)", "200 OK"],
+    );
+    let seconds = told.split_once(refused[0]).unwrap().1.split_once(refused[1]).unwrap().0;
+    assert!((1..=10).contains(&seconds.parse().unwrap()), "what is left of a TTL of 10 s, not {seconds}");
+}
+
+#[test]
+fn candidates_lead_one_after_the_other_and_the_observer_sees_it() {
+    let (ann, ben) = ("The observer sees http://10.0.0.7:8080.", "The observer sees http://10.1.0.7:8080.");
+    assert_tells("leader_election", &["nobody leads", ann, "Ben leads at once", ben, "Cid leads"]);
+}
+
+#[test]
+fn a_worker_that_gets_sigterm_gives_its_lock_to_the_next() {
+    let mut child = Command::new(example("graceful_shutdown"));
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut says = BufReader::new(child.stdout.take().unwrap());
+    let (mut line, mut said) = (String::new(), 1);
+    while said > 0 && !line.contains("Send SIGTERM") {
+        said = says.read_line(&mut line).unwrap();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut ended = Output { stdout: Vec::new(), ..child.wait_with_output().unwrap() };
+    std::io::Read::read_to_end(&mut says, &mut ended.stdout).unwrap();
+    assert_told_lines(&ended, &["SIGTERM: the work has stopped", "is given back", "The other one has it"]);
+}
+
+#[test]
+fn a_hundred_locks_are_held_at_once_and_shared_out() {
+    let shared_out = ["The second has 0.", "still holds 100", "the second has 50", "the second has all 100"];
+    assert_tells("tenants", &shared_out);
+}
+
+#[test]
+fn functions_take_a_lock_again_that_their_caller_holds() {
+    assert_tells("reentrant", &["transfer has", "deposit has", "transfer still has it", "free: true"]);
+}
+
+#[test]
+fn a_lock_across_regions_outlives_one_of_them() {
+    assert_tells("regions", &["Stockholm, which completes", "Frankfurt is down", "the round trip to Dublin"]);
+}
+
+#[test]
+fn a_node_of_ones_own_keeps_the_contract_and_can_be_drained() {
+    assert_tells("own_node", &["keeps the contract", "is drained", "the other four renew it", "votes again"]);
+}
+
+#[test]
+fn readers_share_a_lock_and_a_writer_reads_on() {
+    let story = ["held by ann and ben.", "Dan does not get in", "Cid writes, alone", "and so does Dan."];
+    assert_tells("shared_catalog", &story);
+}
+
+#[test]
+fn transfers_in_a_ring_end_and_no_money_is_lost() {
+    let ended = Command::new(example("transfer")).output().unwrap();
+    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
+    // Ann gave ten and got twenty, Ben gave twenty and got ten.
+    for line in ["ann has 110.", "ben has 90.", "cid has 100.", "Together they have 300"] {
         assert!(told.contains(line), "the story lacks `{line}`: {told}");
     }
 }
@@ -72,9 +167,36 @@ fn readers_share_a_lock_and_a_writer_reads_on() {
 #[test]
 #[cfg(feature = "blocking")]
 fn threads_without_async_count_together_and_miss_nothing() {
-    let ended = Command::new(example("blocking")).output().unwrap();
-    let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
-    assert!(told.contains("The counter is at 20."), "{told}");
-    assert_eq!(told.matches("has counted to 5").count(), 4, "{told}");
+    assert_tells(
+        "blocking",
+        &["has counted to 5", "has counted to 5", "has counted to 5", "The counter is at 20."],
+    );
+}
+
+#[test]
+fn each_example_is_short_stands_in_the_list_and_is_run_by_a_test() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = fs::read_to_string(project.join("examples/README.md")).unwrap();
+    let tests = [include_str!("examples.rs"), include_str!("../crates/quorlock-cli/tests/cli/examples.rs")];
+    let mut found = 0;
+    for entry in fs::read_dir(project.join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let (file, name) = (path.file_name().unwrap(), path.file_stem().unwrap().to_string_lossy());
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if !matches!(extension, Some("rs" | "sh")) {
+            continue;
+        }
+        found += 1;
+        assert!(list.contains(&format!("]({})", file.display())), "{name} is missing in examples/README.md");
+        let named = [format!("\"{name}\""), format!("examples/{}", file.display())];
+        let run = tests.iter().any(|test| named.iter().any(|name| test.contains(name)));
+        assert!(run, "no test runs {name}");
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        let limit = if extension == Some("rs") { 80 } else { 100 };
+        assert!(
+            lines < limit,
+            "{name} has {lines} lines; an example that one can take in has less than {limit}"
+        );
+    }
+    assert!(found >= 15, "{found} were found");
 }

@@ -33,10 +33,80 @@ fn every_line_of_the_page_is_run_here() {
     let code = HERE.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<String>();
     let code = without_spaces(&code);
     let ours = ours();
-    assert!(ours.len() > 70, "{} were found", ours.len());
+    assert!(ours.len() > 110, "{} were found", ours.len());
     for line in ours {
         assert!(code.contains(&without_spaces(&line)), "`{line}` of docs/migration.md is not run");
     }
+}
+
+/// What the others offer, by the heading of their section, in the versions that were looked at.
+const THEIRS: &[(&str, &str)] = &[
+    (
+        "redlock (crates.io)",
+        "RedLock::new with_client with_clients get_unique_lock_id set_retry rl.lock rl.acquire acquire_async \
+         rl.unlock guard lock.resource lock.val lock.validity_time",
+    ),
+    (
+        "rslock",
+        "LockManager::new from_clients new_cluster from_cluster_client get_unique_lock_id set_retry \
+         query_redis_for_key_value rl.unlock rl.lock rl.acquire acquire_no_guard rl.extend is_freed rl.using \
+         guard.release lock.resource lock.val validity_time LockError",
+    ),
+    (
+        "redsync (Go)",
+        "redsync.New NewMutex mutex.Name mutex.Value mutex.Until mutex.TryLock TryLockContext mutex.Lock \
+         LockContext mutex.Unlock UnlockContext mutex.Extend ExtendContext mutex.Valid WithExpiry WithTries \
+         WithRetryDelay WithRetryDelayFunc WithSetNXOnExtend WithDriftFactor WithTimeoutFactor \
+         WithGenValueFunc WithValue WithFailFast WithShufflePools ErrFailed ErrExtendFailed \
+         ErrLockAlreadyExpired ErrTaken ErrNodeTaken RedisError",
+    ),
+    (
+        "redlock and @sesamecare-oss/redlock (npm)",
+        "Redlock(clients redlock.acquire redlock.using lock.extend lock.release redlock.quit driftFactor \
+         retryCount retryDelay retryJitter automaticExtensionThreshold signal.aborted lock.expiration lock.value \
+         lock.resources lock.attempts ExecutionError ResourceLockedError redlock.on",
+    ),
+    (
+        "redlock-py",
+        "Redlock([ dlm.lock dlm.unlock retry_count retry_delay lock.validity lock.key lock.resource \
+         MultipleRedlockException CannotObtainLock",
+    ),
+    (
+        "pottery",
+        "Redlock(key AIORedlock masters auto_release_time num_extensions raise_on_redis_errors \
+         context_manager_blocking context_manager_timeout lock.acquire lock.locked lock.extend lock.release \
+         @synchronize QuorumNotAchieved QuorumIsImpossible TooManyExtensions ExtendUnlockedLock \
+         ReleaseUnlockedLock",
+    ),
+    (
+        "RedLock.net",
+        "RedLockFactory.Create multiplexers RedLockRetryConfiguration RedisKeyFormat CreateLockAsync \
+         cancellationToken redLock.Resource LockId IsAcquired redLock.Status InstanceSummary ExtendCount \
+         ConfigurationChanged Dispose factory.Dispose",
+    ),
+    (
+        "Redisson",
+        "getLock getRedLock getMultiLock getSpinLock getNonReentrantLock getFencedLock getFairLock \
+         getNonReentrantFairLock getReadWriteLock getSemaphore getPermitExpirableSemaphore getCountDownLatch \
+         lock.lock() lockInterruptibly tryLock unlock forceUnlock isLocked isHeldByCurrentThread getHoldCount \
+         remainTimeToLive lockAsync lockAndGetToken lockWatchdogTimeout checkLockSyncedSlaves readLock writeLock \
+         trySetPermits semaphore.acquire",
+    ),
+];
+
+#[test]
+fn every_call_of_theirs_is_on_the_page() {
+    let mut missing = Vec::new();
+    for (library, calls) in THEIRS {
+        let section = PAGE.split("\n## ").find(|section| section.starts_with(library)).unwrap();
+        let rows: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| ")).collect();
+        let theirs = |row: &&str| row.split(" | ").next().unwrap_or_default().to_owned();
+        let theirs: String = rows.iter().map(theirs).collect();
+        missing.extend(
+            calls.split_whitespace().filter(|call| !theirs.contains(*call)).map(|call| (library, call)),
+        );
+    }
+    assert!(missing.is_empty(), "docs/migration.md does not say what becomes of these: {missing:?}");
 }
 
 async fn work(lease: LeaseWatch) -> Result<u32, Lost> {
@@ -88,6 +158,30 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     assert!(lease.check().is_err(), "it was held for long enough");
 
     let lock = anew();
+    let lock = lock.label("importer");
+    let lock = lock.shared();
+    let (one, other) = (lock.acquire().await?, lock.acquire().await?);
+    assert!(anew().try_acquire().await?.is_none(), "two are reading");
+    one.release().await?;
+    other.release().await?;
+    let lease = anew().acquire().await?;
+    assert_eq!(lease.resource().as_str(), "orders/42");
+    let lease = lease.downgrade().await?;
+    assert!(lock.try_acquire().await?.is_some(), "a reader now");
+    lease.release().await?;
+    let lock = anew();
+    let lease = lock.acquire().await?;
+    let token = lease.token().clone();
+    lock.revoke(&token).await?;
+    lease.lost().await;
+
+    let semaphore = coordinator.semaphore("exports", 4);
+    let permit = semaphore.acquire().await?;
+    assert!(permit.number < 4);
+    drop(permit);
+    assert_eq!(coordinator.health().now().len(), 5);
+
+    let lock = anew();
     let lock = lock.fair();
     let me = Owner::new();
     let lock = lock.owner(&me);
@@ -103,6 +197,7 @@ fn a_coordinator_is_made() -> Result<(), ConfigError> {
     let urls = ["redis://10.0.0.1", "redis://10.1.0.1", "redis://10.2.0.1"];
     drop(Coordinator::builder().nodes(urls).build()?);
     drop(Coordinator::builder().nodes(urls).key_prefix("redlock:").build()?);
+    drop(Coordinator::builder().nodes(urls).key_prefix("locks:").build()?);
     let builder = Coordinator::builder().nodes(urls);
     let builder = builder.drift(0.01);
     let builder = builder.node_limit(Duration::from_millis(50));

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Quarantine, Quorum, Resource, ResourceError,
-    Tally, Term, Ticket, Token, Verdict, age, fraction, line_keys, node_limit, renewal_every, smoothed,
+    Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
+    ResourceError, Tally, Term, Ticket, Token, Verdict, age, fraction, line_keys, node_limit, renewal_every,
+    smoothed,
 };
 
 fn at(millis: u64) -> Moment {
@@ -136,13 +137,22 @@ fn i6_a_shorter_renewal_does_not_move_the_deadline_back() {
 #[test]
 fn a_clock_put_forward_does_not_make_a_restarted_server_look_old() {
     let day = Duration::from_secs(86_400);
-    assert_eq!(age(day, None, at(5_000)), day - Duration::from_secs(1), "whole seconds, cut");
+    assert_eq!(age(day, Past::Master, None, at(5_000)), day - Duration::from_secs(1), "whole seconds, cut");
     assert_eq!(
-        age(day, Some(at(3_000)), at(5_000)),
+        age(day, Past::Master, Some(at(3_000)), at(5_000)),
         Duration::from_secs(2),
         "another was seen two seconds ago"
     );
-    assert_eq!(age(Duration::ZERO, None, at(0)), Duration::ZERO);
+    assert_eq!(age(Duration::ZERO, Past::Master, None, at(0)), Duration::ZERO);
+}
+
+#[test]
+fn i17_a_master_that_was_promoted_is_as_old_as_its_reign() {
+    let second = Duration::from_secs(1);
+    let promoted = |reign: u32| Past::Promoted { reign: second * reign };
+    assert_eq!(age(second * 3_600, promoted(5), None, at(0)), second * 5);
+    assert_eq!(age(second * 10, promoted(3_600), None, at(0)), second * 9, "a note outlived its process");
+    assert_eq!(age(second * 3_600, promoted(60), Some(at(3_000)), at(5_000)), second * 2);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::info;
 
 use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
@@ -20,19 +21,21 @@ use crate::node::redis::Tls;
 use crate::node::redis::{
     Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
 };
-use crate::protocol::{Drift, Quarantine, Quorum};
+use crate::protocol::{Drift, Quarantine, Quorum, gate};
 use crate::round::Nodes;
 use crate::wait::line::{Ear, Lines};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
-/// A node that restarted without its data would grant locks that are still held. Every client of
-/// a deployment must use the guard, or it protects nobody.
+/// A node that restarted without its data would grant locks that are still held, and so would a
+/// replica that was promoted before all of them had reached it: a promotion counts as a restart. Every
+/// client of a deployment must use the guard, or it protects nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RestartGuard {
-    /// They count once the node has been up for longer than any lock can live: `max_ttl` and the
-    /// allowance for drift.
+    /// They count once the node has been up, and a master, for longer than any lock can live:
+    /// `max_ttl` and the allowance for drift. When a server was promoted, it does not say; so the first
+    /// client that meets it notes the time there, under `quorlock:gate:{PREFIX}:reign`.
     On,
     /// They count at once. Right for servers that were started just now for the first time, such
     /// as in tests, and for nodes that cannot forget: with `appendfsync always`.
@@ -111,6 +114,17 @@ impl Builder {
     /// Adds Redis or Valkey servers: `redis://[user[:password]@]host[:port][/db]`, `rediss://` with
     /// the feature `tls`, `valkey://`, `redis+unix:///path/to/socket`, or only `host:port`. An odd
     /// number of independent masters: three tolerate the loss of one, five of two.
+    ///
+    /// One node works, and has no quorum: while it is down nothing is locked, and exclusion rests on
+    /// what that one server remembers. That is for locks that save work, and not for those that guard
+    /// data.
+    ///
+    /// A node may be a master that Sentinels replace when it fails, `redis+sentinel://host,host/service`:
+    /// all its Sentinels, and the name that they have for it. That is one node, also where it has
+    /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
+    /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
+    /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
+    /// [`Address::wait`]. `docs/topologies.md` has what happens to a lock in each case.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
         self.addresses.extend(urls.into_iter().map(|url| Address::parse(url.as_ref())));
         self
@@ -148,7 +162,7 @@ impl Builder {
         self
     }
 
-    /// The TTL of locks that set none. 30 s unless set.
+    /// The TTL of locks that set none. 30 s unless set: see [`Lock::ttl`](crate::Lock::ttl).
     pub fn ttl(mut self, ttl: Duration) -> Builder {
         self.ttl = ttl;
         self
@@ -156,14 +170,16 @@ impl Builder {
 
     /// The longest TTL that any client of the deployment may ask for: restarted nodes are not
     /// counted for that long. 30 s unless set, or the coordinator's own TTL if that is set and
-    /// nothing else is; every client must use the same.
+    /// nothing else is: the shorter, the sooner a restarted node votes again. Every client must use
+    /// the same.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
     }
 
-    /// How long a round waits for one node. 50 ms unless set, more for a node whose measured round
-    /// trip is longer than a quarter of that, and never more than a tenth of the TTL.
+    /// How long a round waits for one node. 50 ms unless set, which is long for a round trip within
+    /// a region and little of a TTL of seconds; more for a node whose measured round trip is longer
+    /// than a quarter of that, and never more than a tenth of the TTL.
     pub fn node_limit(mut self, limit: Duration) -> Builder {
         self.node_limit = Some(limit);
         self
@@ -176,8 +192,8 @@ impl Builder {
         self
     }
 
-    /// Whether votes of nodes that restarted recently count. On unless set, because off is safe
-    /// only for nodes that never forget.
+    /// Whether nodes that restarted recently are kept from voting. On unless set, because off is
+    /// safe only for nodes that never forget.
     pub fn restart_guard(mut self, guard: RestartGuard) -> Builder {
         self.guard = guard;
         self
@@ -243,6 +259,13 @@ impl Builder {
             return Err(ConfigError::Tls { problem });
         }
         let nodes = self.make_nodes()?;
+        if let [node] = &nodes[..] {
+            let node = node.name();
+            info!(
+                node,
+                "one node: while it is down nothing is locked, and no other remembers what it forgets"
+            );
+        }
         let quorum = match self.quorum {
             None => Quorum::majority(nodes.len()),
             Some(needed) => {
@@ -285,7 +308,7 @@ impl Builder {
             meters,
         };
         shared.check_ttl(self.ttl)?;
-        Ok(Coordinator { shared: Arc::new(shared) })
+        Ok(Coordinator { shared: Arc::new(shared), together: Arc::default() })
     }
 
     fn make_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
@@ -312,6 +335,11 @@ impl Builder {
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
                 notices: Notices::Logged,
+                copy_limit: self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) / 2,
+                gate: match self.guard {
+                    RestartGuard::On => Some(gate(&self.key_prefix).into()),
+                    RestartGuard::Off => None,
+                },
             };
             Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
         });

@@ -28,6 +28,12 @@ pub struct Facts {
     pub replicas: Option<u64>,
     /// Whether it was a replica before it became a master.
     pub promoted: Option<bool>,
+    /// If it was: for how long clients have known it as the master that it is.
+    pub reign: Option<Duration>,
+    /// What its Sentinels call it, if they tell where it is.
+    pub service: Option<Arc<str>>,
+    /// Whether it stops to write when too few replicas hear it: `min-replicas-to-write`.
+    pub falls_silent: Option<bool>,
     /// What it does when its memory is full.
     pub memory: Option<Memory>,
     /// Whether it writes each change to a log on its disk.
@@ -211,6 +217,8 @@ pub enum Need {
     Fencing,
     /// Locks in fair order.
     FairOrder,
+    /// Voting again after a promotion.
+    Promotion,
     /// Telling waiters, and whoever releases a lock that others want it.
     Waiting,
 }

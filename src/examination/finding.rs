@@ -81,23 +81,31 @@ macro_rules! matters {
             $(#[doc = $meaning] $name,)*
         }
 
+        const MATTERS: &[Matter] = &[$(Matter::$name),*];
+
         impl Matter {
-            /// All of them.
-            pub const ALL: &[Matter] = &[$(Matter::$name),*];
-
-            /// A word for programs.
-            #[must_use]
-            pub fn code(self) -> &'static str {
-                match self { $(Matter::$name => $code,)* }
-            }
-
-            /// What to do about it, as a rule.
-            #[must_use]
-            pub fn cure(self) -> &'static str {
-                match self { $(Matter::$name => $cure,)* }
+            fn words(self) -> (&'static str, &'static str) {
+                match self { $(Matter::$name => ($code, $cure),)* }
             }
         }
     };
+}
+
+impl Matter {
+    /// All of them.
+    pub const ALL: &[Matter] = MATTERS;
+
+    /// A word for programs.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        self.words().0
+    }
+
+    /// What to do about it, as a rule.
+    #[must_use]
+    pub fn cure(self) -> &'static str {
+        self.words().1
+    }
 }
 
 matters! {
@@ -108,8 +116,8 @@ matters! {
         "As many nodes vote as are needed: none may fail."
         "mend the nodes that do not vote; their findings say how"
     OneNode "one-node"
-        "There is one node: its failure ends all locking."
-        "use three independent masters, which tolerate the loss of one, or five, which tolerate two"
+        "There is one node: its failure ends all locking, and exclusion rests on what it remembers."
+        "fine for locks that only save work; else use three independent masters, which tolerate the loss of one, or five, which tolerate two"
     FewNodes "few-nodes"
         "There are fewer than three nodes, so none may fail."
         "use three independent masters, which tolerate the loss of one, or five, which tolerate two"
@@ -149,9 +157,12 @@ matters! {
     Replicas "replicas"
         "Replicas follow the server: when one of them takes its place, it may lack locks."
         "detach them (`REPLICAOF NO ONE` there), and see that neither Sentinel nor an operator promotes one under this address"
+    TwoMasters "two-masters"
+        "Only the word of the Sentinels keeps a master that was replaced from voting beside its successor."
+        "set `min-replicas-to-write 1`, and `min-replicas-max-lag` at least two seconds below Sentinel's `down-after-milliseconds`, on every server of the service"
     Promoted "promoted"
         "The server was a replica before it was a master: locks that had not reached it are forgotten."
-        "let it stand aside for the longest TTL after a promotion, and run nodes without failover: their number is the failover"
+        "leave the restart guard on, which counts a promotion as a restart; with several nodes do without failover: their number is the failover"
     Eviction "eviction"
         "The server may evict locks when its memory is full."
         "set `maxmemory-policy noeviction`: then it refuses new locks instead of forgetting old ones"

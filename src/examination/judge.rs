@@ -11,7 +11,7 @@ use humantime::format_duration;
 use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
-use crate::protocol::{Drift, Moment, Quarantine, Quorum};
+use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum, SUCCESSION};
 
 mod deployment;
 mod node;
@@ -75,7 +75,7 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     if let Some(Err(error)) = &facts.lock {
         return excluded(&error.to_string());
     }
-    let left = setting.quarantine.left(age(facts));
+    let left = quarantined(facts, setting);
     if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
 }
 
@@ -83,9 +83,24 @@ fn needed_to_vote(need: Need) -> bool {
     matches!(need, Need::Locks | Need::Fencing)
 }
 
-/// As the restart guard counts it: whole seconds, up to one too many.
+/// How much longer its vote does not count.
+pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
+    let age = age(facts);
+    // As at the introduction (rule T-2).
+    let promoted_by_sentinels = facts.promoted == Some(true) && facts.service.is_some();
+    if !setting.guarded() || !promoted_by_sentinels {
+        return setting.quarantine.left(age);
+    }
+    setting.quarantine.left(age.saturating_sub(SUCCESSION)) + SUCCESSION.saturating_sub(age)
+}
+
+/// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
 fn age(facts: &Facts) -> Duration {
-    crate::protocol::age(facts.uptime.unwrap_or_default(), None, Moment::ORIGIN)
+    let past = match facts.promoted {
+        Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
+        Some(false) | None => Past::Master,
+    };
+    crate::protocol::age(facts.uptime.unwrap_or_default(), past, None, Moment::ORIGIN)
 }
 
 /// Where findings about one subject are noted.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
 use crate::owner::Owner;
-use crate::protocol::{Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
 use crate::wait::line::News;
 use crate::wait::{HandOver, OnWait, Wait};
 
@@ -118,7 +118,7 @@ pub(crate) enum Reentry {
 /// What one call asks for: a name, and options that were checked.
 pub(crate) struct Plan {
     pub(crate) resource: Resource,
-    pub(crate) key: Arc<str>,
+    pub(crate) keys: Keys,
     pub(crate) context: Arc<str>,
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
@@ -143,11 +143,17 @@ pub(crate) enum Turn {
 }
 
 impl Plan {
-    /// Those who wait in fair order hand nothing over: others may have come before.
+    /// What the line is called in which this process waits for the lock.
+    pub(crate) fn line(&self) -> &Arc<str> {
+        self.keys.line()
+    }
+
+    /// Those who wait in fair order hand nothing over: others may have come before. And nor do those who
+    /// have several resources, each of which others may want.
     pub(crate) fn hand_over(&self) -> HandOver {
         match self.turn {
-            Turn::Any => self.options.hand_over,
-            Turn::Fair(_) => HandOver::times(0),
+            Turn::Any if !self.keys.are_several() => self.options.hand_over,
+            Turn::Any | Turn::Fair(_) => HandOver::times(0),
         }
     }
 

@@ -6,7 +6,7 @@ use super::Lock;
 use crate::ballot::Ballot;
 use crate::error::ConfigError;
 use crate::node::Question;
-use crate::protocol::{Claim, Mode, Token};
+use crate::protocol::{Mode, Token};
 use crate::round::{Aim, Round};
 
 impl Lock {
@@ -61,7 +61,7 @@ impl Lock {
     pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
         let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
-        let claim = Claim::new(plan.key.clone(), token.clone());
+        let claim = plan.keys.claim(token.clone());
         let claim = Arc::new(match plan.mode {
             Mode::Exclusive => claim,
             Mode::Shared => claim.shared(),

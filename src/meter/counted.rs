@@ -319,6 +319,7 @@ const ERRORS: &[&str] = &[
     "unfit",
     "failed",
     "other_limit",
+    "unconfirmed",
 ];
 
 fn error_kind(error: &NodeError) -> usize {
@@ -331,6 +332,7 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::Unfit { .. } => 5,
         NodeError::Failed { .. } => 6,
         NodeError::OtherLimit { .. } => 7,
+        NodeError::Unconfirmed { .. } => 8,
     }
 }
 

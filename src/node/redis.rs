@@ -6,7 +6,9 @@
 //! one connection, as `wire` has them, until that ends, and `hints` the other way. A `line` is the
 //! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
 //! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
-//! line of its own; `info` reads what a server says of itself.
+//! line of its own; `info` reads what a server says of itself, and `gate` what it cannot say:
+//! since when it is a master. `copies` has votes wait for replicas, and `sentinel` finds the
+//! master of a service.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +32,15 @@ use super::{Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
+use crate::protocol::gate;
 
 mod address;
 mod bounds;
+mod copies;
 mod dial;
 mod examine;
 mod failure;
+mod gate;
 mod handshake;
 mod hints;
 mod info;
@@ -44,6 +49,7 @@ mod link;
 mod parts;
 mod request;
 pub mod scripts;
+mod sentinel;
 mod state;
 mod supervisor;
 #[cfg(test)]
@@ -61,6 +67,11 @@ pub(crate) struct Settings {
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
     pub(crate) notices: Notices,
+    /// How long a vote may wait for replicas, where the address asks for that.
+    pub(crate) copy_limit: Duration,
+    /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
+    /// off, which does not want to know.
+    pub(crate) gate: Option<Arc<str>>,
 }
 
 /// Whether what stands out at a connection is logged.
@@ -79,6 +90,8 @@ impl Default for Settings {
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
             notices: Notices::Logged,
+            copy_limit: Duration::from_millis(25),
+            gate: Some(gate("").into()),
         }
     }
 }
@@ -120,7 +133,7 @@ impl RedisNode {
     pub(crate) fn with(address: Address, settings: Settings) -> RedisNode {
         let (queue, questions) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
-        let name: Arc<str> = address.to_string().into();
+        let name: Arc<str> = address.name().into();
         let listeners = Arc::new(Listeners::default());
         let (task, contact) = Supervisor::new(
             Arc::clone(&name),
@@ -177,6 +190,10 @@ impl Node for RedisNode {
             contact.cancelled().await;
             state.connected()
         })
+    }
+
+    fn takes_several(&self) -> bool {
+        true
     }
 
     /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is

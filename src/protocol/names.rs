@@ -31,6 +31,12 @@ impl Resource {
         Ok(Resource { name: name.clone() })
     }
 
+    /// Several that are locked together, under the name of `all`, if each name works.
+    pub(crate) fn together(names: &[Arc<str>], all: &Arc<str>) -> Result<Resource, ResourceError> {
+        names.iter().try_for_each(|name| Resource::check(name))?;
+        Ok(Resource { name: all.clone() })
+    }
+
     fn check(name: &str) -> Result<(), ResourceError> {
         if name.is_empty() {
             Err(ResourceError::Empty)
@@ -174,26 +180,23 @@ fn printable(text: &str) -> String {
 /// What one attempt asks for: this token under this key, or among those who share it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
-    key: Arc<str>,
+    pub(super) key: Arc<str>,
     token: Token,
     pub(super) mode: Mode,
+    /// Where several locks are claimed together: see `several.rs`.
+    pub(super) others: Option<Arc<[Arc<str>]>>,
 }
 
 impl Claim {
     /// `token` is to stand under `key`, alone.
     #[must_use]
     pub fn new(key: Arc<str>, token: Token) -> Claim {
-        Claim { key, token, mode: Mode::Exclusive }
+        Claim { key, token, mode: Mode::Exclusive, others: None }
     }
 
-    /// The key of the lock.
+    /// The key of the lock; of [several](Claim::keys), the first.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// The same, for whoever keeps it.
-    pub(crate) fn shared_key(&self) -> &Arc<str> {
         &self.key
     }
 
@@ -207,11 +210,7 @@ impl Claim {
     /// as they list the nodes in the same order, and spread over the nodes by the key (FNV-1a).
     #[must_use]
     pub fn preferred_node(&self, nodes: usize) -> usize {
-        let hash = self.key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let nodes = u64::try_from(nodes.max(1)).unwrap_or(1);
-        usize::try_from(hash % nodes).unwrap_or(0)
+        preferred_node(&self.key, nodes)
     }
 
     /// The key whose presence says that somebody was refused and still wants the lock.
@@ -242,9 +241,21 @@ impl Claim {
     }
 
     pub(crate) fn tombstone_key(&self) -> Sibling<'_> {
-        let random = self.token.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.token.bytes);
-        Sibling::new("tomb", &self.key, String::from_utf8_lossy(random))
+        tombstone_sibling(&self.key, &self.token)
     }
+}
+
+pub(super) fn tombstone_sibling<'a>(key: &'a str, token: &'a Token) -> Sibling<'a> {
+    let random = token.bytes.get(..RANDOM_DIGITS).unwrap_or(&token.bytes);
+    Sibling::new("tomb", key, String::from_utf8_lossy(random))
+}
+
+pub(crate) fn preferred_node(key: &str, nodes: usize) -> usize {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let nodes = u64::try_from(nodes.max(1)).unwrap_or(1);
+    usize::try_from(hash % nodes).unwrap_or(0)
 }
 
 /// A place in the line of those who wait for a lock in fair order: first come, first served, by
@@ -296,6 +307,13 @@ pub fn fence_counter(key: &str) -> String {
 
 pub(crate) fn fence_counter_key(key: &str) -> Sibling<'_> {
     Sibling::new("fence", key, "counter")
+}
+
+/// The key in which a server that was promoted keeps since when it is the master that it is, for
+/// locks whose keys begin with `prefix`.
+#[must_use]
+pub fn gate(prefix: &str) -> String {
+    Sibling::new("gate", prefix, "reign").to_string()
 }
 
 /// The key in which a node keeps how many permits the semaphore at `key` has.

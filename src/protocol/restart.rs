@@ -41,17 +41,47 @@ impl Quarantine {
     }
 }
 
-/// The least age of a server process, from what is known of it at `now`.
+/// For how long the word of Sentinels is good: no vote is sent to a master later than that after most
+/// of them were asked and named it (rule T-1).
+pub const SENTINELS_WORD: Duration = Duration::from_secs(3);
+
+/// Within which Sentinels must tell each other of a failover. They do so every two seconds, and at once
+/// after one.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// How long the predecessor of a master that Sentinels promoted may still be asked for votes. The reign
+/// counts from then on (rule T-2).
+pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(TOLD);
+
+/// What a server process has been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a master has been a replica or it has not")]
+pub enum Past {
+    /// A master since its start.
+    Master,
+    /// A replica, until it was promoted. It may lack what its master had granted, and so it is no
+    /// older than its reign (rule I-17).
+    Promoted {
+        /// For how long it has been known as the master that it is. It reigns for at least as long.
+        reign: Duration,
+    },
+}
+
+/// The least age of a server process as a master, from what is known of it at `now`.
 ///
 /// `uptime` is what it says of itself: whole seconds of a wall clock, up to a second too long, so
 /// one second is taken off. `last_seen` is when another process last answered at this address:
 /// the new one started after that, whatever its wall clock says, so a clock that was put forward
-/// cannot make it look old.
+/// cannot make it look old. A promotion makes another process of it, for all that it may have
+/// forgotten.
 #[must_use]
-pub fn age(uptime: Duration, last_seen: Option<Moment>, now: Moment) -> Duration {
-    let by_uptime = uptime.saturating_sub(Duration::from_secs(1));
+pub fn age(uptime: Duration, past: Past, last_seen: Option<Moment>, now: Moment) -> Duration {
+    let mut age = uptime.saturating_sub(Duration::from_secs(1));
+    if let Past::Promoted { reign } = past {
+        age = age.min(reign);
+    }
     match last_seen {
-        Some(seen) => by_uptime.min(now.since(seen)),
-        None => by_uptime,
+        Some(seen) => age.min(now.since(seen)),
+        None => age,
     }
 }

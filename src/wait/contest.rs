@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tracing::trace;
 
+use super::ears::Ears;
 use super::line::{News, Waiter, bit};
 use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order, Preference};
@@ -13,14 +14,16 @@ use crate::coordinator::Shared;
 use crate::error::AcquireError;
 use crate::lock::Plan;
 use crate::node::{Expiry, Holding, Question};
-use crate::protocol::{Backoff, FencingToken, Mode, Moment, Ticket, Token, Verdict, fraction};
+use crate::protocol::{
+    Backoff, FencingToken, Keys, Mode, Moment, Ticket, Token, Verdict, fraction, preferred_node,
+};
 use crate::round::{Aim, Round};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
 pub(crate) struct Contest {
     shared: Arc<Shared>,
-    key: Arc<str>,
+    keys: Keys,
     order: Order,
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
@@ -38,6 +41,8 @@ pub(crate) struct Contest {
 
 /// What a writer has left at the nodes while it waits for readers.
 struct Intent {
+    /// The key that they share.
+    key: Arc<str>,
     ticket: Ticket,
     /// When it was last said.
     said: Moment,
@@ -79,15 +84,17 @@ struct Pause {
     until: Moment,
     /// Asking is worth while before that when so many nodes have hinted at a change…
     wanted: usize,
-    /// …among these, a bit for each.
+    /// …among these, a bit for each…
     among: u32,
+    /// …of these keys, where there are several.
+    in_the_way: Vec<Arc<str>>,
 }
 
 impl Contest {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<str>, mode: Mode) -> Contest {
+    pub(crate) fn new(shared: &Arc<Shared>, keys: &Keys, mode: Mode) -> Contest {
         Contest {
             shared: shared.clone(),
-            key: key.clone(),
+            keys: keys.clone(),
             order: Order::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
@@ -107,12 +114,13 @@ impl Contest {
     /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
     pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
         self.rounds = 0;
-        let outcome = self.contend(waiter).await;
+        let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
+        let outcome = self.contend(waiter, &ears).await;
         self.desist(&waiter.plan);
         outcome
     }
 
-    async fn contend(&mut self, waiter: &mut Waiter) -> Outcome {
+    async fn contend(&mut self, waiter: &mut Waiter, ears: &Ears) -> Outcome {
         loop {
             if self.shared.closing.is_cancelled() {
                 return Outcome::Failed(AcquireError::Closed);
@@ -121,7 +129,7 @@ impl Contest {
                 // Who asks once needs the verdict, and not what one node says.
                 self.order = Order::AllAtOnce;
             }
-            self.shared.lines_of(self.mode).ask_anew(&self.key);
+            ears.ask_anew();
             let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
             let verdict = tokio::select! {
                 biased;
@@ -141,19 +149,19 @@ impl Contest {
             let ballot = attempt.ballot();
             self.learn(&ballot);
             drop(attempt);
-            trace!(key = %self.key, %verdict, %ballot, "not acquired");
+            trace!(keys = %self.keys, %verdict, %ballot, "not acquired");
             if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }
             self.intend(&waiter.plan, &ballot, now);
-            let pause = self.pause(verdict, &ballot, now);
+            let pause = self.pause(verdict, &ballot, ears, now);
             self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
             self.order = Order::PreferredFirst(self.preference);
             tokio::select! {
                 biased;
                 () = waiter.door.closed() => return Outcome::Gone,
                 () = self.shared.closing.cancelled() => return Outcome::Failed(AcquireError::Closed),
-                () = self.rest(pause) => {}
+                () = self.rest(pause, ears) => {}
             }
         }
     }
@@ -162,25 +170,30 @@ impl Contest {
     /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
     /// lock: or writers that wait for each other would keep readers out for ever.
     fn intend(&mut self, plan: &Plan, ballot: &Ballot, now: Moment) {
-        let by_readers =
-            |paper: &Paper| matches!(&paper.said, Said::Held(holding) if holding.token.is_marker());
-        if self.mode == Mode::Shared || !ballot.papers().iter().any(by_readers) {
-            return;
+        let by_readers = |paper: &Paper| {
+            let Said::Held(holding) = &paper.said else { return None };
+            let key = holding.key.as_ref().unwrap_or(self.keys.first());
+            holding.token.is_marker().then(|| key.clone())
+        };
+        let shared_key = ballot.papers().iter().find_map(by_readers);
+        let Some(key) = shared_key.filter(|_| self.mode == Mode::Exclusive) else { return };
+        if self.intent.as_ref().is_some_and(|intent| intent.key != key) {
+            self.desist(plan);
         }
         if self.intent.as_ref().is_some_and(|intent| now.since(intent.said) < INTENT_AGE) {
             return;
         }
         let ticket = self.intent.take().map_or_else(|| self.shared.ticket(), |intent| intent.ticket);
-        self.intent = Some(Intent { ticket, said: now });
-        let (key, patience) = (&self.key, INTENT_PATIENCE);
+        self.intent = Some(Intent { key: key.clone(), ticket, said: now });
+        let patience = INTENT_PATIENCE;
         let question = |_| Some(Question::Intend { key: key.clone(), ticket, patience });
         drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
     }
 
     /// The writer waits no longer: it has the lock, or has given up.
     fn desist(&mut self, plan: &Plan) {
-        if let Some(Intent { ticket, .. }) = self.intent.take() {
-            let question = |_| Some(Question::Desist { key: self.key.clone(), ticket });
+        if let Some(Intent { key, ticket, .. }) = self.intent.take() {
+            let question = |_| Some(Question::Desist { key: key.clone(), ticket });
             drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
         }
     }
@@ -198,6 +211,10 @@ impl Contest {
     /// one is asked instead. When all were asked, and somebody has a quorum, it is known which nodes
     /// hold something else.
     fn learn(&mut self, ballot: &Ballot) {
+        if let Some(contested) = ballot.holder().and_then(|holder| holder.key) {
+            // There those are who contend for it alone, or together with others.
+            self.preference.home = Some(preferred_node(&contested, ballot.quorum().nodes()));
+        }
         let mut refusing = Vec::new();
         let mut silent = 0;
         for (node, paper) in ballot.papers().iter().enumerate() {
@@ -240,7 +257,7 @@ impl Contest {
             let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
             tell(&**on_wait, &waiting);
         }
-        self.shared.lines_of(self.mode).tell(&self.key, Some(news), holder.as_ref(), now);
+        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), holder.as_ref(), now);
     }
 
     /// How long to wait, and for whom.
@@ -249,18 +266,20 @@ impl Contest {
     /// nodes tell when that changes; a quorum must have become possible before asking again can
     /// help. *Split*, or an outage: nobody will tell, so a short random pause it is. The same where
     /// too few nodes tell of changes. In any case no longer than until enough keys have run out.
-    fn pause(&mut self, verdict: Verdict, ballot: &Ballot, now: Moment) -> Pause {
+    fn pause(&mut self, verdict: Verdict, ballot: &Ballot, ears: &Ears, now: Moment) -> Pause {
         let entropy = &self.shared.entropy;
         let needed = ballot.quorum().needed();
         let mut refusing = 0u32;
         let mut granted = 0u32;
         let mut behind = 0;
         let mut ends: Vec<Duration> = Vec::new();
+        let mut in_the_way: Vec<Arc<str>> = Vec::new();
         for (index, paper) in ballot.papers().iter().enumerate() {
-            match paper.said {
-                Said::Held(Holding { expiry: Expiry::In(remaining), .. }) => {
+            match &paper.said {
+                Said::Held(Holding { expiry: Expiry::In(remaining), key, .. }) => {
                     refusing |= bit(index);
-                    ends.push(remaining);
+                    ends.push(*remaining);
+                    in_the_way.extend(key.clone().filter(|key| !in_the_way.contains(key)));
                 }
                 Said::Behind => {
                     refusing |= bit(index);
@@ -288,25 +307,25 @@ impl Contest {
             // A change where the lock was granted is our own, of taking it back: Redis 6.0 tells that too.
             (needed.saturating_sub(ballot.granted()).max(1), !granted)
         };
-        let told = self.shared.lines_of(self.mode).hints(&self.key).hearing(among) >= wanted;
+        let told = ears.heard(&in_the_way).hearing(among) >= wanted;
         if verdict != Verdict::Contended || !(held || asked_one) || !told {
             let pause = self.pauses.next(entropy.half());
-            return Pause { until: now + pause, wanted: usize::MAX, among };
+            return Pause { until: now + pause, wanted: usize::MAX, among, in_the_way };
         }
         ends.sort_unstable();
         let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |remaining| {
             *remaining + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half())
         });
         let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
-        Pause { until: now + expiry.min(heartbeat), wanted, among }
+        Pause { until: now + expiry.min(heartbeat), wanted, among, in_the_way }
     }
 
     /// Waits for the end of the pause, or for enough hints.
-    async fn rest(&self, pause: Pause) {
+    async fn rest(&self, pause: Pause, ears: &Ears) {
         // Asked for before the first look, so that no hint comes between.
-        let bell = self.shared.lines_of(self.mode).bell(&self.key).unwrap_or_default();
+        let bell = ears.bell();
         let enough = async {
-            while self.shared.lines_of(self.mode).hints(&self.key).changed(pause.among) < pause.wanted {
+            while ears.heard(&pause.in_the_way).changed(pause.among) < pause.wanted {
                 bell.notified().await;
             }
         };

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
@@ -21,9 +22,13 @@ use crate::protocol::{Moment, Verdict};
 /// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
 #[derive(Default)]
 pub(crate) struct Lines {
-    lines: Mutex<Inside>,
+    inside: Mutex<Inside>,
     /// Those from which these hear of hints. They live on for it when their coordinator has gone.
-    _trunk: Option<Arc<Lines>>,
+    trunk: Option<Arc<Lines>>,
+    /// Whether there have ever been branches.
+    branched: AtomicBool,
+    /// Whether anybody has ever waited here, or in a branch.
+    used: AtomicBool,
 }
 
 struct Inside {
@@ -99,6 +104,15 @@ impl Line {
     }
 }
 
+/// In whose line a key was held that is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// One of these.
+    Own,
+    /// One of those of the other mode: of a reader's key writers have to hear, and the other way round.
+    Other,
+}
+
 /// Somebody who waits.
 pub(crate) struct Waiter {
     arrival: NonZeroU64,
@@ -145,12 +159,41 @@ impl Lines {
     /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
     /// because they only watch, or want more than the key.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
-        let branch = Arc::new(Lines { lines: Mutex::default(), _trunk: Some(self.clone()) });
+        let branch = Arc::new(Lines { trunk: Some(self.clone()), ..Lines::default() });
         let mut inside = self.lock();
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
         inside.branches.push(Arc::downgrade(&branch));
+        self.branched.store(true, Ordering::Relaxed);
+        self.used.store(true, Ordering::Relaxed);
         branch
+    }
+
+    /// This process itself gives these keys back. The servers tell that to others only, so whoever waits
+    /// for one of them in another line here is told by this; and may ask at once, since its question
+    /// queues up behind the release at each node. `whose` line it was is served already.
+    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
+        match &self.trunk {
+            Some(trunk) => trunk.given_back(keys, whose),
+            // Where there are no others, nobody pays for them.
+            None if whose == Whose::Own && !self.branched.load(Ordering::Relaxed) => {}
+            None if !self.used.load(Ordering::Relaxed) => {}
+            None => self.hint_all(&keys),
+        }
+    }
+
+    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
+        let mut inside = self.lock();
+        for key in keys.clone() {
+            if let Some(line) = inside.by_key.get_mut(key) {
+                line.hint(u32::MAX);
+            }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        for branch in &branches {
+            branch.hint_all(keys);
+        }
     }
 
     /// From now on hints for `key` are kept, though nobody here waits for it.
@@ -173,7 +216,8 @@ impl Lines {
 
     /// Joins the end of the line for the waiter's key.
     pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
-        let key = plan.key.clone();
+        let key = plan.line().clone();
+        self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
@@ -268,6 +312,13 @@ impl Lines {
         self.lock().by_key.get_mut(key).map(|line| line.crowd().bell.get_or_insert_default().clone())
     }
 
+    /// From now on `bell` rings when a node hints at a change of `key`.
+    pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.crowd().bell = Some(bell.clone());
+        }
+    }
+
     /// How the last contest for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
         self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
@@ -295,7 +346,7 @@ impl Lines {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -332,6 +383,11 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// What was heard of either of two keys.
+    pub(crate) fn and(self, other: Heard) -> Heard {
+        Heard { changed: self.changed | other.changed, hearing: self.hearing }
+    }
+
     /// How many of the nodes in `mask` have hinted.
     pub(crate) fn changed(self, mask: u32) -> usize {
         (self.changed & mask).count_ones() as usize

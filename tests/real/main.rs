@@ -12,17 +12,23 @@
 
 mod bad_nodes;
 mod contract;
+mod copies;
 mod cut;
 mod election;
+mod failovers;
 mod faults;
 mod fence;
 mod health;
 mod interop;
 mod noticed;
+mod one;
+mod promotion;
 mod restart;
 mod rights;
 mod rivals;
 mod semaphore;
+mod sentinel;
+mod several;
 mod shared;
 #[cfg(unix)]
 mod unix;

@@ -19,6 +19,7 @@ mod configuring;
 mod fencing;
 mod losing;
 mod nodes;
+mod promises;
 mod releasing;
 mod renewing;
 mod table;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 const DEFECTS: &str = "docs/defects.md";
 const RULES: &str = "docs/rules.md";
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The cells of every row of the tables in a document, but for their heads.
-fn rows(document: &str) -> Vec<Vec<String>> {
+pub(crate) fn rows(document: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
     let lines: Vec<&str> = text.lines().collect();
@@ -25,7 +25,7 @@ fn rows(document: &str) -> Vec<Vec<String>> {
 }
 
 /// What stands between backticks and has a path.
-fn names(cell: &str) -> Vec<&str> {
+pub(crate) fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect()
 }
 
@@ -48,6 +48,11 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
     if let ("contract", Some((module, rest))) = (target, rest.split_once("::")) {
         let checks = root().join("crates/quorlock-testkit/src/contract");
         candidates.push((checks.join(format!("{module}.rs")), rest.to_owned()));
+    }
+    // `model::lock::f` is in `crates/quorlock-model/tests/lock.rs`.
+    if let Some((module, rest)) = rest.split_once("::") {
+        let member = root().join(format!("crates/quorlock-{target}/tests"));
+        candidates.push((member.join(format!("{module}.rs")), rest.to_owned()));
     }
     // A test within the library, by the path of its module.
     if let Some((modules, test)) = name.rsplit_once("::") {
@@ -74,7 +79,7 @@ fn tests(source: &str) -> Vec<String> {
 }
 
 /// Whether there is a test of this name, in which `…` stands for anything.
-fn exists(name: &str) -> bool {
+pub(crate) fn exists(name: &str) -> bool {
     files(name).into_iter().any(|(file, rest)| {
         let source = fs::read_to_string(&file).unwrap();
         let (modules, test) = rest.rsplit_once("::").unwrap_or(("", &rest));
@@ -97,6 +102,27 @@ fn every_test_that_the_tables_name_exists() {
     assert!(missing.is_empty(), "no such tests:\n{}", missing.join("\n"));
 }
 
+/// What stands between backticks after *model*: tests without a path.
+fn names_in_the_model(cell: &str) -> Vec<&str> {
+    let after = cell.split_once("model: ").map_or("", |(_, after)| after);
+    after.split('`').skip(1).step_by(2).filter(|name| !name.contains("::")).collect()
+}
+
+#[test]
+fn every_test_of_the_model_that_the_rules_name_exists() {
+    let named: Vec<String> = rows(RULES)
+        .iter()
+        .flat_map(|row| {
+            names_in_the_model(row.last().unwrap()).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(named.len() > 25, "{} were found", named.len());
+    let cases = ["lock", "fence", "shared", "permits"];
+    let is_missing = |name: &&String| !cases.iter().any(|case| exists(&format!("model::{case}::{name}")));
+    let missing: Vec<_> = named.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "no such tests of the model: {missing:?}");
+}
+
 #[test]
 fn every_defect_has_a_test_or_says_why_not() {
     let rows = rows(DEFECTS);
@@ -112,6 +138,7 @@ fn every_defect_has_a_test_or_says_why_not() {
 fn a_name_that_is_wrong_anywhere_is_missed() {
     assert!(exists("rivals::table::a_name_that_is_wrong_anywhere_is_missed"));
     assert!(exists("rivals::table::a_name_that_is_wrong_…"));
+    assert!(exists("model::lock::no_two_hold_the_lock_at_once"));
     assert!(exists("fencing::after_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order"));
     for name in [
         "rivals::table::a_name_that_is_wrong_anywhere",
@@ -119,6 +146,7 @@ fn a_name_that_is_wrong_anywhere_is_missed() {
         "rivals::a_name_that_is_wrong_anywhere_is_missed",
         "nowhere::a_name_that_is_wrong_anywhere_is_missed",
         "rivals::table::exists",
+        "model::fence::no_two_hold_the_lock_at_once",
         "fencing::before_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order",
     ] {
         assert!(!exists(name), "{name}");

@@ -29,6 +29,8 @@ pub(crate) struct Load {
     pub(crate) reading: u32,
     /// Hold it alone, and then share it.
     pub(crate) downgraded: u32,
+    /// Hold two or three locks that were taken at once.
+    pub(crate) several: u32,
 }
 
 impl Default for Load {
@@ -45,6 +47,7 @@ impl Default for Load {
             trusting: 2,
             reading: 0,
             downgraded: 0,
+            several: 0,
         }
     }
 }

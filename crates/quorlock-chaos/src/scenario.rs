@@ -33,6 +33,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
     ("cancellations", include_str!("../scenarios/cancellations.toml")),
     ("readers", include_str!("../scenarios/readers.toml")),
+    ("several", include_str!("../scenarios/several.toml")),
     ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
@@ -162,6 +163,11 @@ impl Scenario {
                 "nested holds need two locks; set `locks.count` or `load.nested = 0`".to_owned(),
             ));
         }
+        if scenario.locks.count < 2 && scenario.load.several > 0 {
+            return Err(wrong(
+                "several locks at once need two; set `locks.count` or `load.several = 0`".to_owned(),
+            ));
+        }
         for plague in &scenario.faults {
             let there = match plague.fault.target() {
                 Target::Node => scenario.at_most(),
@@ -262,6 +268,9 @@ mod tests {
             refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3").contains("3 of the 2")
         );
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'").contains("kil"));
+        assert!(
+            refused("summary = 'x'\nlocks.count = 1\nload.nested = 0\nload.several = 1").contains("need two")
+        );
         assert!(refused("summary = 'x'\nno-such-setting = 1").contains("no-such-setting"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'freeze'\nevery = '0s'").contains("zero"));
         let unknown = Scenario::find("kill-master").unwrap_err().to_string();

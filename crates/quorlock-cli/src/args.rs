@@ -11,7 +11,7 @@ use quorlock::Wait;
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
-use crate::demo::DemoArgs;
+use crate::demo::{DEMO_EXAMPLES, DemoArgs};
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};
@@ -67,7 +67,8 @@ pub(crate) enum Verb {
     /// Measure how fast these nodes grant and release locks
     #[command(after_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
     Bench(BenchArgs),
-    /// Start five servers and show a lock surviving two of them dying
+    /// Start five servers and show a lock surviving two of them dying, or lend them to a command
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Write what a shell needs to complete command lines
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -99,8 +100,8 @@ impl Args {
 #[command(next_help_heading = "Nodes")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
-    /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://, and rediss://
-    /// if built with the feature tls
+    /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://,
+    /// redis+sentinel://HOST,HOST/SERVICE, and rediss:// if built with the feature tls
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: ./quorlock.toml, then quorlock/quorlock.toml in
@@ -223,16 +224,17 @@ quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
 const RUN_EXAMPLES: &str = "\
 The command finds in its environment:
   QUORLOCK_HELD      1
-  QUORLOCK_RESOURCE  what is locked
+  QUORLOCK_RESOURCE  what is locked; with --also all their names, with ` + ` between them
   QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
   QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
   QUORLOCK_TTL_MS    the TTL in milliseconds
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -n -E 0 cron/cleanup -- cleanup      # somewhere else already: fine
+  quorlock run -w 1s -E 0 cron/cleanup -- cleanup   # somewhere else already: fine
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
+  quorlock run accounts/1 --also accounts/2 -- pay  # both at once, or neither
   quorlock run db/migrate -c 'migrate up && seed'";
 
 #[cfg(test)]

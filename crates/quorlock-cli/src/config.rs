@@ -43,7 +43,7 @@ impl Settings {
     ) -> Result<Settings, Failure> {
         let named = args.config.or(layer::variable("QUORLOCK_CONFIG")?.map(PathBuf::from));
         let flags = Layer {
-            nodes: args.nodes.into_iter().filter(|url| !url.trim().is_empty()).collect(),
+            nodes: layer::whole(args.nodes.iter().map(String::as_str)),
             key_prefix: args.key_prefix,
             node_limit: args.node_limit,
             drift: args.drift,

@@ -1,5 +1,6 @@
 //! `quorlock demo`: five servers, and a lock that survives two of them dying.
 
+use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
 
+mod lent;
+
 /// Short, so that the story is.
 const TTL: Duration = Duration::from_millis(1500);
 const NODES: usize = 5;
@@ -23,16 +26,40 @@ const RESOURCE: &str = "demo/story";
 
 /// `quorlock demo`.
 #[derive(clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DemoArgs {
     /// Tell it in JSON, a line for each event
     #[arg(long)]
     pub(crate) json: bool,
+    /// Tell no story: start the servers, print what to export to reach them, and keep them until Ctrl-C
+    #[arg(long, conflicts_with_all = ["json", "command"])]
+    keep: bool,
+    /// Tell no story: run this command, which finds the servers in QUORLOCK_NODES and `quorlock` on
+    /// its PATH, and end with its exit code
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
+    command: Vec<OsString>,
 }
 
-/// Tells the story.
-pub(crate) fn demo(args: &DemoArgs) -> Result<u8, Failure> {
+pub(crate) const DEMO_EXAMPLES: &str = "\
+Examples:
+  quorlock demo                                        # tells a story, in four seconds
+  quorlock demo -- quorlock run my-job -- ./job.sh     # a job of yours under a lock
+  quorlock demo -- sh                                  # a shell to play in
+  quorlock demo --keep                                 # for programs in other terminals
+
+The servers are for trying things out: they run on this machine, and keep nothing.";
+
+/// Tells the story, or lends its servers to somebody.
+pub(crate) fn demo(args: DemoArgs) -> Result<u8, Failure> {
     block_on(async {
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        if args.keep || !args.command.is_empty() {
+            let servers = start().await?;
+            return match args.command {
+                words if words.is_empty() => lent::until_signal(&servers, &mut signals).await,
+                words => lent::to_command(&servers, words, &mut signals).await,
+            };
+        }
         // However it ends, the servers end with it.
         tokio::select! {
             biased;
@@ -44,9 +71,13 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<u8, Failure> {
     })
 }
 
+async fn start() -> Result<Servers, Failure> {
+    Servers::start(NODES).await.map_err(Failure::to("start the servers"))
+}
+
 async fn tell(json: bool) -> Result<(), Failure> {
     let story = Story { began: now(), paint: Paint::for_stdout(), json };
-    let servers = Servers::start(NODES).await.map_err(Failure::to("start the servers"))?;
+    let servers = start().await?;
     story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
     let (anna, ben) = (client(&servers, "anna")?, client(&servers, "ben")?);
 

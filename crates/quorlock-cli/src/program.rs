@@ -21,6 +21,11 @@ pub(crate) enum Program {
 impl Program {
     /// Checks that it can be started, as far as that can be told.
     pub(crate) fn find(self) -> Result<Command, Failure> {
+        self.find_in(&places())
+    }
+
+    /// As [`find`](Program::find), for a command that is to have these places as its `PATH`.
+    pub(crate) fn find_in(self, places: &OsStr) -> Result<Command, Failure> {
         let words = match self {
             Program::Command(words) => words,
             Program::Shell(line) => {
@@ -31,15 +36,20 @@ impl Program {
         let Some((name, arguments)) = words.split_first() else {
             return Err(Failure::Usage("no command is given; write it after `--`".to_owned()));
         };
-        look_up(name)?;
+        look_up(name, places)?;
         let mut command = Command::new(name);
         command.args(arguments);
         Ok(command)
     }
 }
 
+/// Where programs are looked for.
+pub(crate) fn places() -> OsString {
+    env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())
+}
+
 /// Looks for `name` as the system will when it starts the command.
-fn look_up(name: &OsStr) -> Result<(), Failure> {
+fn look_up(name: &OsStr, places: &OsStr) -> Result<(), Failure> {
     if Path::new(name).components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match executable(&path) {
@@ -47,9 +57,8 @@ fn look_up(name: &OsStr) -> Result<(), Failure> {
             Err(error) => Err(not_started(&path, error)),
         };
     }
-    let places = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut refused = None;
-    for place in env::split_paths(&places) {
+    for place in env::split_paths(places) {
         let path = place.join(name);
         match executable(&path) {
             Ok(()) => return Ok(()),

@@ -1,6 +1,7 @@
 //! `quorlock release`: gives a lock back by its token, or takes it away from whoever holds it.
 
 use std::io::{self, Read as _};
+use std::iter;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
@@ -32,6 +33,9 @@ pub(crate) struct ReleaseArgs {
     /// The same, with the token in the first line of a file, or of stdin if this is -
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// What is held with the same token, as it was given to `run` or `hold`
+    #[arg(long, value_name = "RESOURCE", conflicts_with = "force")]
+    also: Vec<String>,
     /// Take it away from whoever holds it, as far as they were seen before
     #[arg(long)]
     force: bool,
@@ -55,6 +59,7 @@ Exit codes:
 pub(crate) const RELEASE_EXAMPLES: &str = "\
 Examples:
   quorlock release db/migrate --token \"$token\"      # compare and delete
+  quorlock release a --also b --token \"$token\"     # all that is held with it
   quorlock release --force db/migrate               # shows who holds it, and asks
   quorlock release --force --yes db/migrate         # does not ask
 
@@ -66,8 +71,9 @@ resource that checks fencing tokens. Their counters are never deleted.";
 pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
     let settings = Settings::load(deployment)?;
     let token = read_token(args)?;
+    let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
-        let lock = settings.coordinator()?.lock(&args.resource);
+        let lock = settings.coordinator()?.lock_all(&resources);
         match token {
             Some(token) => {
                 let lock = as_seen(lock.clone(), &look(&lock).await?);
@@ -77,7 +83,8 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
         }
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };
-    print(&if args.json { outcome.in_json(&args.resource) } else { outcome.in_words(&args.resource) })?;
+    let named = resources.join(" + ");
+    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&named) })?;
     Ok(outcome.code())
 }
 

@@ -143,6 +143,8 @@ pub(crate) fn failure(failure: &Failure) -> String {
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));
         fields.insert("remaining_ms".to_owned(), json!(millis(holder.remaining)));
+        // Which of several.
+        fields.extend(holder.key.map(|key| ("key".to_owned(), json!(&*key))));
     }
     event.to_string()
 }

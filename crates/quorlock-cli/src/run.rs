@@ -105,7 +105,8 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
     };
 }
 
-fn code_of(status: ExitStatus) -> u8 {
+/// As shells report it.
+pub(crate) fn code_of(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(exit::INTERNAL),
         (None, Some(number)) => exit::by_signal(number),

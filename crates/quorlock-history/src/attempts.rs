@@ -19,6 +19,8 @@ pub fn holds(history: &History) -> Vec<Hold> {
 pub(crate) struct Attempt {
     pub(crate) client: Client,
     pub(crate) resource: Resource,
+    /// What it asks for beside that.
+    pub(crate) also: Vec<Resource>,
     pub(crate) token: Token,
     pub(crate) invoked: Stamp,
     /// Since when it is no more than a share.
@@ -68,6 +70,11 @@ impl Lease {
 }
 
 impl Attempt {
+    /// Whether it asks for this, too.
+    pub(crate) fn is_of(&self, resource: &Resource) -> bool {
+        self.resource == *resource || self.also.contains(resource)
+    }
+
     /// The lock that this attempt held, if it did.
     pub(crate) fn hold(&self) -> Option<Hold> {
         let lease = self.lease.as_ref()?;
@@ -126,7 +133,11 @@ impl Attempts {
     /// The holds of each resource, in the order in which their attempts began.
     pub(crate) fn holds(&self) -> BTreeMap<Resource, Vec<Hold>> {
         let mut holds: BTreeMap<Resource, Vec<Hold>> = BTreeMap::new();
-        for hold in self.iter().filter_map(Attempt::hold) {
+        for (attempt, hold) in self.iter().filter_map(|attempt| Some((attempt, attempt.hold()?))) {
+            for resource in &attempt.also {
+                let hold = Hold { resource: resource.clone(), ..hold.clone() };
+                holds.entry(resource.clone()).or_default().push(hold);
+            }
             holds.entry(hold.resource.clone()).or_default().push(hold);
         }
         holds
@@ -139,6 +150,10 @@ impl Attempts {
             What::Acquired { attempt, deadline, fencing_token } => {
                 let open = self.open(attempt)?;
                 open.lease = Some(Lease::new(at, *deadline, *fencing_token));
+                Ok(())
+            }
+            What::Wants { attempt, resource } => {
+                self.open(attempt)?.also.push(resource.clone());
                 Ok(())
             }
             What::Shares { attempt } => once(&mut self.known(attempt)?.shared, at, attempt),
@@ -186,6 +201,7 @@ impl Attempts {
         self.list.push(Attempt {
             client: client.clone(),
             resource: resource.clone(),
+            also: Vec::new(),
             token: token.clone(),
             invoked: at,
             shared: None,

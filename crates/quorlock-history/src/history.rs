@@ -45,6 +45,13 @@ pub enum What {
         /// By what name the attempt goes from here on.
         attempt: Token,
     },
+    /// The attempt asks for this as well, all at once or none; so its lease holds each of them.
+    Wants {
+        /// Which one.
+        attempt: Token,
+        /// For what, beside what it was invoked for.
+        resource: Resource,
+    },
     /// From here on the attempt asks for no more than a share of the lock, which others may have at the
     /// same time, or its lease is no more than that. `at` is before the first byte is sent: of the
     /// attempt, or of the downgrade of its lease.

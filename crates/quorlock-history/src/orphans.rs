@@ -50,7 +50,7 @@ impl Rules<'_> {
         let too_long = key.remaining > max_ttl;
         let too_long = too_long.then(|| Violation::KeyTooLong { key: key.clone(), max_ttl });
         // The attempt of another resource is nobody's here.
-        let attempt = self.attempts.get(&key.attempt).filter(|attempt| attempt.resource == key.resource);
+        let attempt = self.attempts.get(&key.attempt).filter(|attempt| attempt.is_of(&key.resource));
         let misplaced = match attempt {
             None => Some(Violation::Stranger { key: key.clone() }),
             Some(attempt) => self

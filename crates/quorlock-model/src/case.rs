@@ -53,6 +53,7 @@ pub fn all() -> Vec<Case> {
         crate::shared::cases::all(),
         crate::fence::cases::all(),
         crate::permits::cases::all(),
+        crate::several::cases::all(),
     ]
     .concat()
 }

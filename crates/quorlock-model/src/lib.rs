@@ -9,6 +9,7 @@
 //! | [`lock`] | the lock: no two hold it at once |
 //! | [`shared`] | shared locks: readers together, or one writer |
 //! | [`fence`] | fencing tokens |
+//! | [`several`] | several locks at once: all or none, and no deadlock |
 //! | [`permits`] | semaphores: no more hold a permit than there are |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
@@ -23,5 +24,6 @@ pub mod fence;
 pub mod lock;
 mod names;
 pub mod permits;
+pub mod several;
 pub mod shared;
 pub mod walk;

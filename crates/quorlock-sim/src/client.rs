@@ -80,11 +80,28 @@ impl Worker {
     }
 
     fn lock(&self, resource: usize, operation: usize, mode: Mode) -> Lock {
-        let lock = self.coordinator.lock(key(resource)).label(&format!("op{operation}"));
+        self.lock_all(resource, &[], operation, mode)
+    }
+
+    /// In whatever order.
+    fn lock_all(&self, resource: usize, also: &[usize], operation: usize, mode: Mode) -> Lock {
+        let resources = also.iter().chain([&resource]).map(|resource| key(*resource));
+        let lock = self.coordinator.lock_all(resources).label(&format!("op{operation}"));
         match mode {
             Mode::Exclusive => lock,
             Mode::Shared => lock.shared(),
         }
+    }
+
+    /// What to lock at the same time, by a writer. Only what comes after it: so whoever holds something,
+    /// and wants more, waits for nobody who waits for it.
+    fn also(&self, resource: usize, mode: Mode) -> Vec<usize> {
+        let others = resource + 1..self.plan.resources;
+        if mode == Mode::Shared || others.is_empty() || !self.dice.percent(40) {
+            return Vec::new();
+        }
+        let rest = others.clone().filter(|_| self.dice.percent(50)).collect::<Vec<_>>();
+        if rest.is_empty() { vec![others.start] } else { rest }
     }
 
     /// Whether to write, or, in so many of a hundred cases, to read.
@@ -101,8 +118,12 @@ impl Worker {
         let dice = &self.dice;
         let mode = self.mode(if self.plan.readers { 60 } else { 15 });
         let operation = self.recorder.asked(self.client, self.life, resource, mode);
+        let also = self.also(resource, mode);
+        for other in &also {
+            self.recorder.also(operation, *other);
+        }
         let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let mut lock = self.lock(resource, operation, mode).ttl(ttl).wait(match dice.below(10) {
+        let mut lock = self.lock_all(resource, &also, operation, mode).ttl(ttl).wait(match dice.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
             _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
@@ -113,7 +134,7 @@ impl Worker {
         } else if dice.percent(20) {
             lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
         }
-        if dice.percent(20) && mode == Mode::Exclusive {
+        if dice.percent(20) && mode == Mode::Exclusive && also.is_empty() {
             lock = lock.fair();
         }
         if dice.percent(10) {
@@ -139,7 +160,7 @@ impl Worker {
                 if reentrant {
                     self.enter_again(&lock, &lease).await;
                 }
-                if may_nest && resource + 1 < self.plan.resources && dice.percent(30) {
+                if may_nest && also.is_empty() && resource + 1 < self.plan.resources && dice.percent(30) {
                     self.operation(resource + 1, false).await;
                     holding.confirmed(&lease.watch());
                 }
@@ -149,7 +170,7 @@ impl Worker {
                 () = told => {}
                 () = work => {}
             }
-            let writes = mode == Mode::Exclusive && !holding.has_ended();
+            let writes = mode == Mode::Exclusive && also.is_empty() && !holding.has_ended();
             let lease = if writes && !reentrant && dice.percent(25) {
                 self.read_on(&holding, lease, ttl, manual).await
             } else {

@@ -73,6 +73,7 @@ struct Totals {
     unavailable: u64,
     given_up: u64,
     shared: u64,
+    several: u64,
     downgraded: u64,
     lost: u64,
     checks: u64,
@@ -90,6 +91,7 @@ impl Totals {
         self.unavailable += counts.unavailable;
         self.given_up += counts.given_up;
         self.shared += counts.shared;
+        self.several += counts.several;
         self.downgraded += counts.downgraded;
         self.lost += counts.lost;
         self.checks += counts.checks;
@@ -113,7 +115,7 @@ impl Totals {
             self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
-             {} asked, {} granted ({} to readers, {} downgraded), {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
+             {} asked, {} granted ({} to readers, {} downgraded, {} of several), {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
              faults: {}",
             self.seeds,
             hours * 3600.0 / used,
@@ -122,6 +124,7 @@ impl Totals {
             self.granted,
             self.shared,
             self.downgraded,
+            self.several,
             self.contended,
             self.unavailable,
             self.given_up,

@@ -10,7 +10,7 @@ use crate::world::Time;
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     /// Somebody has got a lock, and is inside until it has ended or cannot rely on it any more.
-    Granted { hold: usize, client: usize, resource: usize, token: Vec<u8>, mode: Mode },
+    Granted { hold: usize, client: usize, resources: Vec<usize>, token: Vec<u8>, mode: Mode },
     /// From here on others may share it.
     Shared { hold: usize },
     /// It may rely on it at this moment, and until then.
@@ -34,7 +34,7 @@ pub(crate) struct Exclusion {
 #[derive(Debug)]
 struct Inside {
     client: usize,
-    resource: usize,
+    resources: Vec<usize>,
     token: Vec<u8>,
     mode: Mode,
     until: Time,
@@ -43,9 +43,9 @@ struct Inside {
 impl Oracle for Exclusion {
     fn see(&mut self, now: Time, happening: &Happening) -> Option<String> {
         match happening {
-            Happening::Granted { hold, client, resource, token, mode } => {
-                let (client, resource, token, mode) = (*client, *resource, token.clone(), *mode);
-                self.inside.insert(*hold, Inside { client, resource, token, mode, until: now });
+            Happening::Granted { hold, client, resources, token, mode } => {
+                let (client, resources, token, mode) = (*client, resources.clone(), token.clone(), *mode);
+                self.inside.insert(*hold, Inside { client, resources, token, mode, until: now });
                 None
             }
             Happening::Shared { hold } => {
@@ -59,15 +59,15 @@ impl Oracle for Exclusion {
                 // Whoever entered again has the same token.
                 let other = self.inside.iter().find(|(_, other)| {
                     let both_share = me.mode == Mode::Shared && other.mode == Mode::Shared;
-                    other.resource == me.resource
+                    other.resources.iter().any(|resource| me.resources.contains(resource))
                         && other.token != me.token
                         && other.until > now
                         && !both_share
                 });
                 let (number, other) = other?;
                 Some(format!(
-                    "clients {} (hold {hold}) and {} (hold {number}) both hold r{}",
-                    me.client, other.client, me.resource
+                    "clients {} (hold {hold}) of {:?} and {} (hold {number}) of {:?} both hold",
+                    me.client, me.resources, other.client, other.resources
                 ))
             }
             Happening::Ended { hold } => {

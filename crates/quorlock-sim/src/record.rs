@@ -67,6 +67,7 @@ pub struct Counts {
     pub unavailable: u64,
     pub given_up: u64,
     pub shared: u64,
+    pub several: u64,
     pub downgraded: u64,
     pub lost: u64,
     pub checks: u64,
@@ -112,6 +113,8 @@ struct Operation {
     client: usize,
     life: u32,
     mode: Mode,
+    /// What it wants, all at once.
+    resources: Vec<usize>,
     over: Option<Time>,
 }
 
@@ -121,7 +124,7 @@ struct Hold {
     /// When the lease was last seen to hold, and until when it said so.
     seen: Time,
     until: Time,
-    resource: usize,
+    resources: Vec<usize>,
     token: Vec<u8>,
     ended: bool,
 }
@@ -151,7 +154,7 @@ impl Recorder {
         let mut state = self.lock();
         state.counts.asked += 1;
         state.moments.push((Moment::Asking, client));
-        state.operations.push(Operation { client, life, mode, over: None });
+        state.operations.push(Operation { client, life, mode, resources: vec![resource], over: None });
         let operation = state.operations.len() - 1;
         let (who, what) = (name("client", client), name("r", resource));
         let invoked = What::Invoked {
@@ -171,6 +174,17 @@ impl Recorder {
         operation
     }
 
+    /// Whoever has asked wants this as well, or nothing.
+    pub(crate) fn also(&self, operation: usize, resource: usize) {
+        let mut state = self.lock();
+        state.operations[operation].resources.push(resource);
+        let attempt = name("op", operation).as_str().into();
+        let wants = What::Wants { attempt, resource: name("r", resource).as_str().into() };
+        state.history.record(self.stamp(), wants);
+        drop(state);
+        self.note("also", [operation, resource, 0], || format!("op{operation} wants r{resource} as well"));
+    }
+
     /// Somebody has got it.
     pub(crate) fn granted(
         self: &Arc<Self>,
@@ -187,7 +201,10 @@ impl Recorder {
         let now = self.world.now();
         let until = now + clock.until_it_shows(lease.remaining());
         let (seen, ended) = (now, false);
-        state.holds.push(Hold { client, operation, seen, until, resource, token: token.clone(), ended });
+        let resources = state.operations[operation].resources.clone();
+        state.counts.several += u64::from(resources.len() > 1);
+        let (what, named) = (resources.clone(), token.clone());
+        state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });
         let attempt = name("op", operation).as_str().into();
         let fencing_token = lease.try_fencing_token().map(u64::from);
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
@@ -197,7 +214,7 @@ impl Recorder {
         self.note("grant", [client, hold, resource], || {
             format!("client {client} has r{resource} (hold {hold}, {:?})", lease.token())
         });
-        self.see(&Happening::Granted { hold, client, resource, token, mode });
+        self.see(&Happening::Granted { hold, client, resources, token, mode });
         let holding = Holding { recorder: self.clone(), clock: clock.clone(), hold };
         holding.confirmed(lease);
         holding
@@ -353,17 +370,21 @@ impl Recorder {
         }
     }
 
-    /// How many nodes hold the token, or have forgotten it so late that somebody may rely on it.
-    fn backing(&self, resource: usize, token: &[u8]) -> usize {
+    /// How many nodes hold the token wherever it is claimed, or have forgotten it so late that somebody may rely on it.
+    fn backing(&self, resources: &[usize], token: &[u8]) -> usize {
         let now = self.world.now();
         let relied_on = nanos(self.plan.max_ttl) * 2;
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         let backs = |(node, server): (usize, &BuiltinServer)| {
             let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
-            let key = key(resource);
-            let shares = || server.readers(&key).iter().any(|reader| reader == token);
-            forgot || server.holder(&key).as_deref() == Some(token) || shares()
+            let holds = |resource: &usize| {
+                let key = key(*resource);
+                let shares = || server.readers(&key).iter().any(|reader| reader == token);
+                server.holder(&key).as_deref() == Some(token) || shares()
+            };
+            // Of several, all of them.
+            forgot || resources.iter().all(holds)
         };
         servers.iter().enumerate().filter(|server| backs(*server)).count()
     }
@@ -403,14 +424,14 @@ impl Holding {
         let now = self.recorder.world.now();
         let careless = self.recorder.plan.twist == Twist::Careless;
         let until = if careless { Time::MAX } else { now + self.clock.until_it_shows(remaining) };
-        let (ended, resource, token, client) = {
+        let (ended, resources, token, client) = {
             let mut state = self.recorder.lock();
             state.counts.checks += 1;
             let hold = &mut state.holds[self.hold];
             let renewed = until > hold.until;
             let before = std::mem::replace(&mut hold.seen, now);
             hold.until = hold.until.max(until);
-            let known = (hold.ended, hold.resource, hold.token.clone(), hold.client);
+            let known = (hold.ended, hold.resources.clone(), hold.token.clone(), hold.client);
             let attempt = name("op", hold.operation);
             if !known.0 {
                 if renewed {
@@ -426,12 +447,12 @@ impl Holding {
         if ended {
             return;
         }
-        let backing = self.recorder.backing(resource, &token);
+        let backing = self.recorder.backing(&resources, &token);
         if backing < self.recorder.plan.quorum() {
             let (nodes, hold) = (self.recorder.plan.nodes, self.hold);
             self.recorder.find(
                 Rule::Backing,
-                format!("client {client} is told that r{resource} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
+                format!("client {client} is told that r{resources:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
             );
         }
         self.recorder.see(&Happening::Confirmed { hold: self.hold, until });

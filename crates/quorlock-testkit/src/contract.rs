@@ -24,6 +24,7 @@ mod names;
 mod order;
 mod release;
 mod renew;
+mod several;
 mod shared;
 mod transfer;
 
@@ -144,6 +145,7 @@ macro_rules! list {
 }
 
 /// All of them. A new clause is one function and one line here.
+#[expect(clippy::too_many_lines, reason = "a list")]
 fn clauses() -> &'static [Clause] {
     list![
         acquire::a_free_key_is_granted,
@@ -224,6 +226,28 @@ fn clauses() -> &'static [Clause] {
         shared::a_writer_that_becomes_a_reader_leaves_a_larger_number,
         shared::a_write_back_counts_for_whoever_shares_the_lock,
         shared::a_restored_share_raises_the_counter_to_its_number,
+        several::several_free_locks_are_granted_at_once,
+        several::several_locks_without_fencing_leave_nothing_beside_them,
+        several::of_several_locks_one_that_is_held_keeps_all_and_is_named,
+        several::several_locks_keep_out_whoever_wants_one_of_them,
+        several::readers_of_one_keep_several_locks,
+        several::several_own_locks_are_granted_again_and_not_prolonged,
+        several::several_locks_end_by_themselves,
+        several::a_renewal_of_several_prolongs_each_and_never_shortens,
+        several::a_renewal_restores_the_one_of_several_that_is_gone_and_says_so,
+        several::a_renewal_changes_none_of_several_where_one_is_somebody_elses,
+        several::a_release_frees_those_of_several_that_are_ours,
+        several::a_release_of_several_tells_once_that_somebody_was_refused,
+        several::late_requests_of_several_that_were_cancelled_do_nothing,
+        several::what_was_cancelled_at_one_of_several_is_not_restored,
+        several::a_removal_is_told_to_who_was_refused_several,
+        several::several_locks_draw_one_number_above_that_of_each,
+        several::a_write_back_of_several_raises_every_counter,
+        several::a_write_back_counts_for_none_of_several_where_one_is_lost,
+        several::several_restored_locks_raise_every_counter,
+        several::a_key_of_the_wrong_type_fails_several_and_leaves_none,
+        several::a_counter_that_is_no_number_fails_several_and_leaves_no_key,
+        several::sixty_four_locks_are_held_and_released,
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,

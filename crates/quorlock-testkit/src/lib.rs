@@ -21,7 +21,10 @@ pub use {
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
-    servers::{Kind, Server, Servers, Setup, ask},
-    store::{Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value},
+    servers::{Kind, Server, Servers, Service, Setup, ask},
+    store::{
+        Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing, Store, Told,
+        Value,
+    },
     wait::{eventually, find_eventually},
 };

@@ -371,6 +371,10 @@ impl Node for MemoryNode {
         })
     }
 
+    fn takes_several(&self) -> bool {
+        true
+    }
+
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.change(|state| state.line.listen(listener));
     }

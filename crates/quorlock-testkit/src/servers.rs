@@ -10,10 +10,12 @@ mod kind;
 mod port;
 mod process;
 mod server;
+mod service;
 mod wire;
 
 pub use kind::Kind;
 pub use server::Server;
+pub use service::Service;
 pub use wire::ask;
 
 /// `n` independent masters on the loopback interface, gone when this is dropped.
@@ -109,6 +111,8 @@ pub struct Setup {
     password: Option<String>,
     environment: Vec<(String, OsString)>,
     options: Vec<String>,
+    /// The configuration of a Sentinel; empty for a server.
+    sentinel: String,
 }
 
 impl Setup {

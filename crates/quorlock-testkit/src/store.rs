@@ -10,11 +10,13 @@ use quorlock::{Expiry, Holding, Vote};
 mod fence;
 mod line;
 mod readers;
+mod several;
 mod watch;
 
 pub use fence::Drawing;
 pub use line::InTurn;
 pub use readers::Sharing;
+pub use several::{Place, Several};
 pub use watch::Change;
 
 /// The keys of one lock server.

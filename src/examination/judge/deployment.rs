@@ -57,7 +57,7 @@ fn number(case: &Case<'_>, sheet: &mut Sheet<'_>) {
         sheet.note(
             Severity::Warning,
             Matter::OneNode,
-            "there is one node: while it is down, nothing is locked",
+            "there is one node: while it is down nothing is locked, and no other remembers what it forgets",
         );
     } else if nodes < 3 {
         let evidence = format!("there are {nodes} nodes, and both are needed: none may fail");

@@ -2,18 +2,30 @@
 
 use std::sync::Arc;
 
-use super::{Setting, Sheet, age, length, needed_to_vote};
+use super::{Setting, Sheet, length, needed_to_vote, quarantined};
 use crate::examination::RoundTrips;
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
-use crate::protocol::node_limit;
+use crate::protocol::{Moment, Past, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
-const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, promoted, eviction, memory_full];
+const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// What needs the settings, or questions of its own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 10] =
-    [trouble, role, loading, restarted, persistence, rights, version, hints, pace, untold];
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 12] = [
+    trouble,
+    role,
+    loading,
+    restarted,
+    promoted,
+    two_masters,
+    persistence,
+    rights,
+    version,
+    hints,
+    pace,
+    untold,
+];
 
 /// The findings about one node that its introduction alone tells.
 pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
@@ -74,7 +86,8 @@ fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let Some(uptime) = facts.uptime else { return };
     let longest = setting.drift.stretch(setting.max_ttl);
-    let left = longest.saturating_sub(age(facts));
+    let age = crate::protocol::age(uptime, Past::Master, None, Moment::ORIGIN);
+    let left = longest.saturating_sub(age);
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;
     }
@@ -133,6 +146,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
         let (severity, what) = match refusal.need {
             Need::Locks => (Severity::Warning, "as every lock must"),
             Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
+            Need::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
             Need::FairOrder => (Severity::Note, "as locks in fair order must"),
             Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
@@ -223,6 +237,9 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
 }
 
 fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if facts.service.is_some() {
+        return;
+    }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
         let evidence =
             format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
@@ -230,10 +247,35 @@ fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
     }
 }
 
-fn promoted(facts: &Facts, sheet: &mut Sheet<'_>) {
-    if facts.promoted == Some(true) && facts.role == Some(Role::Master) {
+/// A service has replicas on purpose. What it needs instead is an old master that falls silent.
+fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    if facts.service.is_some() && facts.falls_silent == Some(false) && facts.role == Some(Role::Master) {
+        let evidence = "would go on beside its successor (min-replicas-to-write 0) until its Sentinels, or \
+                        their silence, have its clients leave it";
+        sheet.note(Severity::Note, Matter::TwoMasters, evidence);
+    }
+}
+
+/// A promotion of which nobody notes when it was: the restart guard is off.
+fn unguarded(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.reign.is_none() {
         let evidence =
             "was a replica and was promoted (master_replid2 is set): locks may not have reached it";
+        sheet.note(Severity::Warning, Matter::Promoted, evidence);
+    }
+}
+
+fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(reign) = facts.reign else { return };
+    let (known, left) = (length(reign), quarantined(facts, setting));
+    if left.is_zero() {
+        let evidence =
+            format!("was promoted at least {known} ago, and all that it may lack has run out since");
+        sheet.note(Severity::Note, Matter::Promoted, evidence);
+    } else {
+        let left = length(left);
+        let evidence =
+            format!("was promoted, which was first seen {known} ago, and does not vote for another {left}");
         sheet.note(Severity::Warning, Matter::Promoted, evidence);
     }
 }

@@ -88,7 +88,7 @@ fn with_a_sound_deployment_nothing_is_found() {
 }
 
 /// What of one node is found with the restart guard on, and how bad it is.
-const OF_A_NODE: [(Change, Severity, Matter); 27] = [
+const OF_A_NODE: [(Change, Severity, Matter); 30] = [
     (|it| it.trouble = Some(down(TroubleKind::Unreachable)), Severity::Warning, Matter::Unreachable),
     (|it| it.trouble = Some(down(TroubleKind::Login)), Severity::Warning, Matter::Login),
     (|it| it.trouble = Some(down(TroubleKind::ProtectedMode)), Severity::Warning, Matter::ProtectedMode),
@@ -100,7 +100,18 @@ const OF_A_NODE: [(Change, Severity, Matter); 27] = [
     (|it| it.loading = Some(true), Severity::Warning, Matter::Loading),
     (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Matter::Restarted),
     (|it| it.replicas = Some(1), Severity::Warning, Matter::Replicas),
+    (
+        |it| (it.service, it.falls_silent) = (Some("m".into()), Some(false)),
+        Severity::Note,
+        Matter::TwoMasters,
+    ),
     (|it| it.promoted = Some(true), Severity::Warning, Matter::Promoted),
+    (
+        |it| (it.promoted, it.reign) = (Some(true), Some(Duration::from_secs(9))),
+        Severity::Warning,
+        Matter::Promoted,
+    ),
+    (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Matter::Promoted),
     (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Matter::Eviction),
     (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Matter::MemoryFull),
     (|it| it.append_only = Some(false), Severity::Note, Matter::NotPersistent),

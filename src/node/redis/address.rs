@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 mod parse;
+mod sentinel;
 
 /// Where a node listens, and as whom to log in there.
 ///
@@ -12,10 +13,16 @@ mod parse;
 /// | `redis://host`, `valkey://host`, `host` | TCP, port 6379 unless one follows after a colon |
 /// | `rediss://host`, `valkeys://host` | the same over TLS (feature `tls`) |
 /// | `redis+unix:///path`, `unix:///path` | a Unix socket |
+/// | `redis+sentinel://host,host:port/service` | the master of this name, as the Sentinels at these hosts know it; port 26379 unless one follows |
+/// | `rediss+sentinel://host,host:port/service` | the same, with TLS to the Sentinels and to the master |
 ///
 /// User and password stand before the host, `redis://user:password@host`, or, for a socket, in
 /// the query: `redis+unix:///path?user=…&pass=…`. A database number is the path, `redis://host/3`,
-/// or `?db=3`. Characters that mean something in a URL are percent-encoded; a password is better
+/// or `?db=3`; behind a service, `/service/3`. Sentinels that want a user and a password get those in
+/// `?sentinel_username=…&sentinel_password=…`; what stands before the hosts is for the master.
+///
+/// With `?wait=1` a vote counts only when so many replicas have confirmed it (`WAIT`): see
+/// [`Address::wait`]. Characters that mean something in a URL are percent-encoded; a password is better
 /// kept out of URLs altogether: see [`Address::set_password`].
 ///
 /// `Display` and `Debug` show neither user nor password.
@@ -25,6 +32,9 @@ pub struct Address {
     user: Option<Arc<str>>,
     password: Option<Arc<str>>,
     database: u32,
+    sentinel_user: Option<Arc<str>>,
+    sentinel_password: Option<Arc<str>>,
+    wait: u32,
 }
 
 /// What to connect to.
@@ -49,6 +59,14 @@ pub enum Endpoint {
     Unix {
         /// Its path.
         path: PathBuf,
+    },
+    /// The master of a service, wherever its Sentinels say that it is. It is not dialled itself: one
+    /// of the others is.
+    Sentinel {
+        /// What the Sentinels call it.
+        service: String,
+        /// Where they listen.
+        sentinels: Vec<Endpoint>,
     },
 }
 
@@ -80,6 +98,20 @@ impl Address {
         self.password = Some(password.into());
     }
 
+    /// How many replicas must have confirmed a vote of this node before it counts: none unless the
+    /// address says otherwise.
+    ///
+    /// Redis copies to its replicas after it has answered. With `?wait=1` each vote is followed by
+    /// `WAIT 1` on its connection, for at most half of the node limit; a vote that is not confirmed by
+    /// then counts as unanswered, and is cleaned up. So a replica that takes the place of its master
+    /// lacks fewer locks. It is not consensus: which replica is promoted is decided by others, and one
+    /// that has confirmed may forget. It costs a round trip from the master to its replica for each
+    /// vote, and the node's vote whenever too few replicas answer in time.
+    #[must_use]
+    pub fn wait(&self) -> u32 {
+        self.wait
+    }
+
     /// Whether both name the same server. User, password and database do not matter, since two
     /// databases of one server fail together: they are one node, not two.
     #[must_use]
@@ -90,8 +122,72 @@ impl Address {
                 Endpoint::Tcp { host: one, port } | Endpoint::Tls { host: one, port },
                 Endpoint::Tcp { host: two, port: other } | Endpoint::Tls { host: two, port: other },
             ) => one == two && port == other,
-            (Endpoint::Unix { .. }, Endpoint::Tcp { .. } | Endpoint::Tls { .. })
-            | (Endpoint::Tcp { .. } | Endpoint::Tls { .. }, Endpoint::Unix { .. }) => false,
+            (
+                Endpoint::Sentinel { service: one, sentinels },
+                Endpoint::Sentinel { service: two, sentinels: others },
+            ) => one == two && sentinels.iter().any(|sentinel| others.contains(sentinel)),
+            (Endpoint::Unix { .. } | Endpoint::Sentinel { .. }, _)
+            | (_, Endpoint::Unix { .. } | Endpoint::Sentinel { .. }) => false,
+        }
+    }
+
+    fn new(endpoint: Endpoint) -> Address {
+        Address {
+            endpoint,
+            user: None,
+            password: None,
+            database: 0,
+            sentinel_user: None,
+            sentinel_password: None,
+            wait: 0,
+        }
+    }
+
+    fn set_wait(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
+        self.wait = text.parse().map_err(|_| AddressError::Malformed {
+            shown: shown.into(),
+            problem: "has a `wait` that is no number",
+            cure: "say how many replicas must confirm a vote, as in `?wait=1`",
+        })?;
+        Ok(())
+    }
+
+    /// What the Sentinels call the master, if the address is that of a service.
+    pub(crate) fn service(&self) -> Option<&str> {
+        match &self.endpoint {
+            Endpoint::Sentinel { service, .. } => Some(service),
+            Endpoint::Tcp { .. } | Endpoint::Tls { .. } | Endpoint::Unix { .. } => None,
+        }
+    }
+
+    /// Each Sentinel, with what it wants to know of who asks.
+    pub(crate) fn sentinels(&self) -> impl Iterator<Item = Address> {
+        let sentinels: &[Endpoint] = match &self.endpoint {
+            Endpoint::Sentinel { sentinels, .. } => sentinels,
+            Endpoint::Tcp { .. } | Endpoint::Tls { .. } | Endpoint::Unix { .. } => &[],
+        };
+        sentinels.iter().map(|endpoint| Address {
+            user: self.sentinel_user.clone(),
+            password: self.sentinel_password.clone(),
+            ..Address::new(endpoint.clone())
+        })
+    }
+
+    /// The same user, password and settings at another place.
+    pub(crate) fn at(&self, endpoint: Endpoint) -> Address {
+        Address { endpoint, ..self.clone() }
+    }
+
+    /// What people call the node: the name of the service, and a Sentinel that tells it from those of
+    /// the same name elsewhere; of any other its address.
+    pub(crate) fn name(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Sentinel { service, sentinels } => {
+                let first = sentinels.first().map(ToString::to_string).unwrap_or_default();
+                let (_, first) = first.split_once("://").unwrap_or(("", &first));
+                format!("{}@{first}", encoded(service))
+            }
+            Endpoint::Tcp { .. } | Endpoint::Tls { .. } | Endpoint::Unix { .. } => self.to_string(),
         }
     }
 
@@ -140,6 +236,19 @@ impl fmt::Display for Endpoint {
             Endpoint::Tcp { host, port } => ("redis", host, port),
             Endpoint::Tls { host, port } => ("rediss", host, port),
             Endpoint::Unix { path } => return write!(f, "redis+unix://{}", encoded(&path.to_string_lossy())),
+            Endpoint::Sentinel { service, sentinels } => {
+                let scheme = if sentinels.iter().any(|it| matches!(it, Endpoint::Tls { .. })) {
+                    "rediss"
+                } else {
+                    "redis"
+                };
+                let hosts = sentinels.iter().map(|sentinel| {
+                    let shown = sentinel.to_string();
+                    shown.split_once("://").map_or_else(String::new, |(_, host)| host.to_owned())
+                });
+                let hosts = hosts.collect::<Vec<_>>().join(",");
+                return write!(f, "{scheme}+sentinel://{hosts}/{}", encoded(service));
+            }
         };
         if host.contains(':') {
             write!(f, "{scheme}://[{host}]:{port}")
@@ -154,7 +263,7 @@ impl fmt::Display for Endpoint {
 fn encoded(path: &str) -> String {
     let mut shown = String::with_capacity(path.len());
     for character in path.chars() {
-        if character.is_control() || character.is_whitespace() || matches!(character, '%' | '?' | '#') {
+        if character.is_control() || character.is_whitespace() || matches!(character, '%' | '?' | '#' | '@') {
             let mut bytes = [0; 4];
             shown.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")));
         } else {
@@ -173,7 +282,7 @@ pub enum AddressError {
     Empty,
     /// It begins with something unknown.
     #[error(
-        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys:// or redis+unix://"
+        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys://, redis+unix:// or redis+sentinel://"
     )]
     Scheme,
     /// It asks for TLS, which was not built in.

@@ -100,6 +100,9 @@ impl Dial for SystemDial {
             Endpoint::Tls { .. } => {
                 Box::pin(async { Err(unsupported("TLS needs the feature `tls` of quorlock")) })
             }
+            Endpoint::Sentinel { .. } => Box::pin(async {
+                Err(unsupported("a service is no place: its Sentinels tell where the master is"))
+            }),
             #[cfg(unix)]
             Endpoint::Unix { path } => Box::pin(async move {
                 Ok(Box::new(tokio::net::UnixStream::connect(path).await?) as Box<dyn Stream>)
@@ -110,7 +113,6 @@ impl Dial for SystemDial {
     }
 }
 
-#[cfg(not(all(unix, feature = "tls")))]
 fn unsupported(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what)
 }

@@ -11,8 +11,9 @@ use tokio::io::AsyncReadExt as _;
 
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
+use super::gate;
 use super::handshake::Connector;
-use super::info::facts_in;
+use super::info::{facts_in, field};
 use super::line::{Line, text};
 use super::{Notices, RedisNode, Settings};
 use crate::clock::Clock;
@@ -34,35 +35,36 @@ const PATIENCE: u32 = 10;
 /// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
 pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
     let end = settings.clock.now() + settings.connect_limit.saturating_mul(PATIENCE);
-    let mut facts = Facts::default();
-    let place = place(&address, &settings, end).await;
-    match ask_all(&address, &settings, &key, end, &mut facts).await {
+    let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
+    let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
+    match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
         Err(error) => {
-            let error = first_words(&address, &settings, &error).await.unwrap_or(error);
+            let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
             facts.trouble = Some(Trouble::new(kind_of(&error), error));
         }
     }
     facts.user = Some(address.user().unwrap_or("default").into());
-    facts.place = Some(place);
+    facts.place = Some(place(connector.target(), &settings, end).await);
     facts
 }
 
 /// What was learnt before an error stays learnt.
 async fn ask_all(
+    connector: &mut Connector,
     address: &Address,
     settings: &Settings,
     key: &Arc<str>,
     end: Moment,
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
-    let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
-    let mut session = Session::open(&mut connector, settings, end).await?;
-    introduction(&mut session, facts).await?;
+    let mut session = Session::open(connector, settings, end).await?;
+    let info = introduction(&mut session, facts).await?;
     measure(&mut session, facts).await?;
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;
     if facts.role == Some(Role::Master) && facts.loading != Some(true) {
+        reign(&mut session, settings, &info, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
         let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
@@ -100,14 +102,31 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
     }
 }
 
-async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+/// What the server says of itself, or nothing where it may not.
+async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<String, NodeError> {
     let answer = session.ask(&["INFO"]).await?;
     if let Value::ServerError(error) = answer {
         rights::note(&error, &rights::INFO, facts);
-    } else {
-        let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
-        *facts = facts_in(&info);
+        return Ok(String::new());
     }
+    let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+    *facts = Facts { service: facts.service.take(), ..facts_in(&info) };
+    Ok(info)
+}
+
+/// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
+async fn reign(
+    session: &mut Session,
+    settings: &Settings,
+    info: &str,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let (Some(gate), Some(true)) = (&settings.gate, facts.promoted) else { return Ok(()) };
+    let (Some(run_id), Some(history)) = (field(info, "run_id"), field(info, "master_replid")) else {
+        return Ok(());
+    };
+    let answers = session.ask_each(&[gate::question(gate, run_id, history).to_vec()]).await?;
+    facts.reign = answers.first().and_then(gate::answer);
     Ok(())
 }
 
@@ -189,6 +208,8 @@ async fn hints(session: &mut Session, can_push: bool, facts: &mut Facts) -> Resu
 async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
     let (host, encrypted) = match address.endpoint() {
         Endpoint::Unix { .. } => return Place::new(None, Vec::new(), true),
+        // Nobody has told where it is.
+        Endpoint::Sentinel { service, .. } => return Place::new(Some(service.clone()), Vec::new(), false),
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
     };
@@ -215,7 +236,7 @@ impl Session {
         let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit);
         let late = clock.sleep_until(clock.now() + limit);
         let greeted = match select(pin!(connector.greet()), late).await {
-            Either::Left((greeted, _)) => Some(greeted),
+            Either::Left((greeted, _)) => Some(greeted.map(|(line, _)| line)),
             Either::Right(_) => None,
         };
         let line = greeted.unwrap_or_else(|| Err(connector.out_of_time(limit)))?;

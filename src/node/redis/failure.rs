@@ -42,9 +42,10 @@ pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
         {
             TroubleKind::Login
         }
-        NodeError::Failed { .. } | NodeError::Unfit { .. } | NodeError::OtherLimit { .. } => {
-            TroubleKind::Other
-        }
+        NodeError::Failed { .. }
+        | NodeError::Unfit { .. }
+        | NodeError::Unconfirmed { .. }
+        | NodeError::OtherLimit { .. } => TroubleKind::Other,
     }
 }
 
@@ -62,6 +63,11 @@ pub(crate) struct Asked<'a> {
 /// The error that the server answered, with its meaning and the cure.
 pub(crate) fn refused(error: &ServerError, asked: Asked<'_>) -> NodeError {
     explain(error.code(), error.details().unwrap_or(""), asked)
+}
+
+/// Whether it says that the server is a replica.
+pub(crate) fn is_demoted(error: &ServerError) -> bool {
+    inner_code(error.code(), error.details().unwrap_or("")) == "READONLY"
 }
 
 /// The error for which no stream could be opened.
@@ -83,7 +89,7 @@ fn no_tls(words: &str) -> Option<NodeError> {
 pub(crate) fn unconnected(reason: &Break) -> NodeError {
     match reason {
         Break::Excess(FOREIGN) => unexpected(FOREIGN.0, ""),
-        Break::Excess(_) | Break::Stream(_) | Break::Stray => {
+        Break::Excess(_) | Break::Stream(_) | Break::Stray | Break::Demoted => {
             let words = broken(reason);
             no_tls(&words).unwrap_or_else(|| NodeError::Unreachable { reason: words.into() })
         }
@@ -98,6 +104,7 @@ pub(crate) fn broken(reason: &Break) -> String {
     match reason {
         Break::Excess(Excess(what)) => (*what).into(),
         Break::Stray => "it sent an answer to a question that nobody asked".into(),
+        Break::Demoted => "the server has become a replica".into(),
         Break::Stream(error) if left(error.kind()) => CLOSED.into(),
         Break::Stream(error) => printable(&error.to_string()),
     }
@@ -146,7 +153,13 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         ),
         "DENIED" => (PROTECTED.into(), Lasting::UntilMended),
         "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+        "CROSSSLOT" => (
+            "the locks that were asked for at once are in different hash slots of a cluster; give their names \
+             one hash tag, such as `{accounts}/1` and `{accounts}/2`"
+                .into(),
+            Lasting::UntilMended,
+        ),
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "TRYAGAIN" => (
             "a cluster member cannot be a node; give the address of an independent server".into(),
             Lasting::UntilMended,
         ),
@@ -154,6 +167,10 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         "BUSY" => ("a slow script keeps it busy".into(), Lasting::Passing),
         "OOM" => ("it is out of memory".into(), Lasting::Passing),
         "MISCONF" => ("it cannot save its data and so refuses to write".into(), Lasting::Passing),
+        "NOREPLICAS" => (
+            "too few replicas follow it, and then it refuses to write (min-replicas-to-write)".into(),
+            Lasting::Passing,
+        ),
         "MASTERDOWN" => ("it is a replica that has lost its master".into(), Lasting::Passing),
         _ if words.to_ascii_lowercase().contains("unknown command") => (
             format!(
@@ -169,7 +186,7 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
 /// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
 /// Error running script`; and all have words of their own for missing rights inside a script.
 fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
-    const WRAPPED: [&str; 9] = [
+    const WRAPPED: [&str; 10] = [
         "WRONGTYPE",
         "NOPERM",
         "READONLY",
@@ -178,6 +195,7 @@ fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
         "CROSSSLOT",
         "CLUSTERDOWN",
         "MASTERDOWN",
+        "NOREPLICAS",
         "LOADING",
     ];
     if code != "ERR" {
@@ -219,6 +237,12 @@ mod tests {
             ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
+            (
+                "CROSSSLOT",
+                "Keys in request don't hash",
+                "one hash tag, such as `{accounts}/1`",
+                Lasting::UntilMended,
+            ),
             ("MOVED", "866 10.0.0.1:6379", "cluster member cannot", Lasting::UntilMended),
             ("ERR", "unknown command 'EVAL'", "does not know EVAL", Lasting::UntilMended),
             ("LOADING", "Redis is loading", "still loading", Lasting::Passing),

@@ -9,13 +9,16 @@ use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
 use super::Settings;
 use super::address::{Address, Endpoint};
+use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
+use super::gate::reign;
 use super::hints::Listeners;
-use super::info::{facts_in, field};
+use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
-use crate::examination::Facts;
+use super::sentinel::{Sentinels, Watch};
+use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
-use crate::protocol::{Moment, age};
+use crate::protocol::{Moment, Past, SUCCESSION, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -28,15 +31,21 @@ pub(crate) struct Greeted {
     pub(crate) line: Line,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
+    /// What replicas must have before it counts.
+    pub(crate) copies: Option<Copies>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
     /// What it said of itself.
     pub(crate) facts: Facts,
+    /// What its Sentinels say of it, where they have named it.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Connects to one address, and remembers who answered there.
 pub(crate) struct Connector {
     address: Address,
+    /// Where that is: another place after each failover, if it is a service.
+    target: Address,
     settings: Settings,
     listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
@@ -46,12 +55,14 @@ pub(crate) struct Connector {
 /// The process that answered last.
 struct Seen {
     instance: Arc<Instance>,
+    history: Option<String>,
     answered: Moment,
 }
 
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
-        Connector { address, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
+        let target = address.clone();
+        Connector { address, target, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
     }
 
     /// The ACL user that the questions are asked as.
@@ -77,7 +88,7 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
-        let mut line = self.greet().await?;
+        let (mut line, watch) = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(3);
         // The name is for people who look at the server's list of clients. Its answer does not
@@ -90,20 +101,56 @@ impl Connector {
         }
         introduction.cmd("INFO");
         let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
-        let now = self.settings.clock.now();
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
-        let process = Process::fit_to_vote(&info)?;
+        let mut facts = facts_in(&info);
+        let process = Process::fit_to_vote(&info).map_err(|unfit| self.not_yet(unfit, &facts))?;
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        let facts = facts_in(&info);
-        Ok(Greeted { line, instance: self.recognise(process, now), hints, facts })
+        facts.service = self.address.service().map(Into::into);
+        let mut past = Past::Master;
+        if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
+            let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            facts.reign = Some(reign);
+            past = Past::Promoted { reign };
+        }
+        let copies = Copies::wanted(&self.address, &self.settings);
+        if let Some(copies) = copies {
+            copies.try_out(&mut line, self.user()).await?;
+        }
+        let now = self.settings.clock.now();
+        Ok(Greeted { line, instance: self.recognise(process, past, now), copies, hints, facts, watch })
     }
 
-    /// Dials and logs in, in the newest protocol that the server speaks. Asks nothing yet.
-    pub(super) async fn greet(&mut self) -> Result<Line, NodeError> {
+    /// Finds the server, dials and logs in. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+        let Some(mut sentinels) = Sentinels::of(&self.address, &self.settings) else {
+            return Ok((self.hello().await?, None));
+        };
+        let asked = self.settings.clock.now();
+        let named = sentinels.master().await?;
+        self.target = self.address.at(named.master.clone());
+        Ok((self.hello().await?, Some(sentinels.watch(named, asked))))
+    }
+
+    /// Where it has found the server.
+    pub(super) fn target(&self) -> &Address {
+        &self.target
+    }
+
+    /// A replica that Sentinels name as the master will be one, or they will name another.
+    fn not_yet(&self, unfit: NodeError, facts: &Facts) -> NodeError {
+        if self.address.service().is_none() || facts.role != Some(Role::Replica) {
+            return unfit;
+        }
+        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.target);
+        NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks.
+    pub(super) async fn hello(&mut self) -> Result<Line, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
             // The user is not named: it may be a password that lacks its colon.
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
@@ -126,7 +173,8 @@ impl Connector {
 
     /// The error of a connection that ended before the server had said anything.
     fn closed_early(&self) -> NodeError {
-        let likely = match self.address.endpoint() {
+        let likely = match self.target.endpoint() {
+            Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
             Endpoint::Tcp { .. } => {
                 "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
             }
@@ -141,9 +189,9 @@ impl Connector {
     /// The error of a server that was given up after `limit`.
     pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
         let limit = humantime::format_duration(limit);
-        let likely = match self.address.endpoint() {
+        let likely = match self.target.endpoint() {
             Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } => "",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
         let reason = format!("it did not connect and introduce itself within {limit}{likely}");
         NodeError::Unreachable { reason: reason.into() }
@@ -155,7 +203,7 @@ impl Connector {
     }
 
     async fn log_in(&self) -> Result<Line, Refusal> {
-        let dialled = self.settings.dial.dial(&self.address).await;
+        let dialled = self.settings.dial.dial(&self.target).await;
         let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
@@ -193,16 +241,24 @@ impl Connector {
     ///
     /// A process that was seen before keeps its witness: its age is then reckoned on our own
     /// clock, which nobody puts forward. Another one started after the last answer of the one
-    /// before it, whatever its own clock says.
-    fn recognise(&mut self, process: Process, now: Moment) -> Arc<Instance> {
+    /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
+    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Instance> {
+        let Process { run_id, uptime, history } = process;
         let instance = match &self.last {
-            Some(last) if *last.instance.id == *process.run_id => Arc::clone(&last.instance),
+            Some(last) if *last.instance.id == *run_id && last.history == history => {
+                Arc::clone(&last.instance)
+            }
             last => {
-                let age = age(process.uptime, last.as_ref().map(|last| last.answered), now);
-                Arc::new(Instance::new(process.run_id, now, age))
+                // Where Sentinels promote, its predecessor may be asked for a while: nothing counts
+                // before (rule T-2).
+                let promoted_by_them = past != Past::Master && self.address.service().is_some();
+                let alone = if promoted_by_them { SUCCESSION } else { Duration::ZERO };
+                let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
+                let still = alone.saturating_sub(age);
+                Arc::new(Instance::new(run_id, now + still, age.saturating_sub(alone)))
             }
         };
-        self.last = Some(Seen { instance: Arc::clone(&instance), answered: now });
+        self.last = Some(Seen { instance: Arc::clone(&instance), history, answered: now });
         instance
     }
 
@@ -229,9 +285,11 @@ fn no_resp3(error: &ServerError) -> bool {
 
 /// What a server says of itself.
 #[derive(PartialEq, Eq, Debug)]
-struct Process {
-    run_id: String,
+pub(super) struct Process {
+    pub(super) run_id: String,
     uptime: Duration,
+    /// If it was promoted: what its history is called since.
+    pub(super) history: Option<String>,
 }
 
 impl Process {
@@ -259,16 +317,27 @@ impl Process {
             let message = "it is still loading its data (loading:1)".into();
             return Err(NodeError::Failed { message, lasting: Lasting::Passing });
         }
-        let run_id = field("run_id");
         // It stands in messages and logs.
-        if run_id.is_empty() || run_id.len() > LONGEST_RUN_ID || !run_id.bytes().all(|b| b.is_ascii_graphic())
-        {
+        let named = |id: &str| {
+            !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
+        };
+        let run_id = field("run_id");
+        if !named(run_id) {
             return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
         }
         // A clock that was put back makes a negative uptime. The least age is zero then, as when
         // the field is missing.
         let uptime = field("uptime_in_seconds").parse().unwrap_or(0);
-        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime) })
+        let history = match field("master_replid") {
+            _ if promoted(info) != Some(true) => None,
+            id if named(id) => Some(id.into()),
+            _ => {
+                return unfit(
+                    "it was promoted, and its INFO has no master_replid, so another time would go unseen",
+                );
+            }
+        };
+        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history })
     }
 }
 
@@ -276,12 +345,18 @@ impl Process {
 mod tests {
     use super::*;
 
-    const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\ncluster_enabled:0\r\n";
+    const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\nmaster_replid:f00\r\nmaster_replid2:000\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
 
     #[test]
     fn an_independent_master_may_vote() {
-        let process = Process { run_id: "abc".into(), uptime: Duration::from_secs(90) };
-        assert_eq!(Process::fit_to_vote(INFO), Ok(process));
+        let process = |history| Process { run_id: "abc".into(), uptime: Duration::from_secs(90), history };
+        assert_eq!(Process::fit_to_vote(INFO), Ok(process(None)));
+        for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
+            let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
+            assert_eq!(Process::fit_to_vote(&info), Ok(process(Some("f00".into()))), "{info}");
+            let nameless = info.replace("replid:f00", "replid:");
+            assert!(Process::fit_to_vote(&nameless).is_err(), "another promotion would go unseen");
+        }
     }
 
     #[test]
@@ -310,7 +385,7 @@ mod tests {
     }
 
     fn process(run_id: &str, uptime: u64) -> Process {
-        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime) }
+        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history: None }
     }
 
     fn connector() -> Connector {
@@ -320,18 +395,50 @@ mod tests {
     #[test]
     fn a_new_process_is_no_older_than_the_last_answer_of_the_one_before() {
         let mut connector = connector();
-        assert_eq!(connector.recognise(process("old", 1_000), seconds(10)).age, Duration::from_secs(999));
+        assert_eq!(
+            connector.recognise(process("old", 1_000), Past::Master, seconds(10)).age,
+            Duration::from_secs(999)
+        );
         connector.answered(seconds(20));
-        let instance = connector.recognise(process("new", 1_000), seconds(23));
+        let instance = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
         assert_eq!(instance.age, Duration::from_secs(3), "its clock was put forward");
     }
 
     #[test]
     fn a_process_that_was_seen_before_ages_on_our_clock() {
         let mut connector = connector();
-        let first = connector.recognise(process("abc", 5), seconds(10));
-        let again = connector.recognise(process("abc", 5_000), seconds(20));
+        let first = connector.recognise(process("abc", 5), Past::Master, seconds(10));
+        let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
         assert!(Arc::ptr_eq(&first, &again), "its clock was put forward");
         assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
+    }
+
+    #[test]
+    fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
+        let age = |address, reign, later: u64| {
+            let address = Address::parse(address).unwrap();
+            let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+            let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(100)).age_at(seconds(100 + later)).as_secs()
+        };
+        assert_eq!(age("redis://a", 0, 20), 20);
+        assert_eq!(age("redis+sentinel://a/m", 0, 20), 12, "3 s, and 5 s to tell each other");
+        assert_eq!(age("redis+sentinel://a/m", 5, 2), 0);
+        assert_eq!(age("redis+sentinel://a/m", 5, 10), 7);
+        assert_eq!(age("redis+sentinel://a/m", 20, 0), 12);
+    }
+
+    #[test]
+    fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
+        let mut connector = connector();
+        let mut reigns = |history: &str, reign, at| {
+            let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(at)).age_at(seconds(at))
+        };
+        assert_eq!(reigns("first", 7, 10), Duration::from_secs(7));
+        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same reign, on our clock");
+        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was put forward");
     }
 }

@@ -27,12 +27,24 @@ pub(super) fn facts_in(info: &str) -> Facts {
         loading: flag("loading"),
         uptime: number(info, "uptime_in_seconds").map(Duration::from_secs),
         replicas: number(info, "connected_slaves"),
-        // Forty noughts where there was no other history before.
-        promoted: field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0')),
+        promoted: promoted(info),
+        // Told only where it is set.
+        falls_silent: field(info, "role").map(|_| field(info, "min_slaves_good_slaves").is_some()),
         memory: memory(info),
         append_only: flag("aof_enabled"),
         ..Facts::default()
     }
+}
+
+/// Whether it has carried on the history of another master; `None` if it does not say.
+///
+/// Redis forgets that when it has had no replicas for as long as `repl-backlog-ttl` says, an hour
+/// unless set, counted from the promotion.
+pub(super) fn promoted(info: &str) -> Option<bool> {
+    // Forty noughts where there was no other history before.
+    let other = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
+    let offset = field(info, "second_repl_offset").map(|offset| offset != "-1");
+    if other.is_none() { offset } else { other.map(|other| other || offset == Some(true)) }
 }
 
 fn software(info: &str) -> Option<Software> {

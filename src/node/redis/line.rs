@@ -39,6 +39,8 @@ pub(crate) enum Break {
     Excess(Excess),
     /// It sent an answer, and there was no question.
     Stray,
+    /// The process at its other end is a replica now, and may come back as a master that has forgotten.
+    Demoted,
 }
 
 impl Line {

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::copies::{Copies, copies_in, must_last};
 use super::failure::{broken, unexpected};
 use super::handshake::{Connector, Greeted};
 use super::hints::Listeners;
 use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
+use super::sentinel::Watch;
 use super::state::{Ask, State, cleans_up};
 use super::wire::{ByHash, Reading, decode, encode, who_holds};
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, Instance, NodeError};
+use crate::node::{Answer, Instance, NodeError, Vote};
 use crate::protocol::Moment;
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
@@ -55,6 +57,9 @@ pub(crate) async fn carry(
         clock,
         gathering: false,
         flight: VecDeque::new(),
+        watch: greeted.watch,
+        copies: greeted.copies,
+        unconfirmed: Vec::new(),
         batch: Vec::new(),
         library: Library::default(),
         pace: Pace::Fluent,
@@ -69,17 +74,29 @@ pub(crate) async fn carry(
     };
     // The rest is unknown, and stays so. Nothing is sent again on a later connection: there may be
     // another process at its other end, and the questions were put to this one (rule I-14).
-    for ask in link.flight.into_iter().map(|sent| sent.ask).chain(link.batch) {
+    let asked = link.flight.into_iter().filter_map(|sent| match sent.what {
+        What::Ask { ask, .. } => Some(ask),
+        What::Copies => None,
+    });
+    for ask in asked.chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
         ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
     }
     end
 }
 
-/// A question that was sent.
+/// Something that was sent, and has an answer to come.
 struct Sent {
-    ask: Ask,
+    what: What,
     at: Moment,
-    by_hash: ByHash,
+}
+
+enum What {
+    Ask {
+        ask: Ask,
+        by_hash: ByHash,
+    },
+    /// How many replicas have all votes that were sent before.
+    Copies,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +119,12 @@ struct Link<'a> {
     gathering: bool,
     /// Questions that wait for their answers, oldest first: a connection answers in order.
     flight: VecDeque<Sent>,
+    /// What Sentinels say of it, if they have named it.
+    watch: Option<Watch>,
+    /// What replicas must have before it counts, if anything.
+    copies: Option<Copies>,
+    /// Votes that were granted and that no replica has confirmed yet.
+    unconfirmed: Vec<(Ask, Answer)>,
     /// Questions that are about to be sent.
     batch: Vec<Ask>,
     /// What the server has run.
@@ -121,6 +144,11 @@ impl Link<'_> {
         // for the same write.
         if let Err(reason) = self.hear(context) {
             return Poll::Ready(End::Lost(broken(&reason).into()));
+        }
+        if let Some(watch) = &mut self.watch
+            && let Poll::Ready(reason) = watch.poll_replaced(context)
+        {
+            return Poll::Ready(End::Lost(reason));
         }
         self.take(context, queue);
         if let Poll::Ready(Err(reason)) = self.line.poll_send(context) {
@@ -167,10 +195,17 @@ impl Link<'_> {
                 }
                 Message::Answer(answer) => {
                     // The next answers would be taken for those of other questions.
-                    let Some(Sent { ask, by_hash, .. }) = self.flight.pop_front() else {
-                        return Err(Break::Stray);
+                    let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
+                    let What::Ask { ask, by_hash } = sent.what else {
+                        let copies = copies_in(answer);
+                        self.copied(copies);
+                        continue;
                     };
                     let reading = decode(answer, &ask.question, self.connector.user());
+                    if let Ok(Reading::Demoted) = reading {
+                        ask.answer(Err(demoted()));
+                        return Err(Break::Demoted);
+                    }
                     self.answered(ask, by_hash, reading);
                 }
             }
@@ -210,15 +245,25 @@ impl Link<'_> {
     /// Writes the batch to the line.
     fn write(&mut self) {
         let at = self.clock.now();
+        let mut votes = false;
+        let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
         for ask in self.batch.drain(..) {
             if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
                 ask.answer(Err(stalled()));
+            } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
+                ask.answer(Err(doubt.clone()));
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
             } else {
+                votes |= must_last(&ask.question);
                 let by_hash = encode(&ask.question, &mut self.library, self.line.outbox());
-                self.flight.push_back(Sent { ask, at, by_hash });
+                self.flight.push_back(Sent { what: What::Ask { ask, by_hash }, at });
             }
+        }
+        if let (Some(copies), true) = (self.copies, votes) {
+            // Once for all of them: nothing behind it is answered before.
+            copies.ask(self.line.outbox());
+            self.flight.push_back(Sent { what: What::Copies, at });
         }
         if self.timer.is_none() && !self.flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + STALL));
@@ -229,7 +274,13 @@ impl Link<'_> {
     fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<Reading, NodeError>) {
         match reading {
             Ok(Reading::Said { vote, fence }) => {
-                ask.answer(Ok(Answer::new(vote, Arc::clone(&self.instance)).with_fence(fence)));
+                let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.question);
+                let answer = Answer::new(vote, Arc::clone(&self.instance)).with_fence(fence);
+                if unconfirmed {
+                    self.unconfirmed.push((ask, answer));
+                } else {
+                    ask.answer(Ok(answer));
+                }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
             // been given up since does not want it any more, and is not sent again.
@@ -242,7 +293,17 @@ impl Link<'_> {
                 ask.question = who_holds(&ask.question);
                 self.batch.push(ask);
             }
+            Ok(Reading::Demoted) => ask.answer(Err(demoted())),
             Err(error) => ask.answer(Err(error)),
+        }
+    }
+
+    /// So many replicas have what was granted.
+    fn copied(&mut self, copies: u64) {
+        let needed = self.copies.map_or(0, |copies| u64::from(copies.needed));
+        for (ask, answer) in self.unconfirmed.drain(..) {
+            let enough = copies >= needed;
+            ask.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
         }
     }
 
@@ -288,6 +349,11 @@ impl Link<'_> {
 /// From a server that was sent the whole script.
 fn no_script() -> NodeError {
     unexpected("it does not know a script that it was sent", "")
+}
+
+/// It was a master when it introduced itself. Whether it can be mended, the next introduction tells.
+fn demoted() -> NodeError {
+    NodeError::Unreachable { reason: "it has become a replica".into() }
 }
 
 fn stalled() -> NodeError {

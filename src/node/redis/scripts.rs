@@ -29,6 +29,17 @@ macro_rules! shared {
     };
 }
 
+/// A script about several locks at once.
+macro_rules! several {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| {
+            let script = include_str!(concat!("scripts/", $name, ".lua"));
+            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/several.lua")];
+            Script::new($number, &[before.concat().as_str(), script].concat())
+        })
+    };
+}
+
 /// A script. A server that has run it once also knows it by its hash.
 #[derive(Debug)]
 pub struct Script {
@@ -71,9 +82,22 @@ pub static INTEND: LazyLock<Script> = shared!(14, "intend");
 /// Takes that back.
 pub static DESIST: LazyLock<Script> = shared!(15, "desist");
 
+/// Stores the token under several keys if all are free, and draws one fencing token.
+pub static ACQUIRE_SEVERAL: LazyLock<Script> = several!(16, "acquire_several");
+/// Prolongs several keys if all are ours, or stores those anew that are gone.
+pub static RENEW_SEVERAL: LazyLock<Script> = several!(17, "renew_several");
+/// Raises the counters of fencing tokens if all keys are ours.
+pub static WRITE_BACK_SEVERAL: LazyLock<Script> = several!(18, "write_back_several");
+/// Deletes those of several keys that are ours.
+pub static RELEASE_SEVERAL: LazyLock<Script> = several!(19, "release_several");
+/// Deletes those of several keys that are ours, and stops late requests.
+pub static CANCEL_SEVERAL: LazyLock<Script> = several!(20, "cancel_several");
+/// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
+pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
+
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 16] {
+pub fn all() -> [&'static Script; 21] {
     [
         &ACQUIRE,
         &ACQUIRE_IN_TURN,
@@ -91,6 +115,11 @@ pub fn all() -> [&'static Script; 16] {
         &CANCEL_SHARED,
         &INTEND,
         &DESIST,
+        &ACQUIRE_SEVERAL,
+        &RENEW_SEVERAL,
+        &WRITE_BACK_SEVERAL,
+        &RELEASE_SEVERAL,
+        &CANCEL_SEVERAL,
     ]
 }
 
@@ -122,7 +151,7 @@ impl Script {
 /// hash, for each request: 7 % of an acquisition, measured on loopback.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
-    known: u16,
+    known: u32,
 }
 
 impl Library {

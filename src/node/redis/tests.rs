@@ -25,6 +25,8 @@ pub(super) fn settings() -> Settings {
         dial: Arc::new(SystemDial::default()),
         connect_limit: Duration::from_secs(1),
         notices: Notices::Logged,
+        copy_limit: Duration::from_millis(25),
+        gate: Some(crate::protocol::gate("").into()),
     }
 }
 

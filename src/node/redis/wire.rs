@@ -1,10 +1,11 @@
 //! Questions as commands, and replies as votes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Asked, refused, unexpected};
+use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Library, Script};
@@ -20,7 +21,7 @@ use crate::protocol::{
 pub(crate) fn encode(question: &Question, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
     let mut request = Request::begin(buffer);
     let by_hash = if let Question::Acquire { claim, ttl, draw: None } = question
-        && claim.mode() == Mode::Exclusive
+        && is_plain(question)
     {
         request.word("SET").word(claim.key()).word(claim.token().as_bytes());
         request.word("NX").word("PX").number(millis(*ttl));
@@ -51,6 +52,9 @@ fn script_of(question: &Question) -> &'static Script {
     if is_shared(question) {
         return shared_script_of(question);
     }
+    if is_several(question) {
+        return several_script_of(question);
+    }
     match question {
         Question::Acquire { .. } => &scripts::ACQUIRE,
         Question::AcquireInTurn { .. } => &scripts::ACQUIRE_IN_TURN,
@@ -69,6 +73,29 @@ fn script_of(question: &Question) -> &'static Script {
 /// Whether it is about a claim that shares its lock.
 fn is_shared(question: &Question) -> bool {
     question.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
+}
+
+/// Whether it is about a claim of several locks.
+fn is_several(question: &Question) -> bool {
+    question.claim().is_some_and(Claim::is_several)
+}
+
+/// As `script_of`, for a claim of several locks. There is no order of turns among those who want
+/// different sets, and none of them is passed on: whoever is asked for that is asked to acquire.
+fn several_script_of(question: &Question) -> &'static Script {
+    match question {
+        Question::WriteBack { .. } => &scripts::WRITE_BACK_SEVERAL,
+        Question::Renew { .. } => &scripts::RENEW_SEVERAL,
+        Question::Cancel { .. } => &scripts::CANCEL_SEVERAL,
+        Question::Release { .. } => &scripts::RELEASE_SEVERAL,
+        Question::Acquire { .. }
+        | Question::AcquireInTurn { .. }
+        | Question::Transfer { .. }
+        | Question::LeaveLine { .. }
+        | Question::Inspect { .. }
+        | Question::Intend { .. }
+        | Question::Desist { .. } => &scripts::ACQUIRE_SEVERAL,
+    }
 }
 
 /// As `script_of`, for a claim that shares its lock. There is no order of turns among those who do,
@@ -93,6 +120,9 @@ fn shared_script_of(question: &Question) -> &'static Script {
 fn arguments(request: &mut Request<'_>, question: &Question) {
     if is_shared(question) {
         return shared_arguments(request, question);
+    }
+    if is_several(question) {
+        return several_arguments(request, question);
     }
     match question {
         Question::Acquire { claim, ttl, draw } => {
@@ -179,6 +209,41 @@ fn shared_arguments(request: &mut Request<'_>, question: &Question) {
     }
 }
 
+/// As `arguments`, for a claim of several locks: the same for all its scripts.
+fn several_arguments(request: &mut Request<'_>, question: &Question) {
+    let (time, number, lead) = match question {
+        Question::Acquire { ttl, draw, .. }
+        | Question::AcquireInTurn { ttl, draw, .. }
+        | Question::Transfer { ttl, draw, .. } => {
+            (*ttl, draw.map(|draw| draw.hint), draw.map_or(Duration::ZERO, |draw| draw.lead))
+        }
+        Question::Renew { ttl, fence, .. } => (*ttl, *fence, Duration::ZERO),
+        Question::WriteBack { fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
+        Question::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
+        Question::Release { .. }
+        | Question::LeaveLine { .. }
+        | Question::Inspect { .. }
+        | Question::Intend { .. }
+        | Question::Desist { .. } => (Duration::ZERO, None, Duration::ZERO),
+    };
+    let Some(claim) = question.claim() else { return };
+    request.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));
+    for key in claim.keys() {
+        request.word(&**key);
+    }
+    request.word(claim.token().as_bytes()).number(millis(time));
+    match number {
+        Some(number) => request.number(number.get()),
+        None => request.word(""),
+    };
+    request.number(micros(lead));
+    for siblings in claim.siblings() {
+        for sibling in siblings {
+            request.joined(&sibling.pieces());
+        }
+    }
+}
+
 /// What the answer to the question says. The server may be broken or hostile: whatever is not a
 /// vote is an error, and never a panic.
 pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
@@ -190,7 +255,10 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
             return Ok(Reading::Forgotten);
         }
         let command = if is_plain(question) { "SET" } else { "EVAL" };
-        return Err(refused(&error, Asked { command, key: key_of(question), user }));
+        if is_demoted(&error) {
+            return Ok(Reading::Demoted);
+        }
+        return Err(refused(&error, Asked { command, key: &key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
     if is_plain(question) {
@@ -202,7 +270,7 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
             }
         };
     }
-    said(parts).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
+    said(parts, question).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
 }
 
 /// A reply, understood.
@@ -218,19 +286,22 @@ pub(crate) enum Reading {
     Forgotten,
     /// A plain `SET NX` was refused, which does not say for whom.
     Refused,
+    /// It has become a replica since it introduced itself.
+    Demoted,
 }
 
 /// The question that follows a refusal: who holds it?
 pub(crate) fn who_holds(question: &Question) -> Question {
-    Question::Inspect { key: key_of(question).into() }
+    Question::Inspect { key: key_of(question).as_ref().into() }
 }
 
 /// Whether the question is no script.
 fn is_plain(question: &Question) -> bool {
-    matches!(question, Question::Acquire { claim, draw: None, .. } if claim.mode() == Mode::Exclusive)
+    matches!(question, Question::Acquire { claim, draw: None, .. }
+        if claim.mode() == Mode::Exclusive && !claim.is_several())
 }
 
-fn said(mut parts: Parts<'_>) -> Option<Reading> {
+fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
     let Part::List(_) = parts.next()? else { return None };
     let Part::Text(word) = parts.next()? else { return None };
     let mut vote = match word {
@@ -262,6 +333,14 @@ fn said(mut parts: Parts<'_>) -> Option<Reading> {
         Some(Part::Number(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
         Some(Part::Text(_) | Part::List(_) | Part::Nothing) => return None,
     };
+    if let Vote::Held(holding) = &mut vote
+        && let Some(claim) = question.claim().filter(|claim| claim.is_several())
+    {
+        // Which of the keys it is, counted from one.
+        let Some(Part::Number(place)) = parts.next() else { return None };
+        let place = usize::try_from(place).ok()?.checked_sub(1)?;
+        holding.key = Some(claim.keys().nth(place)?.clone());
+    }
     if let Vote::Held(holding) = &mut vote {
         let readers = parts.map(|part| match part {
             Part::Text(token) => Some(Token::found(token)),
@@ -316,7 +395,15 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs())
 }
 
-fn key_of(question: &Question) -> &str {
+/// The key of the lock, or the keys of several: for messages.
+fn key_of(question: &Question) -> Cow<'_, str> {
+    if let Some(claim) = question.claim().filter(|claim| claim.is_several()) {
+        return claim.keys().map(|key| &**key).collect::<Vec<_>>().join("` or `").into();
+    }
+    key_of_one(question).into()
+}
+
+fn key_of_one(question: &Question) -> &str {
     match question {
         Question::Acquire { claim, .. }
         | Question::AcquireInTurn { claim, .. }

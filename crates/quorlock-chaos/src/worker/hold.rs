@@ -28,6 +28,8 @@ pub(super) struct Attempt {
     name: String,
     lock: Lock,
     shares: bool,
+    /// What is to be held at the same time.
+    also: Vec<usize>,
 }
 
 impl Attempt {
@@ -48,13 +50,32 @@ impl Attempt {
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
         let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
         let lock = worker.coordinator.lock(&resource).label(&name).fencing(fencing);
-        Attempt { worker: worker.clone(), number, resource, name, lock, shares: false }
+        Attempt { worker: worker.clone(), number, resource, name, lock, shares: false, also: Vec::new() }
     }
 
     /// Together with others.
     pub(super) fn sharing(mut self) -> Attempt {
         (self.lock, self.shares) = (self.lock.shared(), true);
         self
+    }
+
+    /// Together with these others, or not at all. One that is named twice counts once.
+    pub(super) fn and(mut self, others: &[usize]) -> Attempt {
+        for other in others {
+            if Some(*other) != self.number && !self.also.contains(other) {
+                self.also.push(*other);
+            }
+        }
+        let names = self.names().map(str::to_owned).collect::<Vec<_>>();
+        let fencing = if self.worker.orders.fencing { Fencing::On } else { Fencing::Off };
+        self.lock = self.worker.coordinator.lock_all(names).label(&self.name).fencing(fencing);
+        self
+    }
+
+    /// What it is at.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let also = self.also.iter().filter_map(|number| self.worker.orders.locks.get(*number));
+        also.map(String::as_str).chain([self.resource.as_str()])
     }
 
     /// Waits for it, or asks once.
@@ -84,6 +105,10 @@ impl Attempt {
         let (client, resource) = (self.worker.orders.name.as_str().into(), self.resource.as_str().into());
         let attempt = self.name.as_str().into();
         self.worker.recorder.record_at(invoked, What::Invoked { client, resource, attempt });
+        for also in self.also.iter().filter_map(|number| self.worker.orders.locks.get(*number)) {
+            let (attempt, resource) = (self.name.as_str().into(), also.as_str().into());
+            self.worker.recorder.record_at(invoked, What::Wants { attempt, resource });
+        }
         if self.shares {
             let attempt = self.name.as_str().into();
             self.worker.recorder.record_at(invoked, What::Shares { attempt });
@@ -106,7 +131,8 @@ impl Attempt {
             tokio::spawn(async move { story.observe(&watch).await }).abort_handle()
         });
         let holding = Holding { invoked, attempt: self, lease: Some(lease), watch, story, observer };
-        if holding.inside().is_some_and(|inside| inside.enter(&holding.watch)) {
+        // Each of them is entered.
+        if holding.inside().filter(|inside| inside.enter(&holding.watch)).count() > 0 {
             holding.attempt.worker.counts.overlaps.add();
             // At once, in case that this worker does not live to report it with the rest.
             drop(holding.attempt.worker.report());
@@ -215,9 +241,7 @@ impl Holding {
 
     /// What comes before the lease is given back.
     fn part(&mut self) -> Option<Lease> {
-        if let Some(inside) = self.inside() {
-            inside.leave(&self.watch);
-        }
+        self.inside().for_each(|inside| inside.leave(&self.watch));
         if let Some(observer) = &self.observer {
             observer.abort();
         }
@@ -234,8 +258,9 @@ impl Holding {
         self.lease.take()
     }
 
-    fn inside(&self) -> Option<&super::Inside> {
-        self.attempt.number.and_then(|number| self.attempt.worker.inside.get(number))
+    fn inside(&self) -> impl Iterator<Item = &super::Inside> {
+        let numbers = self.attempt.number.iter().chain(&self.attempt.also);
+        numbers.filter_map(|number| self.attempt.worker.inside.get(*number))
     }
 
     /// Asks whether the lease holds, for the record.
@@ -255,7 +280,10 @@ impl Holding {
     async fn write(&self) -> io::Result<()> {
         let Some(token) = self.watch.try_fencing_token() else { return Ok(()) };
         let mut register = self.attempt.worker.register.lock().await;
-        register.write(&self.attempt.resource, &self.attempt.name, token.into()).await.map(drop)
+        for resource in self.attempt.names() {
+            register.write(resource, &self.attempt.name, token.into()).await?;
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ enum Act {
     Trusting,
     Reading,
     Downgraded,
+    Several,
 }
 
 /// For the own lock, which nobody else wants: whoever cannot have it in this time has failed.
@@ -40,6 +41,7 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
         (load.trusting, Act::Trusting),
         (load.reading, Act::Reading),
         (load.downgraded, Act::Downgraded),
+        (load.several, Act::Several),
     ];
     while !worker.is_stopping()
         && let Some(act) = dice.weighted(&acts)
@@ -72,13 +74,18 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
         Act::OnlyIfFree => attempt.acquire(Wait::Never).await,
         Act::Cancelled => attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await,
         Act::Reading => attempt.sharing().acquire(wait).await,
+        Act::Several => {
+            // In whatever order, and overlapping with what others want.
+            let others = (0..=dice.below(2)).map(|_| dice.below(locks)).collect::<Vec<_>>();
+            attempt.and(&others).acquire(wait).await
+        }
         Act::Short | Act::Long | Act::Nested | Act::Dropped | Act::Trusting | Act::Downgraded => {
             attempt.acquire(wait).await
         }
     };
     let Some(mut holding) = acquired else { return Ok(()) };
     match act {
-        Act::Short | Act::OnlyIfFree | Act::Cancelled => {
+        Act::Short | Act::OnlyIfFree | Act::Cancelled | Act::Several => {
             holding.work(dice.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
             holding.release().await;
         }

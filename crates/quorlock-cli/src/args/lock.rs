@@ -1,5 +1,6 @@
 //! The options of a lock that is to be acquired, the same wherever one is.
 
+use std::iter;
 use std::time::Duration;
 
 use humantime::parse_duration;
@@ -14,7 +15,8 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LockArgs {
-    /// Ask once: the same as --wait 0s
+    /// Ask once: the same as --wait 0s. Of several who do so at the same moment, none may get the
+    /// lock; with --wait 1s they ask again
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
     /// How long to wait while others hold the lock, or `forever` [default: 30s]
@@ -37,6 +39,9 @@ pub(crate) struct LockArgs {
     /// Share the lock with others who do: readers. Writers, without this, have it alone
     #[arg(long, conflicts_with = "fair")]
     shared: bool,
+    /// Lock this as well, all or none of them; as often as there are more, up to 64 in all
+    #[arg(long, value_name = "RESOURCE", conflicts_with_all = ["fair", "shared"])]
+    also: Vec<String>,
     /// Whether nodes that restarted recently may not vote [default: on]
     #[arg(long, value_name = "WHETHER")]
     restart_guard: Option<Switch>,
@@ -63,8 +68,9 @@ impl LockArgs {
         settings: &Settings,
         resource: &str,
     ) -> Result<Lock, Failure> {
+        let resources = iter::once(resource).chain(self.also.iter().map(String::as_str));
         let mut lock =
-            coordinator.lock(resource).ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
+            coordinator.lock_all(resources).ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
         if self.fair {
             lock = lock.fair();
         }

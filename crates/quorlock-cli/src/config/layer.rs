@@ -187,13 +187,32 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::Config(format!("cannot read the configuration file {}: {error}", path.display()))
 }
 
+/// The addresses of a list that was cut at each comma: Sentinels of one service have commas between
+/// them, too.
+pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for piece in pieces.map(str::trim).filter(|piece| !piece.is_empty()) {
+        match urls.last_mut() {
+            Some(url) if ends_early(url) && !piece.contains("://") => {
+                url.push(',');
+                url.push_str(piece);
+            }
+            Some(_) | None => urls.push(piece.to_owned()),
+        }
+    }
+    urls
+}
+
+/// Whether an address with Sentinels lacks its service, which stands behind the last of them.
+fn ends_early(url: &str) -> bool {
+    url.split_once("+sentinel://").is_some_and(|(_, rest)| !rest.contains('/'))
+}
+
 /// A list of addresses, or one string with commas, as on the command line.
 fn nodes(value: &Value) -> Result<Vec<String>, String> {
     let wrong = || "`nodes` must be a list of addresses, such as [\"redis://10.0.0.1\", …]".to_owned();
     match value {
-        Value::String(text) => {
-            Ok(text.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect())
-        }
+        Value::String(text) => Ok(whole(text.split(','))),
         Value::Array(urls) => {
             urls.iter().map(|url| url.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
         }
@@ -247,6 +266,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
+        let cut = "redis+sentinel://s1,s2:1/m?wait=1, redis://a,b,redis+sentinel://s3,,s4/m".split(',');
+        let services = ["redis+sentinel://s1,s2:1/m?wait=1", "redis://a", "b", "redis+sentinel://s3,s4/m"];
+        assert_eq!(whole(cut), services);
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));

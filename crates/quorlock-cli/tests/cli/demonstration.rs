@@ -3,6 +3,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
+
+use crate::pty::OnTerminal;
 use crate::support::{Ended, Quorlock, servers};
 
 fn assert_told(ended: &Ended) {
@@ -51,4 +54,73 @@ fn a_listener_who_leaves_does_not_make_it_panic() {
     let ended = demo.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(141), "as SIGPIPE would");
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
+#[tokio::test]
+async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code() {
+    let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_RESOURCE $QUORLOCK_FENCE\"'; exit 7";
+    for kind in ["builtin", ""] {
+        let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).env("QUORLOCK_SERVER", kind);
+        let ended = demo.end().await.expect(7);
+        let fence = ended.stdout.trim_end().strip_prefix("job ").map(str::parse::<u64>);
+        assert!(matches!(fence, Some(Ok(1..))), "nothing but what the command says: {ended:?}");
+        assert_eq!(ended.stderr, "");
+    }
+    let ended = Quorlock::new(["demo", "--", "no-such-program"]).end().await.expect(127);
+    assert!(ended.stderr.contains("no-such-program was not found"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_is_asked_to_end_still_has_its_servers() {
+    let script =
+        "sleep 1000 & trap 'kill $!; quorlock run job -- echo cleaned up; exit 5' TERM; echo ready; wait";
+    let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).start();
+    demo.lines(1).await;
+    demo.signal(Signal::SIGTERM);
+    assert_eq!(demo.end().await.expect(5).stdout, "ready\ncleaned up\n");
+}
+
+#[tokio::test]
+async fn ctrl_c_is_for_the_command_and_not_for_its_servers() {
+    if servers(0).await.is_none() {
+        return;
+    }
+    // Redis looks ten times a second whether it was told to end, so the clean-up takes longer than that.
+    let script = "trap 'quorlock bench -q --duration 500ms --tasks 1 >/dev/null; \
+                  quorlock run job -- echo cleaned up; kill $!; exit 5' INT; sleep 1000 & echo ready; wait";
+    let mut terminal = OnTerminal::start(Quorlock::new(["demo", "--", "sh", "-c", script]));
+    terminal.shows("ready").await;
+    terminal.types("\x03");
+    assert_eq!(terminal.end().await, Some(5), "{}", terminal.screen());
+    terminal.shows("cleaned up").await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_the_command_and_gives_the_terminal_to_the_shell_until_fg() {
+    let mut shell = OnTerminal::shell(Quorlock::new(["demo"])).await;
+    shell.types("\"$QUORLOCK\" demo -- sh -c 'echo up:$$:; exec sleep 1000'\n");
+    shell.shows_times("up:", 2).await;
+    shell.types("\x1a");
+    shell.shows("Stopped").await;
+    shell.types("echo the shell is $((40 + 2))\n");
+    shell.shows("the shell is 42").await;
+    shell.types("fg\n");
+    // The shell names what goes on, a second time.
+    shell.shows_times("exec sleep 1000", 3).await;
+    shell.types("\x03");
+    shell.types("echo code $?\n");
+    shell.shows("code 130").await;
+}
+
+#[tokio::test]
+async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
+    let demo = Quorlock::new(["demo", "--keep"]).start();
+    let mut other = Quorlock::new(["run", "job", "--", "echo", "locked"]);
+    for export in demo.lines(2).await {
+        let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
+        other = other.env(name, value);
+    }
+    assert_eq!(other.end().await.expect(0).stdout, "locked\n");
+    demo.signal(Signal::SIGTERM);
+    demo.end().await.expect(0);
 }

@@ -13,6 +13,7 @@ mod benching;
 mod command;
 mod demonstration;
 mod doctor;
+mod examples;
 mod exit_codes;
 mod holding;
 mod loss;
@@ -36,5 +37,6 @@ mod support;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod waiting;
 mod watching;

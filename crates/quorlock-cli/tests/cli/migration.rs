@@ -39,5 +39,29 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         assert!(ended.status.success(), "`{code}`: {}", String::from_utf8_lossy(&ended.stderr));
         run += 1;
     }
-    assert!(run > 12, "{run} were found");
+    assert!(run > 19, "{run} were found");
+}
+
+/// The flags of both programs, as the page says where they were looked at.
+const THEIRS: &[(&str, &str)] = &[
+    (
+        "`consul lock`",
+        "-child-exit-code -n= -monitor-retry -name -pass-stdin -shell -timeout -try -verbose -http-addr -token \
+         -token-file -ca-file -client-cert -client-key -tls-server-name -datacenter -stale CONSUL_LOCK_HELD",
+    ),
+    ("`flock`", "`-c `-E `-F` `-e` `-x` `-n` `-o` `-s` `-u` `-w --fcntl --start --length --fd --verbose"),
+];
+
+#[test]
+fn every_flag_of_theirs_is_on_the_page() {
+    for (program, flags) in THEIRS {
+        let section = PAGE.split("\n## ").find(|section| section.starts_with(program)).unwrap();
+        let theirs: String = section.lines().filter_map(|line| line.split(" | ").next()).collect();
+        for flag in flags.split_whitespace() {
+            assert!(
+                theirs.contains(flag),
+                "docs/migration.md does not say what becomes of {flag} of {program}"
+            );
+        }
+    }
 }

@@ -19,4 +19,5 @@ mod perfect;
 mod record;
 mod register;
 mod script;
+mod several;
 mod shared;

@@ -3,14 +3,14 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::protocol::{Draw, FencingToken};
+use quorlock::protocol::{Draw, FencingToken, Moment};
 use quorlock::scripts::{self, Script};
-use quorlock::{Expiry, Vote};
+use quorlock::{Expiry, Holding, Vote};
 
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, InTurn, Sharing, Told};
+use crate::store::{Drawing, Failure, InTurn, Place, Several, Sharing, Store, Told};
 
 /// Which scripts a server has run, so that they can be called by their hashes.
 #[derive(Debug, Default)]
@@ -79,6 +79,9 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     };
     let fence = |digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO);
     let (now, mut store) = (shared.now(), shared.store());
+    if let Some(told) = several(&mut store, now, shared.clock.wall(), script, &keys, &arguments) {
+        return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
+    }
     let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
@@ -148,16 +151,57 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         }
     };
     match told {
-        Ok(told) => answer(&told),
+        Ok(told) => answer(&told, &keys),
         Err(failure) => Resp::Error(failure.to_string()),
     }
+}
+
+/// The scripts about several locks, which all have their arguments in the same order; nothing of any
+/// other.
+fn several<'a>(
+    store: &mut Store,
+    now: Moment,
+    wall: Duration,
+    script: &[u8],
+    keys: &[&'a [u8]],
+    arguments: &[&'a [u8]],
+) -> Option<Result<Told, Failure>> {
+    let known = [
+        &scripts::ACQUIRE_SEVERAL,
+        &scripts::RENEW_SEVERAL,
+        &scripts::WRITE_BACK_SEVERAL,
+        &scripts::RELEASE_SEVERAL,
+        &scripts::CANCEL_SEVERAL,
+    ];
+    let which = known.iter().position(|known| is(script, known))?;
+    let [token, time, fence, lead, beside @ ..] = arguments else { return None };
+    let (beside, []) = beside.as_chunks::<3>() else { return None };
+    let place = |(key, beside): (&&'a [u8], &[&'a [u8]; 3])| {
+        let [tombstone, mark, counter] = *beside;
+        Place { key, tombstone, mark, counter }
+    };
+    let locks: Vec<_> = keys.iter().zip(beside).map(place).collect();
+    let (claim, time) = (Several { locks: &locks, token }, millis(time)?);
+    let micros = |digits| number(digits).map_or(Duration::ZERO, Duration::from_micros);
+    let fence = Some(*fence).filter(|digits| !digits.is_empty());
+    let drawn = fence.map(|digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO));
+    Some(match which {
+        0 => {
+            let draw = fence.map(|hint| (Draw::at(micros(hint), None, micros(lead)), wall));
+            store.acquire_several(now, &claim, time, draw)
+        }
+        1 => store.renew_several(now, &claim, time, drawn),
+        2 => store.write_back_several(now, &claim, drawn.unwrap_or(FencingToken::ZERO)),
+        3 => Ok(store.release_several(now, &claim)),
+        _ => Ok(store.cancel_several(now, &claim, time)),
+    })
 }
 
 pub(super) fn is(script: &[u8], known: &Script) -> bool {
     script == known.text().as_bytes()
 }
 
-fn answer(Told { vote, fence }: &Told) -> Resp {
+fn answer(Told { vote, fence }: &Told, keys: &[&[u8]]) -> Resp {
     let mut parts = match vote {
         Vote::Granted => vec![Resp::text("granted")],
         Vote::Wanted => vec![Resp::text("wanted")],
@@ -174,6 +218,11 @@ fn answer(Told { vote, fence }: &Told) -> Resp {
     };
     let fence = fence.and_then(|fence| i64::try_from(fence.get()).ok());
     parts.extend(fence.map(Resp::Number));
+    if let Vote::Held(Holding { key: Some(key), .. }) = vote {
+        parts.extend(fence.is_none().then_some(Resp::Number(0)));
+        let place = keys.iter().position(|known| *known == key.as_bytes()).unwrap_or_default() + 1;
+        parts.push(Resp::Number(i64::try_from(place).unwrap_or(i64::MAX)));
+    }
     if let Vote::Held(holding) = vote
         && !holding.readers.is_empty()
     {

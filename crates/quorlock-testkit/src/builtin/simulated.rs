@@ -104,8 +104,14 @@ impl Shared {
     /// The answer to a script that is not carried out as it should be.
     pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let releases =
-            [&scripts::RELEASE, &scripts::CANCEL, &scripts::RELEASE_SHARED, &scripts::CANCEL_SHARED];
+        let releases = [
+            &scripts::RELEASE,
+            &scripts::CANCEL,
+            &scripts::RELEASE_SHARED,
+            &scripts::CANCEL_SHARED,
+            &scripts::RELEASE_SEVERAL,
+            &scripts::CANCEL_SEVERAL,
+        ];
         let releases = releases.iter().any(|known| is(script, known));
         let stores = [
             &scripts::ACQUIRE,
@@ -114,6 +120,8 @@ impl Shared {
             &scripts::TRANSFER,
             &scripts::ACQUIRE_SHARED,
             &scripts::RENEW_SHARED,
+            &scripts::ACQUIRE_SEVERAL,
+            &scripts::RENEW_SEVERAL,
         ];
         match misconduct {
             Misconduct::Refuses(error) => Some(Resp::Error(error)),

@@ -1,7 +1,8 @@
 //! `CLIENT TRACKING`: who is told what changes.
 //!
 //! As a real server does, this remembers which keys a client has read, and tells it of the next
-//! change of each, once. Of the scripts it remembers the locks at which they were refused.
+//! change of each, once. Of the scripts it remembers the locks at which they were refused; of several
+//! at once, as Redis 7.0 does, all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +105,10 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
         "GET" | "PTTL" => first(arguments),
         "EXISTS" => arguments,
         // The script and the number of keys come before the lock.
-        "EVAL" | "EVALSHA" if refuses(answer) => first(arguments.get(2..).unwrap_or_default()),
+        "EVAL" | "EVALSHA" if refuses(answer) => {
+            let count = arguments.get(1).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+            arguments.get(2..).and_then(|rest| rest.get(..count.unwrap_or_default())).unwrap_or_default()
+        }
         _ => &[],
     }
 }

@@ -251,11 +251,11 @@ pub(super) async fn a_restored_share_raises_the_counter_to_its_number(bench: &Be
     counts(bench, &key, number(41)).await
 }
 
-fn reader(bench: &Bench<'_>, key: &str) -> Arc<Claim> {
+pub(super) fn reader(bench: &Bench<'_>, key: &str) -> Arc<Claim> {
     Arc::new(Claim::clone(&bench.claim(key)).shared())
 }
 
-fn marker() -> Token {
+pub(super) fn marker() -> Token {
     Token::found(SHARED_MARKER.as_bytes())
 }
 

@@ -293,10 +293,15 @@ fn watch(server: &mut Server, question: &Question, answer: &Result<Answer, NodeE
     let looked = matches!(question, Question::Inspect { .. });
     if let Ok(Answer { vote, .. }) = answer
         && (looked || matches!(vote, Vote::Held(_) | Vote::Behind))
-        && let Some(key) = key_of(question)
+        && let Some(key) = in_the_way(vote).or_else(|| key_of(question))
     {
         server.watch(key);
     }
+}
+
+/// Which of several keys somebody else holds.
+fn in_the_way(vote: &Vote) -> Option<&str> {
+    if let Vote::Held(holding) = vote { holding.key.as_deref() } else { None }
 }
 
 fn key_of(question: &Question) -> Option<&str> {

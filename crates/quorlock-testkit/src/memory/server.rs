@@ -10,7 +10,8 @@ use quorlock::protocol::{
 use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question, Vote};
 
 use crate::store::{
-    Change, Drawing, Failure, InTurn, SetLife, SetOptions, SetWhen, Sharing, Store, Told, Value,
+    Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing, Store, Told,
+    Value,
 };
 
 pub(super) struct Server {
@@ -49,6 +50,9 @@ impl Server {
     fn told(&mut self, question: &Question) -> Option<Result<Told, Failure>> {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         if let Some(told) = self.told_of_sharing(now, wall, question) {
+            return Some(told);
+        }
+        if let Some(told) = self.told_of_several(now, wall, question) {
             return Some(told);
         }
         let told = match question {
@@ -158,6 +162,50 @@ impl Server {
             Question::Cancel { linger, .. } => {
                 self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
             }
+            Question::AcquireInTurn { .. }
+            | Question::Transfer { .. }
+            | Question::Intend { .. }
+            | Question::Desist { .. }
+            | Question::LeaveLine { .. }
+            | Question::Inspect { .. }
+            | _ => return None,
+        })
+    }
+
+    /// The same for a claim of several locks; nothing to any other.
+    fn told_of_several(
+        &mut self,
+        now: Moment,
+        wall: Duration,
+        question: &Question,
+    ) -> Option<Result<Told, Failure>> {
+        let (Question::Acquire { claim, .. }
+        | Question::Renew { claim, .. }
+        | Question::WriteBack { claim, .. }
+        | Question::Release { claim }
+        | Question::Cancel { claim, .. }) = question
+        else {
+            return None;
+        };
+        if !claim.is_several() {
+            return None;
+        }
+        let names = claim.each().map(|one| {
+            [one.key().to_owned(), one.tombstone(), one.want_mark(), one.fence_counter()]
+                .map(String::into_bytes)
+        });
+        let names: Vec<_> = names.collect();
+        let locks =
+            names.iter().map(|[key, tombstone, mark, counter]| Place { key, tombstone, mark, counter });
+        let several = Several { locks: &locks.collect::<Vec<_>>(), token: claim.token().as_bytes() };
+        Some(match question {
+            Question::Acquire { ttl, draw, .. } => {
+                self.store.acquire_several(now, &several, *ttl, draw.map(|draw| (draw, wall)))
+            }
+            Question::Renew { ttl, fence, .. } => self.store.renew_several(now, &several, *ttl, *fence),
+            Question::WriteBack { fence, .. } => self.store.write_back_several(now, &several, *fence),
+            Question::Release { .. } => Ok(self.store.release_several(now, &several)),
+            Question::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
             Question::AcquireInTurn { .. }
             | Question::Transfer { .. }
             | Question::Intend { .. }

@@ -27,6 +27,8 @@ pub(super) struct How<'a> {
     pub(super) password: Option<&'a str>,
     pub(super) environment: &'a [(String, OsString)],
     pub(super) options: &'a [String],
+    /// The configuration of a Sentinel; empty for a server.
+    pub(super) sentinel: &'a str,
 }
 
 impl Process {
@@ -43,6 +45,10 @@ impl Process {
                 return Ok(Process::Task(task.abort_handle()));
             }
         };
+        let notes = folder.join(SENTINEL);
+        if !how.sentinel.is_empty() && !notes.exists() {
+            std::fs::write(notes, format!("port {}\n{}", port.number(), how.sentinel))?;
+        }
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         command.stdout(log.try_clone()?).stderr(log);
         command.envs(how.environment.iter().map(|(name, value)| (name, value)));
@@ -126,11 +132,18 @@ impl Drop for OwnChild {
     }
 }
 
+/// What a Sentinel reads at its start, and writes: what it has learnt.
+const SENTINEL: &str = "sentinel.conf";
+
 /// What the server writes, in its own folder.
 pub(super) const LOG: &str = "server.log";
 
 fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> Command {
     let mut command = Command::new(path);
+    if !how.sentinel.is_empty() {
+        command.arg(folder.join(SENTINEL)).arg("--sentinel").stdin(Stdio::null());
+        return command;
+    }
     let keep = if how.durable { "yes" } else { "no" };
     command.arg("--port").arg(port.number().to_string());
     command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);

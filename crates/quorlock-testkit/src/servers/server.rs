@@ -33,6 +33,7 @@ pub struct Server {
     password: Option<String>,
     environment: Vec<(String, OsString)>,
     options: Vec<String>,
+    sentinel: String,
     port: Port,
     folder: TempDir,
     process: Mutex<Option<Process>>,
@@ -256,12 +257,13 @@ impl Plant for Server {
 impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
-        let Setup { durable, password, environment, options, .. } = setup;
+        let Setup { durable, password, environment, options, sentinel, .. } = setup;
         // The members of a cluster talk to each other on a port that is 10,000 higher.
         let member = options.iter().any(|option| option == "--cluster-enabled");
         let port = Port::reserve(if member { u16::MAX - 10_000 } else { u16::MAX })?;
         let process = Mutex::new(None);
-        let server = Server { kind, durable, password, environment, options, port, folder, process };
+        let server =
+            Server { kind, durable, password, environment, options, sentinel, port, folder, process };
         server.launch().await?;
         Ok(server)
     }
@@ -296,6 +298,7 @@ impl Server {
                 password: self.password.as_deref(),
                 environment: &self.environment,
                 options: &self.options,
+                sentinel: &self.sentinel,
             };
             *process = Some(Process::start(&self.kind, &self.port, self.folder.path(), &how)?);
         }

@@ -91,7 +91,7 @@ pub(super) struct Prepared<'a> {
     counter: &'a [u8],
     /// Where the counter stands before.
     pub(super) stands: FencingToken,
-    next: FencingToken,
+    pub(super) next: FencingToken,
 }
 
 /// As a server reads it: digits and perhaps a minus, with nothing before, between or after.

@@ -19,33 +19,42 @@ pub(super) fn parse(text: &str) -> Result<Address, AddressError> {
         }
         None => parse_tcp(&format!("redis://{text}"), Scheme::Plain),
         Some((scheme, rest)) => match Scheme::named(scheme) {
-            Some(Scheme::Unix) => parse_unix(rest),
-            Some(Scheme::Tls) if !cfg!(feature = "tls") => Err(AddressError::NoTls),
-            Some(scheme) => parse_tcp(text, scheme),
+            Some((Scheme::Unix, _)) => parse_unix(rest),
+            Some((Scheme::Tls, _)) if !cfg!(feature = "tls") => Err(AddressError::NoTls),
+            Some((scheme, Kind::Service)) => super::sentinel::parse(rest, scheme),
+            Some((scheme, Kind::Server)) => parse_tcp(text, scheme),
             None => Err(AddressError::Scheme),
         },
     }
 }
 
+/// What stands behind the scheme.
+enum Kind {
+    Server,
+    Service,
+}
+
 #[derive(Clone, Copy)]
-enum Scheme {
+pub(super) enum Scheme {
     Plain,
     Tls,
     Unix,
 }
 
 impl Scheme {
-    fn named(name: &str) -> Option<Scheme> {
+    fn named(name: &str) -> Option<(Scheme, Kind)> {
         match name.to_ascii_lowercase().as_str() {
-            "redis" | "valkey" => Some(Scheme::Plain),
-            "rediss" | "valkeys" => Some(Scheme::Tls),
-            "redis+unix" | "valkey+unix" | "unix" => Some(Scheme::Unix),
+            "redis" | "valkey" => Some((Scheme::Plain, Kind::Server)),
+            "rediss" | "valkeys" => Some((Scheme::Tls, Kind::Server)),
+            "redis+unix" | "valkey+unix" | "unix" => Some((Scheme::Unix, Kind::Server)),
+            "redis+sentinel" | "valkey+sentinel" => Some((Scheme::Plain, Kind::Service)),
+            "rediss+sentinel" | "valkeys+sentinel" => Some((Scheme::Tls, Kind::Service)),
             _ => None,
         }
     }
 }
 
-const ENCODE: &str = "percent-encode `/`, `?`, `#`, `@` and `%` in user and password (`%2F` for `/`), or give the password apart from the address";
+pub(super) const ENCODE: &str = "percent-encode `/`, `?`, `#`, `@` and `%` in user and password (`%2F` for `/`), or give the password apart from the address";
 
 fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     let bare = match scheme {
@@ -59,6 +68,36 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
         return Err(malformed(bare, "has an `@` behind its host", ENCODE));
     }
     let url = Url::parse(text).map_err(|error| unreadable(bare, error))?;
+    let endpoint = endpoint_in(&url, scheme, DEFAULT_PORT, bare)?;
+    let shown = endpoint.to_string();
+    if url.fragment().is_some() {
+        return Err(malformed(&shown, "has a `#`", "leave it out: certificates are always checked"));
+    }
+    // `?protocol=` is known from other clients. It is accepted and has no effect: RESP3 is used
+    // where the server speaks it.
+    let known = |name: &str| matches!(name, "protocol" | "wait");
+    if url.query_pairs().any(|(name, _)| !known(&name)) {
+        return Err(malformed(&shown, "has settings after a `?`", "leave them out: only wait is known"));
+    }
+    let mut address = Address::new(endpoint);
+    address.database = parse_database(url.path().trim_start_matches('/'), &shown)?;
+    if let Some((_, wait)) = url.query_pairs().find(|(name, _)| name == "wait") {
+        address.set_wait(&wait, &shown)?;
+    }
+    let undecodable = || malformed(&shown, "has a wrong percent-encoding before its host", ENCODE);
+    let user = percent_decoded(url.username()).ok_or_else(undecodable)?;
+    let password = percent_decoded(url.password().unwrap_or("")).ok_or_else(undecodable)?;
+    (address.user, address.password) = (given(&user), given(&password));
+    Ok(address)
+}
+
+/// Host and port.
+pub(super) fn endpoint_in(
+    url: &Url,
+    scheme: Scheme,
+    default_port: u16,
+    bare: &str,
+) -> Result<Endpoint, AddressError> {
     let host = match url.host() {
         Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_ascii_lowercase(),
         Some(Host::Ipv4(address)) => address.to_string(),
@@ -70,26 +109,12 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     let port = match url.port() {
         Some(0) => return Err(malformed(bare, "has the port 0", "give the port that the server listens on")),
         Some(port) => port,
-        None => DEFAULT_PORT,
+        None => default_port,
     };
-    let endpoint = match scheme {
+    Ok(match scheme {
         Scheme::Tls => Endpoint::Tls { host, port },
         Scheme::Plain | Scheme::Unix => Endpoint::Tcp { host, port },
-    };
-    let shown = endpoint.to_string();
-    if url.fragment().is_some() {
-        return Err(malformed(&shown, "has a `#`", "leave it out: certificates are always checked"));
-    }
-    // `?protocol=` is known from other clients. It is accepted and has no effect: RESP3 is used
-    // where the server speaks it.
-    if url.query_pairs().any(|(name, _)| name != "protocol") {
-        return Err(malformed(&shown, "has settings after a `?`", "leave them out"));
-    }
-    let database = parse_database(url.path().trim_start_matches('/'), &shown)?;
-    let undecodable = || malformed(&shown, "has a wrong percent-encoding before its host", ENCODE);
-    let user = percent_decoded(url.username()).ok_or_else(undecodable)?;
-    let password = percent_decoded(url.password().unwrap_or("")).ok_or_else(undecodable)?;
-    Ok(Address { endpoint, user: given(&user), password: given(&password), database })
+    })
 }
 
 fn parse_unix(rest: &str) -> Result<Address, AddressError> {
@@ -105,7 +130,7 @@ fn parse_unix(rest: &str) -> Result<Address, AddressError> {
     let path =
         percent_decoded(path).ok_or_else(|| malformed(BARE, "has a wrong percent-encoding", ENCODE))?;
     let path = Path::new(&path).components().collect();
-    let mut address = Address { endpoint: Endpoint::Unix { path }, user: None, password: None, database: 0 };
+    let mut address = Address::new(Endpoint::Unix { path });
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = percent_decoded(value)
@@ -114,14 +139,21 @@ fn parse_unix(rest: &str) -> Result<Address, AddressError> {
             "db" => address.database = parse_database(&value, BARE)?,
             "user" => address.user = given(&value),
             "pass" => address.password = given(&value),
+            "wait" => address.set_wait(&value, BARE)?,
             "protocol" => {}
-            _ => return Err(malformed(BARE, "has an unknown setting", "only db, user and pass are known")),
+            _ => {
+                return Err(malformed(
+                    BARE,
+                    "has an unknown setting",
+                    "only db, user, pass and wait are known",
+                ));
+            }
         }
     }
     Ok(address)
 }
 
-fn parse_database(text: &str, shown: &str) -> Result<u32, AddressError> {
+pub(super) fn parse_database(text: &str, shown: &str) -> Result<u32, AddressError> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -129,7 +161,7 @@ fn parse_database(text: &str, shown: &str) -> Result<u32, AddressError> {
         .map_err(|_| malformed(shown, "has a database that is no number", "write `/0` to `/15`, or nothing"))
 }
 
-fn unreadable(shown: &str, error: ParseError) -> AddressError {
+pub(super) fn unreadable(shown: &str, error: ParseError) -> AddressError {
     let (problem, cure) = if error == ParseError::InvalidPort {
         (
             "has a port that is no number from 1 to 65535",
@@ -145,16 +177,16 @@ fn unreadable(shown: &str, error: ParseError) -> AddressError {
     malformed(shown, problem, cure)
 }
 
-fn malformed(shown: &str, problem: &'static str, cure: &'static str) -> AddressError {
+pub(super) fn malformed(shown: &str, problem: &'static str, cure: &'static str) -> AddressError {
     AddressError::Malformed { shown: shown.into(), problem, cure }
 }
 
-fn given(text: &str) -> Option<Arc<str>> {
+pub(super) fn given(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
 /// The text without its percent-encoding, or `None` if that is no text.
-fn percent_decoded(text: &str) -> Option<String> {
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut decoded = parts.next().unwrap_or("").as_bytes().to_vec();
     for part in parts {
@@ -221,7 +253,8 @@ mod tests {
             ("redis://u:a/b@db-7", "percent-encode"),
             ("redis://u:a%zz@db-7", "percent-encod"),
             ("unix://socket", "three slashes"),
-            ("unix:///s?what=1", "only db, user and pass"),
+            ("unix:///s?what=1", "only db, user, pass and wait"),
+            ("redis://db-7?wait=some", "how many replicas"),
             ("/run/redis.sock", "redis+unix"),
         ] {
             let error = Address::parse(text).unwrap_err().to_string();
@@ -248,7 +281,7 @@ mod tests {
 
         #[test]
         fn a_password_is_never_shown_wherever_a_mistake_puts_it(
-            before in "(redis|rediss|valkey|http)://(/|user:|:|user@)?[a@:/?#%&=]{0,3}",
+            before in "(redis|rediss|valkey|http|redis\\+sentinel)://(/|user:|:|user@)?[a@:/?#%&=]{0,3}",
             after in "[a@:/?#%&=]{0,3}@db-7(:1)?(/x)?(\\?pass=)?",
         ) {
             shows_no_password(&before, &after)?;

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::examination::{Facts, Need};
 use crate::node::{Answer, Lasting, NodeError, Question, Vote, ask};
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, line_keys};
+use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys};
 
 /// Long against the check-up's pauses, and soon over if it is interrupted.
 const TTL: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ impl Probe {
         Probe { one: claim(), two: claim(), ticket: entropy.half() }
     }
 
-    fn keys(&self) -> [(&'static str, String); 6] {
+    fn keys(&self) -> [(&'static str, String); 7] {
         let [order, until] = line_keys(self.one.key());
         [
             ("{key}", self.one.key().to_owned()),
@@ -40,6 +40,8 @@ impl Probe {
             ("{want}", self.one.want_mark()),
             ("{order}", order),
             ("{until}", until),
+            // Of no server: only to see whether the real one may be written.
+            ("{gate}", gate(self.one.key())),
         ]
     }
 

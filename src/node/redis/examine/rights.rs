@@ -24,7 +24,7 @@ pub(super) const INFO: Right = right("info", Need::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Need::Waiting, "CLIENT TRACKING");
 
 /// In an order in which none of them leaves a key behind that never ends.
-const RIGHTS: [Right; 20] = [
+const RIGHTS: [Right; 21] = [
     right("set", Need::Locks, "SET {key} x NX PX 5000"),
     right("get", Need::Locks, "GET {key}"),
     right("pttl", Need::Locks, "PTTL {key}"),
@@ -37,6 +37,7 @@ const RIGHTS: [Right; 20] = [
     right("time", Need::Fencing, "TIME"),
     right("set", Need::Fencing, "SET {fence} 0 PX 5000"),
     right("incrby", Need::Fencing, "INCRBY {fence} 0"),
+    right("set", Need::Promotion, "SET {gate} 1 PX 1"),
     right("set", Need::Waiting, "SET {want} 1 PX 1000"),
     right("zadd", Need::FairOrder, "ZADD {order} 1 a"),
     right("pexpireat", Need::FairOrder, "PEXPIREAT {order} 4000000000000"),

@@ -1,0 +1,110 @@
+//! Servers for trying `quorlock` out: for one command, or until a signal comes.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use nix::sys::signal::{Signal, raise};
+use quorlock_testkit::Servers;
+
+use crate::child::{Change, Child};
+use crate::exit;
+use crate::failure::Failure;
+use crate::program::{Program, not_started, places};
+use crate::run::code_of;
+use crate::signals::Signals;
+use crate::stderr;
+use crate::stdout::print;
+use crate::terminal::Terminal;
+
+/// Runs `words` beside these servers, and gives its exit code.
+pub(super) async fn to_command(
+    servers: &Servers,
+    words: Vec<OsString>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let path = places_with_this_program();
+    let mut command = Program::Command(words).find_in(&path)?;
+    command.envs(settings(servers)).env("PATH", path);
+    let name = command.get_program().to_owned();
+    let child = Child::start(command).map_err(|error| not_started(Path::new(&name), error))?;
+    let status = Beside { child, terminal: Terminal::of_stdin() }.until_ended(signals).await;
+    Ok(code_of(status.map_err(Failure::to("watch the command"))?))
+}
+
+/// Says how to reach these servers, in the words of a shell, and waits for a signal.
+pub(super) async fn until_signal(servers: &Servers, signals: &mut Signals) -> Result<u8, Failure> {
+    for (name, value) in settings(servers) {
+        print(&format!("export {name}={value}\n"))?;
+    }
+    stderr::say(format!("quorlock: {servers}; they forget everything and end with Ctrl-C\n"));
+    signals.next_end().await;
+    Ok(exit::SUCCESS)
+}
+
+/// What clients of these servers need. They were started just now, and for the first time: they have
+/// forgotten nothing.
+fn settings(servers: &Servers) -> [(&'static str, String); 2] {
+    [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
+}
+
+/// So that the command finds `quorlock` by its name where nobody has installed it.
+fn places_with_this_program() -> OsString {
+    let (program, places) = (env::current_exe().unwrap_or_default(), places());
+    let ours = program.parent().map(Path::to_owned);
+    // Nobody has a colon in the name of a folder and programs in it.
+    env::join_paths(ours.into_iter().chain(env::split_paths(&places))).unwrap_or(places)
+}
+
+/// The command, which is in the foreground of the terminal while it runs, so that Ctrl-C ends it and
+/// leaves the servers alone until it has cleaned up.
+struct Beside {
+    child: Child,
+    terminal: Option<Terminal>,
+}
+
+impl Beside {
+    async fn until_ended(mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
+        if Terminal::is_undivided() {
+            self.lend();
+        }
+        loop {
+            tokio::select! {
+                biased;
+                change = self.child.change() => match change? {
+                    Change::Ended => return self.child.reap(),
+                    Change::Stopped(Signal::SIGTTIN | Signal::SIGTTOU) if self.lend() => {
+                        self.child.signal(Signal::SIGCONT);
+                    }
+                    Change::Stopped(_) => self.stand_still(),
+                },
+                signal = signals.next() => self.pass_on(signal),
+            }
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        if signal == Signal::SIGTSTP {
+            self.child.signal(Signal::SIGSTOP);
+            return self.stand_still();
+        }
+        if signal == Signal::SIGCONT {
+            self.lend();
+        }
+        self.child.signal(signal);
+    }
+
+    fn lend(&mut self) -> bool {
+        self.terminal.as_mut().is_some_and(|terminal| terminal.lend(self.child.group()))
+    }
+
+    /// The shell that started us waits for us, and not for the command.
+    fn stand_still(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back();
+        }
+        let _ = raise(Signal::SIGSTOP);
+    }
+}

@@ -1,0 +1,94 @@
+//! Several resources that are locked at once.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+use serde_json::Value;
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+/// Somebody who has two accounts until it is told that it is enough.
+async fn transfer(servers: &Servers, resources: [&str; 2]) -> Running {
+    let script = "echo \"$QUORLOCK_RESOURCE\"; echo \"$QUORLOCK_TOKEN\"; exec sleep 1000";
+    let words =
+        ["run", resources[0], "--also", resources[1], "--label", "transfer", "--", "sh", "-c", script];
+    let running = Quorlock::new(words).on(servers).start();
+    running.lines(2).await;
+    running
+}
+
+#[tokio::test]
+async fn a_command_has_all_of_them_and_nobody_else_has_one() {
+    let Some(servers) = servers(3).await else { return };
+    let running = transfer(&servers, ["job", "another"]).await;
+    assert!(running.stdout().starts_with("another + job\n"), "{}", running.stdout());
+    run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    let alone = Quorlock::new(["run", "-n", "another", "--", "true"]).on(&servers).end().await.expect(75);
+    assert!(alone.stderr.contains("transfer"), "{}", alone.stderr);
+    let overlapping = Quorlock::new(["run", "-n", "free", "--also", "job", "--", "true"])
+        .on(&servers)
+        .end()
+        .await
+        .expect(75);
+    assert!(overlapping.stderr.contains("`free + job` is held at `job` by"), "{}", overlapping.stderr);
+    let status =
+        Quorlock::new(["status", "--json", "free", "job", "another"]).on(&servers).end().await.expect(0);
+    let holders = status.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let holders: Vec<Value> = holders.map(|status| status["holder"]["context"].clone()).collect();
+    assert!(holders[0].is_null() && !holders[1].is_null() && holders[1] == holders[2], "{}", status.stdout);
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(143);
+    assert_eq!(keys(&servers).await, [""; 0], "all are given back");
+}
+
+#[tokio::test]
+async fn two_that_want_the_same_in_opposite_orders_both_get_it() {
+    let Some(servers) = servers(3).await else { return };
+    let take = |resources: [&'static str; 2]| {
+        let script = "for turn in 1 2 3; do true; done; echo mine";
+        let words = ["run", "-w", "forever", resources[0], "--also", resources[1], "--", "sh", "-c", script];
+        Quorlock::new(words).on(&servers).start()
+    };
+    for running in [["a", "b"], ["b", "a"], ["b", "c"], ["c", "a"]].map(take) {
+        assert_eq!(running.end().await.expect(0).stdout, "mine\n");
+    }
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn whoever_waits_comes_when_the_last_of_them_is_free() {
+    let Some(servers) = servers(3).await else { return };
+    let held = Quorlock::new(["hold", "b"]).on(&servers).start();
+    held.lines(4).await;
+    let words = ["run", "-w", "forever", "-vv", "a", "--also", "b", "--", "echo", "mine"];
+    let waiting = Quorlock::new(words).on(&servers).start();
+    eventually("the wait", SOON, async || waiting.stderr().contains("`b` is held by")).await.unwrap();
+    held.signal(Signal::SIGTERM);
+    held.end().await.expect(0);
+    assert_eq!(waiting.end().await.expect(0).stdout, "mine\n");
+}
+
+#[tokio::test]
+async fn they_are_released_together_by_their_token() {
+    let Some(servers) = servers(3).await else { return };
+    let held = Quorlock::new(["hold", "--json", "b", "--also", "a"]).on(&servers).start();
+    held.lines(1).await;
+    let got: Value = serde_json::from_str(held.stdout().lines().next().unwrap()).unwrap();
+    assert_eq!(got["resource"], "a + b");
+    let words = ["release", "a", "--also", "b", "--token", got["token"].as_str().unwrap()];
+    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
+    assert!(released.stdout.contains("`a + b` was released"), "{}", released.stdout);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_for_several_is_refused() {
+    for option in ["--fair", "--shared"] {
+        let refused = Quorlock::new(["run", option, "a", "--also", "b", "--", "true"]).end().await.expect(64);
+        assert!(refused.stderr.contains("--also"), "{}", refused.stderr);
+    }
+    let also = (0..64).flat_map(|number| ["--also".to_owned(), number.to_string()]);
+    let words = ["run", "--nodes", "redis://127.0.0.1:1", "x"].map(str::to_owned).into_iter().chain(also);
+    let words: Vec<String> = words.chain(["--", "true"].map(str::to_owned)).collect();
+    let refused = Quorlock::new(&words).end().await.expect(78);
+    assert!(refused.stderr.contains("a lock of 65 resources"), "{}", refused.stderr);
+}

@@ -1,0 +1,217 @@
+//! Several locks that are taken at once, beside others that are taken alone.
+//!
+//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which has clocks,
+//! restarts and pauses as well; here they are the same code again. What is added is that an attempt wants
+//! a set of locks, and that a node may lose one key of a lease and keep the others. A tick is so long that
+//! the margin of `Drift` costs nothing.
+//!
+//! As there, a request that is lost or refused is one that does not arrive, an attempt begins with its
+//! first request that arrives, and an answer comes at once.
+//!
+//! Nodes that lose a key break an assumption: whoever holds it goes on for as long as it was told, and
+//! somebody else may have the lock meanwhile. What must not happen is that it is told again.
+
+pub mod cases;
+mod rules;
+pub mod state;
+
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, Moment, Quorum};
+use stateright::{Model, Property};
+
+use self::state::{Attempt, Phase, State};
+use crate::names::name;
+use crate::walk::Wander;
+
+/// Nobody holds a lock of which somebody else has been told that it is his.
+pub const EXCLUSIVE: &str = "no two hold a lock that both want";
+/// Nobody who waits has what somebody wants who waits for him.
+pub const NO_DEADLOCK: &str = "no two wait for each other";
+/// Those who want different locks do not know of each other.
+pub const TOGETHER: &str = "two that want different locks may hold them together";
+/// One comes after another who had one of its locks.
+pub const PASSED_ON: &str = "somebody may come after one who had one of his locks";
+
+/// The rules: those of the library, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it.
+    Quorlock,
+    /// Whoever wants several takes one after the other, and keeps what it has while it waits.
+    OneByOne,
+    /// One node grants its vote where it can store some of the keys.
+    PartialNode,
+    /// A node confirms a renewal where some of the keys are still there, and stores the others that are
+    /// free.
+    SomeKept,
+}
+
+/// The model, of `N` nodes, `K` attempts and `L` locks.
+#[derive(Clone, Debug)]
+pub struct Several<const N: usize, const K: usize, const L: usize> {
+    quorum: Quorum,
+    scheme: Scheme,
+    /// Which locks each attempt wants.
+    wants: [[bool; L]; K],
+    ttl: u8,
+    /// How often a lease is renewed.
+    renewals: u8,
+    /// How many keys are lost.
+    losses: u8,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "whose request, and where")]
+pub enum Step {
+    /// Time goes on by a tick.
+    Tick,
+    /// A request for a vote arrives where it is granted.
+    Vote { attempt: usize, node: usize },
+    /// A holder asks all nodes to renew its lease.
+    Renew { attempt: usize },
+    /// A request of that arrives.
+    Renewal { attempt: usize, node: usize },
+    /// An attempt gives up, or gives its locks back.
+    End { attempt: usize },
+    /// A release arrives.
+    Release { attempt: usize, node: usize },
+    /// A node loses a key.
+    Lose { node: usize, lock: usize },
+}
+
+impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
+    /// Each attempt wants these locks.
+    #[must_use]
+    pub fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
+        Several { quorum: Quorum::majority(N), scheme, wants, ttl: 2, renewals: 0, losses: 0 }
+    }
+
+    /// Each lease is renewed so often, and so many keys are lost.
+    #[must_use]
+    pub fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
+        Several { renewals, losses, ..self }
+    }
+
+    fn moment(clock: u8) -> Moment {
+        Moment::since_origin(Duration::from_secs(clock.into()))
+    }
+
+    fn deadline(&self, sent: u8) -> Moment {
+        let drift = Drift::of(0.0).unwrap_or_default();
+        drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+    }
+
+    fn wanted(&self, attempt: usize) -> impl Iterator<Item = usize> {
+        let wants = self.wants[attempt];
+        (0..L).filter(move |lock| wants[*lock])
+    }
+
+    /// The order in which it takes one after the other: every second attempt from the end.
+    fn in_turn(&self, attempt: usize) -> impl Iterator<Item = usize> {
+        let mut wanted: Vec<usize> = self.wanted(attempt).collect();
+        if attempt % 2 == 1 {
+            wanted.reverse();
+        }
+        wanted.into_iter()
+    }
+
+    fn share_a_lock(&self, one: usize, other: usize) -> bool {
+        self.wanted(one).any(|lock| self.wants[other][lock])
+    }
+
+    /// Whether what it waits for is kept by another who waits, too, for what it has.
+    fn wait_for_each_other(&self, state: &State<N, K, L>, one: usize, other: usize) -> bool {
+        let waits = |attempt: usize| state.attempts[attempt].taken().is_some();
+        let keeps_from = |one: usize, other: usize| {
+            let has = |lock: &usize| Self::has(state, one, *lock) >= self.quorum.needed();
+            self.wanted(other).any(|lock| self.wants[one][lock] && has(&lock))
+        };
+        waits(one) && waits(other) && keeps_from(one, other) && keeps_from(other, one)
+    }
+}
+
+/// It lives on what it was told before a node lost its key.
+fn is_excused(attempt: &Attempt) -> bool {
+    attempt.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
+}
+
+fn pairs<const K: usize>() -> impl Iterator<Item = (usize, usize)> {
+    (0..K).flat_map(|one| (one + 1..K).map(move |other| (one, other)))
+}
+
+impl<const N: usize, const K: usize, const L: usize> Model for Several<N, K, L> {
+    type State = State<N, K, L>;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State<N, K, L>> {
+        vec![State::new(self.losses)]
+    }
+
+    fn actions(&self, state: &State<N, K, L>, steps: &mut Vec<Step>) {
+        self.possible(state, steps);
+    }
+
+    fn next_state(&self, state: &State<N, K, L>, step: Step) -> Option<State<N, K, L>> {
+        Some(self.after(state, step))
+    }
+
+    fn properties(&self) -> Vec<Property<Several<N, K, L>>> {
+        let mut properties = vec![
+            Property::<Self>::always(EXCLUSIVE, |model, state| {
+                let holds = |attempt: usize| {
+                    let asking = &state.attempts[attempt];
+                    Self::asserts(asking) && !is_excused(asking)
+                };
+                let mut together = pairs::<K>().filter(|(one, other)| holds(*one) && holds(*other));
+                !together.any(|(one, other)| model.share_a_lock(one, other))
+            }),
+            Property::<Self>::always(NO_DEADLOCK, |model, state| {
+                !pairs::<K>().any(|(one, other)| model.wait_for_each_other(state, one, other))
+            }),
+        ];
+        if pairs::<K>().any(|(one, other)| !self.share_a_lock(one, other)) {
+            properties.push(Property::<Self>::sometimes(TOGETHER, |_, state| {
+                pairs::<K>()
+                    .any(|(one, other)| [one, other].iter().all(|one| Self::asserts(&state.attempts[*one])))
+            }));
+        }
+        properties.push(Property::<Self>::sometimes(PASSED_ON, |model, state| {
+            let has_held = |one: usize| matches!(state.attempts[one].phase, Phase::Over { held: true });
+            pairs::<K>().any(|(one, other)| {
+                let follows =
+                    |one: usize, other: usize| has_held(one) && Self::asserts(&state.attempts[other]);
+                model.share_a_lock(one, other) && (follows(one, other) || follows(other, one))
+            })
+        }));
+        properties
+    }
+
+    fn format_step(&self, _: &State<N, K, L>, step: Step) -> Option<String> {
+        Some(match step {
+            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
+            Step::Renew { attempt } => format!("{} asks for a full TTL from now on", name(attempt)),
+            Step::Renewal { attempt, node } => {
+                format!("that request of {} arrives at node {node}", name(attempt))
+            }
+            Step::End { attempt } => format!("{} gives back what it has", name(attempt)),
+            Step::Release { attempt, node } => {
+                format!("the release of {} arrives at node {node}", name(attempt))
+            }
+            Step::Lose { node, lock } => format!("node {node} loses the key of lock {lock}"),
+        })
+    }
+}
+
+impl<const N: usize, const K: usize, const L: usize> Wander for Several<N, K, L> {
+    fn weight(&self, step: &Step) -> u32 {
+        match step {
+            Step::Vote { .. } | Step::Renewal { .. } => 8,
+            Step::Tick => 6,
+            Step::Renew { .. } | Step::Release { .. } => 3,
+            Step::End { .. } | Step::Lose { .. } => 1,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A master, its replicas, and the Sentinels that replace it.
+
+use std::io;
+use std::time::Duration;
+
+use super::kind::Kind;
+use super::server::Server;
+use super::{Servers, Setup};
+use crate::resp::Resp;
+use crate::wait::{eventually, pause};
+
+/// Within which a service must have settled, after its start or after a failover: three seconds, unless
+/// a busy machine keeps its Sentinels waiting. Then they do nothing for half a minute (their TILT mode).
+const SETTLE: Duration = Duration::from_secs(180);
+/// After how long without an answer a Sentinel takes a server for dead: short, so that tests are.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A master with replicas, on the loopback interface, and three Sentinels that promote a replica when
+/// the master is gone: for tests of what a failover does. Real servers only. Gone when dropped.
+#[derive(Debug)]
+pub struct Service {
+    name: String,
+    servers: Servers,
+    sentinels: Servers,
+}
+
+impl Service {
+    /// Starts a master with so many `replicas`, and waits until every Sentinel knows all of them. They
+    /// are started with the words of `setup`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no real server on this machine, or one does not answer in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends those that have started.
+    pub async fn start(name: &str, replicas: usize, setup: Setup) -> io::Result<Service> {
+        let kind = Kind::choose()?;
+        if kind.program().is_none() {
+            let message = format!("{kind} knows no Sentinels; install valkey-server or redis-server");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let servers = setup.kind(kind.clone()).start(replicas + 1).await?;
+        let (master, followers) = servers.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let port = master.port().to_string();
+        for follower in followers {
+            follower.command(&["REPLICAOF", "127.0.0.1", &port]).await?;
+        }
+        let (down, limit) = (DOWN_AFTER.as_millis(), 2 * DOWN_AFTER.as_millis());
+        let sentinel = format!(
+            "bind 127.0.0.1\nprotected-mode no\nsentinel monitor {name} 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds {name} {down}\nsentinel failover-timeout {name} {limit}\n"
+        );
+        let sentinels = Setup { sentinel, ..Setup::default() }.kind(kind).start(3).await?;
+        let service = Service { name: name.to_owned(), servers, sentinels };
+        service.settle(replicas).await?;
+        Ok(service)
+    }
+
+    /// `redis+sentinel://` and all Sentinels.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), self.name)
+    }
+
+    /// The master and its replicas, in the order in which they began.
+    #[must_use]
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// The Sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &Servers {
+        &self.sentinels
+    }
+
+    /// The server that most Sentinels name as the master now, if most of them name the same.
+    pub async fn master(&self) -> Option<&Server> {
+        let mut named = Vec::new();
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.pid().is_some()) {
+            let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name];
+            let Ok(Resp::List(parts)) = sentinel.command(&asked).await else { continue };
+            named.push(parts.last().map(ToString::to_string).unwrap_or_default());
+        }
+        let most = self.sentinels.len() / 2 + 1;
+        self.servers.iter().find(|server| {
+            let port = server.port().to_string();
+            named.iter().filter(|named| **named == port).count() >= most
+        })
+    }
+
+    /// Waits until most Sentinels name another master than `old`, and it says that it is one.
+    ///
+    /// # Errors
+    ///
+    /// If there is none in three minutes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub async fn failed_over(&self, old: &Server) -> io::Result<&Server> {
+        let replaced = async || match self.master().await {
+            Some(server) if server.port() != old.port() => server
+                .command(&["INFO", "replication"])
+                .await
+                .is_ok_and(|info| info.to_string().contains("role:master")),
+            Some(_) | None => false,
+        };
+        eventually("another master", SETTLE, replaced).await?;
+        self.master().await.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Waits until every Sentinel knows the others and the replicas, which are in touch with the master.
+    async fn settle(&self, replicas: usize) -> io::Result<()> {
+        let knows = async |sentinel: &Server| {
+            let asked = ["SENTINEL", "MASTER", &self.name];
+            let Ok(Resp::List(parts)) = sentinel.command(&asked).await else { return false };
+            let words: Vec<_> = parts.iter().map(ToString::to_string).collect();
+            let says = |name: &str, wanted: usize| {
+                words
+                    .windows(2)
+                    .any(|pair| matches!(pair, [key, value] if key == name && *value == wanted.to_string()))
+            };
+            says("num-slaves", replicas) && says("num-other-sentinels", self.sentinels.len() - 1)
+        };
+        let settled = async || {
+            for sentinel in self.sentinels.iter() {
+                if !knows(sentinel).await {
+                    return false;
+                }
+            }
+            for follower in self.servers.iter().skip(1) {
+                let info = follower.command(&["INFO", "replication"]).await;
+                if !info.is_ok_and(|info| info.to_string().contains("master_link_status:up")) {
+                    return false;
+                }
+            }
+            pause().await;
+            true
+        };
+        eventually("the Sentinels to know each other", SETTLE, settled).await
+    }
+}

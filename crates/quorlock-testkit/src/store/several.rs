@@ -1,0 +1,214 @@
+//! Several locks at once, as the scripts that begin with `several.lua` keep them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::Vote;
+use quorlock::protocol::{Draw, FencingToken, Moment};
+
+use super::{Drawing, Failure, Store, Told, Value, WANTED, millis, span};
+
+/// A claim of several locks: the keys of the scripts.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
+pub struct Several<'a> {
+    /// Each of them.
+    pub locks: &'a [Place<'a>],
+    /// What is to stand under each.
+    pub token: &'a [u8],
+}
+
+/// One of several locks, and what stands beside it.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
+pub struct Place<'a> {
+    /// The lock.
+    pub key: &'a [u8],
+    /// Its tombstone.
+    pub tombstone: &'a [u8],
+    /// The mark that somebody wants it.
+    pub mark: &'a [u8],
+    /// The counter of its fencing tokens.
+    pub counter: &'a [u8],
+}
+
+/// Who holds the locks of a claim.
+enum Held {
+    /// Somebody else holds this one.
+    ByAnother(usize),
+    /// Nobody else holds any, and these are free.
+    Free(Vec<usize>),
+}
+
+impl Store {
+    /// `acquire_several.lua`: stores the token under all keys and draws one number, if each is free or
+    /// ours; else changes none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::acquire`].
+    pub fn acquire_several(
+        &mut self,
+        now: Moment,
+        claim: &Several<'_>,
+        ttl: Duration,
+        draw: Option<(Draw, Duration)>,
+    ) -> Result<Told, Failure> {
+        if self.is_cancelled(now, claim) {
+            return Ok(Vote::Free.into());
+        }
+        let free = match self.held(now, claim)? {
+            Held::ByAnother(place) => {
+                if let Some(lock) = claim.locks.get(place) {
+                    self.put(lock.mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
+                }
+                return self.in_the_way(now, claim, place, draw.is_some());
+            }
+            Held::Free(free) => free,
+        };
+        let number = match draw {
+            Some((draw, wall)) => {
+                let mut next = FencingToken::ZERO;
+                for lock in claim.locks {
+                    let prepared = self.prepare(now, Drawing { counter: lock.counter, draw, wall })?;
+                    next = next.max(if free.is_empty() { prepared.stands } else { prepared.next });
+                }
+                Some(next)
+            }
+            None => None,
+        };
+        self.store_anew(now, claim, &free, ttl);
+        if let Some(number) = number.filter(|_| !free.is_empty()) {
+            self.raise_all(now, claim, number);
+        }
+        Ok(Told::with(Vote::Granted, number))
+    }
+
+    /// `renew_several.lua`: prolongs all keys if they are ours, or stores those anew that are gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::renew`].
+    pub fn renew_several(
+        &mut self,
+        now: Moment,
+        claim: &Several<'_>,
+        ttl: Duration,
+        fence: Option<FencingToken>,
+    ) -> Result<Told, Failure> {
+        let free = match self.held(now, claim)? {
+            Held::ByAnother(place) => return self.in_the_way(now, claim, place, fence.is_some()),
+            Held::Free(free) => free,
+        };
+        if !free.is_empty() {
+            if self.is_cancelled(now, claim) {
+                return Ok(Vote::Free.into());
+            }
+            if let Some(fence) = fence {
+                for lock in claim.locks {
+                    let counter = self.counter(now, lock.counter)?;
+                    self.raise(now, lock.counter, counter.max(fence));
+                }
+            }
+        }
+        for lock in claim.locks {
+            self.prolong(now, lock.key, ttl);
+        }
+        self.store_anew(now, claim, &free, ttl);
+        Ok(if free.is_empty() { Vote::Granted } else { Vote::Restored }.into())
+    }
+
+    /// `write_back_several.lua`: raises all counters to `fence`, if all keys are ours and no counter is
+    /// ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::write_back`].
+    pub fn write_back_several(
+        &mut self,
+        now: Moment,
+        claim: &Several<'_>,
+        fence: FencingToken,
+    ) -> Result<Told, Failure> {
+        match self.held(now, claim)? {
+            Held::ByAnother(place) => return self.in_the_way(now, claim, place, true),
+            Held::Free(free) if !free.is_empty() => return Ok(Vote::Free.into()),
+            Held::Free(_) => {}
+        }
+        for lock in claim.locks {
+            let counter = self.counter(now, lock.counter)?;
+            if !fence.may_follow(counter) {
+                return Ok(Told::with(Vote::Ahead, Some(counter)));
+            }
+        }
+        self.raise_all(now, claim, fence);
+        Ok(Told::with(Vote::Granted, Some(fence)))
+    }
+
+    /// `release_several.lua`: deletes those keys that are ours, and tells whether somebody wants one.
+    pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
+        let mut was = Vote::Free;
+        for lock in claim.locks {
+            match self.release(now, lock.key, lock.mark, claim.token) {
+                Ok(Told { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
+                Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
+                // What is not ours stays, whatever it is.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        was.into()
+    }
+
+    /// `cancel_several.lua`: as [`Store::release_several`], and leaves a tombstone.
+    pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> Told {
+        let told = self.release_several(now, claim);
+        if let Some(first) = claim.locks.first() {
+            self.put(first.tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
+        }
+        told
+    }
+
+    fn held(&mut self, now: Moment, claim: &Several<'_>) -> Result<Held, Failure> {
+        let mut free = Vec::new();
+        for (place, lock) in claim.locks.iter().enumerate() {
+            match self.get(now, lock.key)? {
+                Some(holder) if holder == claim.token => {}
+                Some(_) => return Ok(Held::ByAnother(place)),
+                None => free.push(place),
+            }
+        }
+        Ok(Held::Free(free))
+    }
+
+    /// Who holds this one, and which it is.
+    fn in_the_way(
+        &mut self,
+        now: Moment,
+        claim: &Several<'_>,
+        place: usize,
+        fenced: bool,
+    ) -> Result<Told, Failure> {
+        let Some(lock) = claim.locks.get(place) else { return Ok(Vote::Free.into()) };
+        let counter = if fenced { Some(self.counter(now, lock.counter)?) } else { None };
+        let Vote::Held(holding) = self.holding(now, lock.key)? else { return Ok(Vote::Free.into()) };
+        let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
+        Ok(Told::with(Vote::Held(holding.at(key)), counter))
+    }
+
+    fn is_cancelled(&mut self, now: Moment, claim: &Several<'_>) -> bool {
+        claim.locks.iter().any(|lock| self.exists(now, lock.tombstone))
+    }
+
+    fn store_anew(&mut self, now: Moment, claim: &Several<'_>, places: &[usize], ttl: Duration) {
+        for lock in places.iter().filter_map(|place| claim.locks.get(*place)) {
+            let token = Value::Text(claim.token.to_vec());
+            self.put(lock.key, token, Some(millis(now).saturating_add(span(ttl))));
+        }
+    }
+
+    fn raise_all(&mut self, now: Moment, claim: &Several<'_>, number: FencingToken) {
+        for lock in claim.locks {
+            self.raise(now, lock.counter, number);
+        }
+    }
+}

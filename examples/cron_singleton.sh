@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# A job that cron starts on every machine at the same minute, and that runs on one of them.
+#
+#   examples/cron_singleton.sh
+#
+# On each machine, this line would stand in the crontab, and the nodes in quorlock.toml:
+#
+#   0 3 * * *  quorlock run --wait 1s --conflict-exit-code 0 --max-hold 1h cron/report -- report
+#
+# --wait 1s: not --no-wait, which asks only once. Of several who ask in the same millisecond, each may
+# get some of the nodes and none of them a quorum, and then nobody would run the job.
+# --conflict-exit-code 0: it runs somewhere else, which is no failure that cron should send mail about.
+# --max-hold: a job that hangs does not keep tomorrow's away.
+#
+# The job has to last for longer than that second and than the machines' clocks differ, or a late one
+# finds the lock free again: `-- sh -c 'report; sleep 60'`, or let the job see that today's is done.
+set -euo pipefail
+
+# Here the machines are processes, and so are the five servers, which `quorlock demo` lends.
+if [ -z "${QUORLOCK_NODES:-}" ]; then
+    program=$(command -v quorlock || true)
+    if [ -z "$program" ]; then
+        cargo build --quiet --bin quorlock
+        program=$(cd "$(dirname "$0")/.." && pwd)/target/debug/quorlock
+    fi
+    exec "$program" demo -- "$0"
+fi
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkfifo "$folder/others-have-asked"
+
+# A report that takes until the other two machines have asked.
+job='echo "$1 runs the report, fencing token $QUORLOCK_FENCE"
+     read -r _ <"$2"
+     echo "$1 has finished"'
+
+for machine in eu-1 eu-2 us-1; do
+    quorlock run --wait 1s --conflict-exit-code 0 --label "$machine" cron/report \
+        -- sh -c "$job" sh "$machine" "$folder/others-have-asked" 2>>"$folder/refused" | tee -a "$folder/told" &
+done
+wait -n
+wait -n
+echo "two machines have nothing to do:"
+sed 's/^/  /' "$folder/refused"
+echo "go on" >"$folder/others-have-asked"
+wait
+
+[ "$(grep -c 'runs the report' "$folder/told")" = 1 ] || { echo "it ran more than once" >&2; exit 1; }
+echo "it ran once"

@@ -1,0 +1,79 @@
+//! A node of one's own kind: a server that can be taken out of the vote before it is upgraded.
+//!
+//! ```sh
+//! cargo run --example own_node
+//! ```
+//!
+//! It answers for the server behind it, and grants nothing while it is drained: what it holds runs
+//! out, and nothing is lost when it is stopped. Whether a node keeps the rules is told by the test
+//! kit's contract suite, which runs here first.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::{
+    Address, Coordinator, Listener, Node, NodeError, Question, RedisNode, Reply, RestartGuard, SystemClock,
+};
+use quorlock_testkit::{Servers, contract::check_contract, eventually};
+
+#[derive(Clone, Debug)]
+struct Drainable {
+    server: Arc<RedisNode>,
+    drained: Arc<AtomicBool>,
+}
+
+impl Node for Drainable {
+    fn name(&self) -> &str {
+        self.server.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        // Whatever takes something back must always get through.
+        if question.may_create() && self.drained.load(Ordering::Relaxed) {
+            return reply.send(Err(NodeError::Unfit { reason: "it is drained, for an upgrade".into() }));
+        }
+        self.server.ask(question, reply); // in the order asked, and without blocking
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.server.ready()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.server.listen(listener);
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    quorlock_testkit::serve_if_asked();
+    let servers = Servers::start(5).await?;
+    println!("Lock servers: {servers}");
+    let node = |url: &String| {
+        let server = Arc::new(RedisNode::new(Address::parse(url)?));
+        Ok::<_, Box<dyn Error>>(Drainable { server, drained: Arc::default() })
+    };
+    let nodes = servers.urls().iter().map(node).collect::<Result<Vec<_>, _>>()?;
+    let (first, server) = (nodes.first().ok_or("no node")?, servers.first().ok_or("no server")?);
+    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?;
+    println!("The node keeps the contract.");
+
+    // These servers were started just now, and for the first time: they have forgotten nothing.
+    let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off);
+    let lock = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42");
+    let lease = lock.acquire().await?;
+    first.drained.store(true, Ordering::Relaxed);
+    println!("A lock is held, and the first node is drained.");
+    let empty = async || server.command(&["EXISTS", "orders/42"]).await.is_ok_and(|n| n.to_string() == "0");
+    eventually("the end of its key", Duration::from_secs(20), empty).await?;
+    lease.check()?;
+    println!("Its key has run out, and the lock is still held: the other four renew it.");
+    server.restart_empty().await?;
+    first.drained.store(false, Ordering::Relaxed);
+    lease.release().await?;
+    println!("The server is upgraded, votes again, and nobody had to wait for it.");
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Five nodes in three regions: a lock costs the round trip to the third nearest node, also when
+//! a whole region is gone.
+//!
+//! ```sh
+//! cargo run --example regions
+//! ```
+//!
+//! The regions are proxies that delay; `docs/datacenters.md` says which settings follow.
+
+use std::error::Error;
+use std::time::Duration;
+
+use quorlock::{Clock as _, Coordinator, Lock, RestartGuard, SystemClock};
+use quorlock_testkit::{Proxy, Server, Servers, Way};
+
+/// Round trips from Frankfurt, where this program pretends to be. No region has more than two of
+/// the five nodes, or it would take the quorum along.
+const NODES: [(&str, u64); 5] =
+    [("Frankfurt a", 1), ("Frankfurt b", 1), ("Stockholm", 22), ("Dublin a", 25), ("Dublin b", 25)];
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    quorlock_testkit::serve_if_asked();
+    let servers = Servers::start(NODES.len()).await?;
+    println!("Lock servers: {servers}");
+    let mut proxies = Vec::new();
+    for (server, (name, millis)) in servers.iter().zip(NODES) {
+        let proxy = Proxy::start(server.address()).await?;
+        proxy.delay(Way::Both, Duration::from_micros(millis * 1000 / 2));
+        println!("  {name}: {millis} ms there and back");
+        proxies.push(proxy);
+    }
+
+    let coordinator = Coordinator::builder()
+        .nodes(proxies.iter().map(Proxy::url))
+        // At least forty times the longest round trip, since a node gets at most a tenth of it; the
+        // same everywhere, because a restarted node is silent for the longest TTL that there is.
+        .ttl(Duration::from_secs(10))
+        .max_ttl(Duration::from_secs(10))
+        // How long a round waits for one node. It costs nothing while a quorum answers, and grows by
+        // itself to four times the round trip that is measured.
+        .node_limit(Duration::from_millis(100))
+        // The first lock of a program waits for its connections: three round trips, and a bad day.
+        .connect_limit(Duration::from_secs(2))
+        // Only for servers that were started just now: leave this out for yours.
+        .restart_guard(RestartGuard::Off)
+        .build()?;
+    let lock = coordinator.lock("orders/42");
+
+    lock.acquire().await?.release().await?; // makes the connections
+    let healthy = fastest(&lock).await?;
+    println!("A lock takes {healthy:.1?}: the round trip to Stockholm, which completes the quorum.");
+    assert!(healthy >= Duration::from_millis(22), "nothing is faster than the way to the third node");
+
+    servers.iter().take(2).for_each(Server::kill);
+    let alone = fastest(&lock).await?;
+    println!("Frankfurt is down. A lock takes {alone:.1?}: the round trip to Dublin, and nobody noticed.");
+    assert!(alone >= Duration::from_millis(25), "all of the other three have to agree");
+    Ok(())
+}
+
+/// Of five, because a busy machine only adds.
+async fn fastest(lock: &Lock) -> Result<Duration, Box<dyn Error>> {
+    let (clock, mut best) = (SystemClock::default(), Duration::MAX);
+    for _ in 0..5 {
+        let asked = clock.now();
+        let lease = lock.acquire().await?;
+        best = best.min(clock.now().since(asked));
+        lease.release().await?;
+    }
+    Ok(best)
+}

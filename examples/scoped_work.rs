@@ -1,0 +1,73 @@
+//! Work that ends with its lock: `with` stops it before anybody else can have the lock.
+//!
+//! ```sh
+//! cargo run --example scoped_work
+//! ```
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use quorlock::{Coordinator, Lost, RestartGuard, WithError};
+use quorlock_testkit::{Server, Servers, eventually};
+
+/// Short, so that the story is.
+const TTL: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(20);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    quorlock_testkit::serve_if_asked();
+    let servers = Servers::start(5).await?;
+    println!("Lock servers: {servers}");
+    // These servers were started just now, and for the first time: they have forgotten nothing.
+    let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let lock = builder.ttl(TTL).max_ttl(TTL).build()?.lock("orders/42");
+
+    let total = lock.with(async |lease| {
+        lease.check()?; // right before the side effect
+        Ok::<_, Lost>(40 + 2)
+    });
+    println!("A first work has run to its end under the lock, and says {}.", total.await?);
+
+    let steps = AtomicU32::new(0);
+    let work = lock.with(async |lease| {
+        let mut beat = tokio::time::interval(STEP);
+        loop {
+            beat.tick().await;
+            lease.check()?;
+            if steps.fetch_add(1, Ordering::Relaxed) == u32::MAX {
+                return Ok::<(), Lost>(());
+            }
+        }
+    });
+    let (ended, broken) = tokio::join!(work, break_servers(&servers, &steps));
+    broken?;
+
+    let done = steps.load(Ordering::Relaxed);
+    match ended {
+        Err(WithError::Lost(lost)) => println!("The work was stopped after step {done}: {lost}."),
+        other => return Err(format!("the work should have been stopped: {other:?}").into()),
+    }
+    Ok(())
+}
+
+/// Two of five may die and nothing happens; the third takes the quorum along.
+async fn break_servers(servers: &Servers, steps: &AtomicU32) -> Result<(), Box<dyn Error>> {
+    let reach = async |step: u32| {
+        let reached = async || steps.load(Ordering::Relaxed) >= step;
+        eventually("the next steps of the work", Duration::from_secs(20), reached).await
+    };
+    reach(1).await?;
+    servers.iter().take(2).for_each(Server::kill);
+    println!("A second work runs. Two of the five servers are killed.");
+
+    // More steps than there is time for without a renewal.
+    let enough = u32::try_from(2 * TTL.as_millis() / STEP.as_millis())?;
+    reach(enough).await?;
+    println!("After two TTLs it still runs: the other three have renewed the lock.");
+
+    servers.iter().skip(2).take(1).for_each(Server::kill);
+    println!("A third server is killed: two of five are no quorum, and nobody can renew the lock.");
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Since when a server that was promoted is the master that it is (rule I-17, ADR 13).
+//!
+//! Its uptime does not tell, and nothing else that it says of itself does. So the first client that
+//! meets it as a master leaves a note there, with the time on the server's own clock. The note names
+//! the process and its replication history, which changes with each promotion: the copy that a
+//! replica has of its master's note, or the note of an earlier reign, counts for nothing.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::failure::{Asked, refused, unconnected, unexpected};
+use super::handshake::Process;
+use super::line::{Line, text};
+use super::scripts;
+use crate::node::{Lasting, NodeError};
+
+/// For how long the process at the other end, which was promoted, has been known as a master. Notes
+/// it, if nobody has before.
+pub(super) async fn reign(
+    line: &mut Line,
+    gate: &str,
+    process: &Process,
+    history: &str,
+    user: &str,
+) -> Result<Duration, NodeError> {
+    let mut request = Pipeline::with_capacity(2);
+    for words in [&question(gate, &process.run_id, history)[..], &["INFO".into(), "replication".into()]] {
+        let mut words = words.iter();
+        request.cmd(words.next().map_or("", String::as_str));
+        for word in words {
+            request.arg(word);
+        }
+    }
+    let mut answers = line.exchange(&request).await.map_err(|reason| unconnected(&reason))?.into_iter();
+    let noted = answers.next().ok_or_else(silence)?;
+    if let Value::ServerError(error) = &noted {
+        return Err(refused(error, Asked { command: "EVAL", key: gate, user }));
+    }
+    // What it was a moment ago, it must still be: else the note may be one that came with the data of
+    // another master.
+    let info = answers.next().and_then(text).ok_or_else(silence)?;
+    if super::info::field(&info, "role") != Some("master")
+        || super::info::field(&info, "master_replid") != Some(history)
+    {
+        let message = "it was promoted or made a replica while it introduced itself".into();
+        return Err(NodeError::Failed { message, lasting: Lasting::Passing });
+    }
+    answer(&noted).ok_or_else(silence)
+}
+
+/// The words that ask, and note.
+pub(super) fn question(gate: &str, run_id: &str, history: &str) -> [String; 5] {
+    let script = scripts::GATE.text().to_owned();
+    ["EVAL".into(), script, "1".into(), gate.into(), format!("{run_id}:{history}")]
+}
+
+/// The time in the answer.
+pub(super) fn answer(noted: &Value) -> Option<Duration> {
+    let Value::Int(millis) = noted else { return None };
+    u64::try_from(*millis).ok().map(Duration::from_millis)
+}
+
+fn silence() -> NodeError {
+    unexpected("unexpected answer to the question since when it is a master", "")
+}

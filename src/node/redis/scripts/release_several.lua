@@ -1,0 +1,2 @@
+-- Deletes the locks that are ours.
+return {let_go()}

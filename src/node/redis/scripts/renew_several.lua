@@ -1,0 +1,20 @@
+-- Prolongs all locks if they are ours, and never shortens one. If some are gone and the others are
+-- ours, or gone as well, it stores those anew; then the node does not confirm.
+local place = in_the_way()
+if place then return held(place) end
+local ttl = tonumber(ARGV[2])
+if missing then
+  if cancelled() then return {'free'} end
+  -- Whoever comes after us at this node must draw a larger number than ours.
+  for place = 1, #KEYS do
+    if fenced then raise(counter_of(place), math.max(stands(place), tonumber(ARGV[3]))) end
+  end
+end
+for place = 1, #KEYS do
+  if not holders[place] then
+    call('SET', KEYS[place], token, 'PX', ttl)
+  elseif call('PTTL', KEYS[place]) < ttl then
+    call('PEXPIRE', KEYS[place], ttl)
+  end
+end
+return {missing and 'restored' or 'granted'}

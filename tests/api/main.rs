@@ -1,0 +1,96 @@
+//! The public interface of each library that is published stands in `api/`, so that a change to it
+//! is seen, and no type of another library is part of it unless that is said here.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a syntax tree has many kinds, and few concern an interface"
+)]
+
+mod listing;
+mod names;
+mod shorten;
+mod source;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use listing::Listing;
+use source::Library;
+
+const WRITE: &str = "QUORLOCK_API=write cargo test -p quorlock --test api";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn quorlock() -> Library {
+    Library::read("quorlock", root())
+}
+
+fn testkit() -> Library {
+    Library::read("quorlock_testkit", &root().join("crates/quorlock-testkit"))
+}
+
+/// How the text differs from the one in the tree, as lines that went and lines that came.
+fn difference(known: &str, text: &str) -> String {
+    let (before, after): (Vec<&str>, Vec<&str>) = (known.lines().collect(), text.lines().collect());
+    let same = before.iter().zip(&after).take_while(|(one, other)| one == other).count();
+    let rest = before[same..].iter().rev().zip(after[same..].iter().rev());
+    let tail = rest.take_while(|(one, other)| one == other).count();
+    let gone = before[same..before.len() - tail].iter().map(|line| format!("- {line}"));
+    let come = after[same..after.len() - tail].iter().map(|line| format!("+ {line}"));
+    gone.chain(come).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_interface_is_the_one_that_is_listed() {
+    for library in [quorlock(), testkit()] {
+        let file = root().join("api").join(format!("{}.txt", library.name.replace('_', "-")));
+        let head = format!(
+            "// What programs see of `{}`, with all features. Written by\n//     {WRITE}\n",
+            library.name
+        );
+        let text = head + &Listing::of(&library).text;
+        if env::var_os("QUORLOCK_API").is_some_and(|value| value == "write") {
+            fs::write(&file, &text).unwrap();
+        }
+        let known = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            known == text,
+            "the public interface changed. If that is meant, write it anew and say so in CHANGELOG.md:\n    {WRITE}\n{}:\n{}",
+            file.display(),
+            difference(&known, &text),
+        );
+    }
+}
+
+/// What of other libraries is part of the interface all the same, and why.
+const FOREIGN: &[(&str, &str)] = &[
+    ("futures::future::BoxFuture", "another name for a type of the standard library"),
+    ("futures::Stream", "the feature `stream` is that, and off by default"),
+    ("tokio::io::AsyncRead", "connections are opened and read within tokio, and only there"),
+    ("tokio::io::AsyncWrite", "the same"),
+];
+
+/// The test kit has these as well.
+const FOREIGN_IN_TESTS: &[(&str, &str)] =
+    &[("tokio::net::TcpListener", "the built-in server listens within tokio, and only there")];
+
+#[test]
+fn no_type_of_another_library_is_part_of_the_interface_unless_it_says_why() {
+    let names =
+        |list: &[(&str, &str)]| list.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(Listing::of(&quorlock()).foreign, names(FOREIGN), "of quorlock");
+    let mut of_testkit = Listing::of(&testkit()).foreign;
+    of_testkit.retain(|name| !name.starts_with("quorlock::"));
+    let allowed = names(&[FOREIGN, FOREIGN_IN_TESTS].concat());
+    assert!(of_testkit.is_subset(&allowed), "of quorlock-testkit: {:?}", &of_testkit - &allowed);
+}
+
+#[test]
+fn what_is_private_hidden_or_for_tests_is_not_listed() {
+    let text = Listing::of(&Library::read("sample", &root().join("tests/api/sample"))).text;
+    assert_eq!(text, include_str!("sample/expected.txt"));
+}

@@ -1,0 +1,183 @@
+//! Passing a lock on within a process: bounded, without a moment in which it is free, and clean when it fails.
+#![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{TTL, VALIDITY, another, bench};
+use quorlock::{Coordinator, HandOver, Lock, LossReason, Wait};
+use quorlock_testkit::{InSocket, MemoryNode};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn forever(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hand_over_did_not_replace_is_taken_back() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    // The request to replace the token is lost with its connection.
+    bench.nodes[0].in_socket(InSocket::Lost);
+    bench.nodes[0].lose_requests(true);
+    first.release().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    bench.nodes[0].disconnect();
+    bench.nodes[0].lose_requests(false);
+    bench.nodes[0].connect();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.nodes[0].holder("r"), None, "the first one's key is gone");
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
+    let bench = bench(5);
+    bench.nodes[0].disconnect();
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    bench.nodes[0].connect();
+    bench.nodes[0].lose_requests(true);
+    first.release().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    let asked = bench.nodes[0].questions();
+    assert_eq!((asked.transfer, asked.release + asked.cancel), (1, 0), "the first one never had that node");
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
+    let passed_on = async |hand_over, tasks, held| {
+        let bench = bench(5);
+        let lock = forever(&bench.coordinator).hand_over(hand_over);
+        let waiting: Vec<_> = (0..tasks)
+            .map(|_| {
+                let (lock, clock) = (lock.clone(), bench.clock.clone());
+                tokio::spawn(async move {
+                    let lease = lock.acquire().await.unwrap();
+                    clock.sleep_until(clock.now() + held).await;
+                    lease.release().await.unwrap();
+                })
+            })
+            .collect();
+        for task in waiting {
+            task.await.unwrap();
+        }
+        bench.nodes[0].questions().transfer
+    };
+    assert_eq!(passed_on(HandOver::times(0), 3, MS).await, 0);
+    assert_eq!(passed_on(HandOver::times(2), 4, MS).await, 2, "the fourth asks anew");
+    let within = HandOver::times(9).within(20 * MS);
+    assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would come when the time is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator).hand_over(HandOver::times(5));
+    let greedy: Arc<AtomicUsize> = Arc::default();
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let (lock, clock, greedy) = (lock.clone(), bench.clock.clone(), greedy.clone());
+            tokio::spawn(async move {
+                let lease = lock.acquire().await.unwrap();
+                greedy.fetch_add(1, Ordering::SeqCst);
+                clock.sleep_until(clock.now() + MS).await;
+                lease.release().await.unwrap();
+            })
+        })
+        .collect();
+    bench.pass(3 * MS).await;
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let before = greedy.load(Ordering::SeqCst);
+    let lease = forever(&other).acquire().await.unwrap();
+    let overtaken = greedy.load(Ordering::SeqCst) - before;
+    assert!(overtaken <= 12, "{overtaken} of the others came first");
+    lease.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_releases_and_asks_again_at_once_lets_the_others_go_first() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let greedy = {
+        let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
+        tokio::spawn(async move {
+            loop {
+                let lease = lock.acquire().await.unwrap();
+                clock.sleep_until(clock.now() + 5 * MS).await;
+                lease.release().await.unwrap();
+            }
+        })
+    };
+    bench.pass(2 * MS).await;
+    for _ in 0..20 {
+        let before = bench.clock.now();
+        let lease = forever(&other).acquire().await.unwrap();
+        let waited = bench.clock.now().since(before);
+        assert!(waited <= 30 * MS, "waited {waited:?} for holds of 5 ms");
+        lease.release().await.unwrap();
+    }
+    greedy.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    let (token, watch) = (first.token().clone(), first.watch());
+    bench.nodes.iter().for_each(|node| node.delay(MS, MS));
+    first.release().await.unwrap();
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease ends first");
+    let second = next.await.unwrap().unwrap();
+    assert_ne!(*second.token(), token, "a token of its own");
+    assert!(second.remaining() > VALIDITY - 10 * MS, "and a full TTL");
+    assert!(second.remaining() <= VALIDITY - 2 * MS, "from before it was sent");
+    bench.settle().await;
+    assert_eq!(bench.nodes.iter().map(|node| node.questions().release).sum::<usize>(), 0);
+    assert_eq!(bench.nodes.iter().map(|node| node.questions().transfer).sum::<usize>(), 5, "one round");
+    assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(second.token())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
+    let bench = bench(5);
+    let lock = forever(&bench.coordinator);
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    bench.nodes[..3].iter().for_each(MemoryNode::hang);
+    first.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert!(!next.is_finished(), "three of five hang");
+    bench.nodes[..3].iter().for_each(MemoryNode::resume);
+    let before = bench.clock.now();
+    let second = next.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(before) <= Duration::from_secs(1), "and needs no TTL to pass");
+    second.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0);
+}

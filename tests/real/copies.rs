@@ -1,0 +1,108 @@
+//! Votes that count only when replicas have them: `?wait=1`.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, Coordinator, Lock, NodeError, RestartGuard, Said, Wait};
+use quorlock_testkit::{Proxy, Server, Servers, Way, eventually};
+
+use crate::world::{DEADLINE, TTL, client};
+
+/// A replica that is alive has so long: half of it.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// A master and a replica that is in touch with it.
+async fn replicated() -> Servers {
+    let servers = Servers::start(2).await.unwrap();
+    follow(&servers[1], servers[0].port()).await;
+    servers
+}
+
+async fn follow(replica: &Server, port: u16) {
+    replica.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).await.unwrap();
+    let up = async || {
+        let info = replica.command(&["INFO", "replication"]).await.unwrap().to_string();
+        info.contains("master_link_status:up")
+    };
+    eventually("a replica", DEADLINE, up).await.unwrap();
+}
+
+fn waiting(server: &Server) -> Coordinator {
+    client(&[format!("{}?wait=1", server.url())], |builder| builder.node_limit(LIMIT))
+}
+
+fn lock(of: &Coordinator) -> Lock {
+    of.lock("r").wait(Wait::UpTo(DEADLINE))
+}
+
+async fn keys(server: &Server) -> String {
+    server.command(&["EXISTS", "r"]).await.unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_granted_stands_at_the_replica() {
+    let servers = Servers::start(2).await.unwrap();
+    // What a master tells its replica comes late: an answer would be here before.
+    let way = Proxy::start(servers[0].address()).await.unwrap();
+    way.delay(Way::ToClient, Duration::from_millis(20));
+    follow(&servers[1], way.address().port()).await;
+    let coordinator = waiting(&servers[0]);
+    for _ in 0..10 {
+        let lease = lock(&coordinator).acquire().await.unwrap();
+        assert_eq!(keys(&servers[1]).await, "1", "a failover now would forget it");
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
+    let servers = replicated().await;
+    let coordinator = waiting(&servers[0]);
+    drop(lock(&coordinator).acquire().await.unwrap());
+    servers[1].freeze().unwrap();
+    let error = lock(&coordinator).try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    let unconfirmed =
+        |said: &Said| matches!(said, Said::Failed(NodeError::Unconfirmed { copies: 0, needed: 1 }));
+    assert!(ballot.papers().iter().all(|paper| unconfirmed(&paper.said)), "{error}");
+    let gone = async || keys(&servers[0]).await == "0";
+    eventually("the vote is taken back", DEADLINE, gone).await.unwrap();
+    servers[1].thaw().unwrap();
+    drop(lock(&coordinator).acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_no_replica_has_does_not_count() {
+    let servers = replicated().await;
+    let coordinator = waiting(&servers[0]);
+    let lease = lock(&coordinator).acquire().await.unwrap();
+    servers[1].freeze().unwrap();
+    let error = lease.renew().await.unwrap_err().to_string();
+    assert!(error.contains("0 of the 1 replicas"), "{error}");
+    servers[1].thaw().unwrap();
+    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_of_many_tasks_are_confirmed_together_and_each_on_its_own() {
+    let servers = replicated().await;
+    let coordinator = waiting(&servers[0]);
+    let leases = futures::future::join_all((0..64).map(|number| {
+        let lock = coordinator.lock(format!("r{number}")).wait(Wait::UpTo(DEADLINE));
+        async move { lock.acquire().await.unwrap() }
+    }));
+    let leases = leases.await;
+    let names: Vec<_> = (0..leases.len()).map(|number| format!("r{number}")).collect();
+    let asked: Vec<_> = ["EXISTS"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    assert_eq!(servers[1].command(&asked).await.unwrap().to_string(), "64");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_may_not_wait_is_told_so() {
+    let servers = replicated().await;
+    let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-wait"];
+    servers[0].command(&words).await.unwrap();
+    let url = format!("{}?wait=1", servers[0].url().replace("redis://", "redis://anna:pw@"));
+    let coordinator = client(&[url], |builder| builder.ttl(TTL).restart_guard(RestartGuard::Off));
+    let error = coordinator.lock("r").acquire().await.unwrap_err().to_string();
+    assert!(error.contains("may not run WAIT"), "{error}");
+}

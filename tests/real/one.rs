@@ -1,0 +1,44 @@
+//! One node: what it gives, and what it does not.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, RestartGuard, Said, Wait};
+use quorlock_testkit::{Servers, eventually};
+
+use crate::world::{DEADLINE, client};
+
+const TTL: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_excludes_and_its_end_is_told_to_the_holder() {
+    let servers = Servers::start(1).await.unwrap();
+    let [one, two] = [(); 2].map(|()| client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL)));
+    let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    assert!(two.lock("r").try_acquire().await.unwrap().is_none(), "it is held");
+    lease.renew().await.unwrap();
+    servers[0].kill();
+    lease.lost().await;
+    assert!(two.lock("r").try_acquire().await.is_err(), "nothing is locked while it is down");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_that_restarted_does_not_vote_until_what_it_forgot_has_run_out() {
+    let servers = Servers::start(1).await.unwrap();
+    let guarded =
+        || client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL).restart_guard(RestartGuard::On));
+    let (one, two) = (guarded(), guarded());
+    let first = async || matches!(one.lock("first").try_acquire().await, Ok(Some(_)));
+    eventually("the first quarantine is over", DEADLINE, first).await.unwrap();
+    let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    servers[0].restart_empty().await.unwrap();
+    let aside = async || match two.lock("r").try_acquire().await {
+        Err(AcquireError::Unavailable { ballot, .. }) => {
+            ballot.papers().iter().any(|paper| matches!(paper.said, Said::Quarantined { .. }))
+        }
+        Ok(Some(_)) => panic!("two holders at once: {:?}", lease.check()),
+        Ok(None) | Err(_) => false,
+    };
+    eventually("it stands aside", DEADLINE, aside).await.unwrap();
+    let second = two.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    assert!(lease.check().is_err() && second.check().is_ok());
+}

@@ -1,0 +1,143 @@
+//! A promotion counts as a restart (rule I-17), on real servers.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, Condition, Coordinator, Lease, RestartGuard, Said, Wait};
+use quorlock_testkit::{Server, Servers, eventually};
+
+use crate::world::{DEADLINE, client};
+
+/// Short, so that the quarantine is.
+const MAX_TTL: Duration = Duration::from_secs(2);
+
+/// A client that knows one server only.
+fn of(server: &Server, guard: RestartGuard) -> Coordinator {
+    client(&[server.url()], |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
+}
+
+async fn told(server: &Server, words: &[&str]) {
+    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
+}
+
+async fn says(server: &Server, what: &str) {
+    let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
+    eventually(what, DEADLINE, said).await.unwrap();
+}
+
+async fn follow(replica: &Server, master: &Server) {
+    told(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await;
+    says(replica, "master_link_status:up").await;
+}
+
+async fn promote(server: &Server) {
+    told(server, &["REPLICAOF", "NO", "ONE"]).await;
+    says(server, "role:master").await;
+}
+
+/// Waits until the uptime of a server tells nothing: it is longer than the quarantine.
+async fn grown_up(server: &Server) {
+    let old = async || {
+        let info = server.command(&["INFO", "server"]).await.unwrap().to_string();
+        let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        uptime.unwrap().trim().parse::<u64>().unwrap() > MAX_TTL.as_secs() + 1
+    };
+    eventually("a long uptime", DEADLINE, old).await.unwrap();
+}
+
+/// A replica that was in touch with its master and is cut off from it.
+async fn cut_off() -> Servers {
+    let servers = Servers::start(2).await.unwrap();
+    println!("on {}", servers.kind());
+    follow(&servers[1], &servers[0]).await;
+    grown_up(&servers[1]).await;
+    // The port of nobody: it keeps what it has, and hears of nothing more.
+    told(&servers[1], &["REPLICAOF", "127.0.0.1", "1"]).await;
+    servers
+}
+
+async fn hold(server: &Server) -> Lease {
+    of(server, RestartGuard::Off).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap()
+}
+
+/// Whether the server counts as one that was restarted.
+async fn stands_aside(client: &Coordinator) -> bool {
+    match client.lock("r").try_acquire().await {
+        Err(AcquireError::Unavailable { ballot, .. }) => {
+            ballot.papers().iter().any(|paper| matches!(paper.said, Said::Quarantined { .. }))
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
+async fn votes(client: &Coordinator) {
+    let granted = async || matches!(client.lock("r").try_acquire().await, Ok(Some(_)));
+    eventually("a vote", DEADLINE, granted).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i17_a_promoted_replica_does_not_vote_until_what_it_lacks_has_run_out() {
+    let servers = cut_off().await;
+    let held = hold(&servers[0]).await;
+    servers[0].kill();
+    promote(&servers[1]).await;
+    let other = of(&servers[1], RestartGuard::On);
+    assert!(stands_aside(&other).await);
+    let second = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    assert!(held.check().is_err(), "two holders at once");
+    assert!(second.check().is_ok());
+    // Whoever comes later reads what the first one has noted.
+    drop(second.release().await);
+    let third = of(&servers[1], RestartGuard::On);
+    assert!(third.lock("r").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_guard_off_a_promotion_makes_two_holders() {
+    let servers = cut_off().await;
+    let held = hold(&servers[0]).await;
+    servers[0].kill();
+    promote(&servers[1]).await;
+    let second = of(&servers[1], RestartGuard::Off).lock("r").try_acquire().await.unwrap().unwrap();
+    assert!(held.check().is_ok() && second.check().is_ok(), "the test above bites");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i17_what_was_noted_at_one_master_says_nothing_of_the_next() {
+    let servers = Servers::start(3).await.unwrap();
+    follow(&servers[1], &servers[0]).await;
+    promote(&servers[1]).await;
+    grown_up(&servers[1]).await;
+    votes(&of(&servers[1], RestartGuard::On)).await;
+    // It has a copy of the note, which is long enough ago.
+    follow(&servers[2], &servers[1]).await;
+    grown_up(&servers[2]).await;
+    promote(&servers[2]).await;
+    assert!(stands_aside(&of(&servers[2], RestartGuard::On)).await);
+    assert!(!stands_aside(&of(&servers[1], RestartGuard::On)).await, "it reigns for long enough");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
+    let servers = Servers::start(2).await.unwrap();
+    follow(&servers[1], &servers[0]).await;
+    promote(&servers[1]).await;
+    grown_up(&servers[1]).await;
+    let known = of(&servers[1], RestartGuard::On);
+    votes(&known).await;
+    // Its own note comes back to it with the data of the one that took its place for a while: nobody
+    // met that one as a master.
+    follow(&servers[0], &servers[1]).await;
+    promote(&servers[0]).await;
+    follow(&servers[1], &servers[0]).await;
+    let refused = async || {
+        known.lock("r").try_acquire().await.is_err_and(|error| error.to_string().contains("replica"))
+    };
+    eventually("it is seen to be a replica", DEADLINE, refused).await.unwrap();
+    let ended = async || !matches!(known.health().now()[0].condition, Condition::Connected);
+    eventually("its connection ends with it", DEADLINE, ended).await.unwrap();
+    let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
+    assert_eq!(kept.to_string(), "1", "the note is there");
+    promote(&servers[1]).await;
+    assert!(stands_aside(&of(&servers[1], RestartGuard::On)).await);
+    votes(&known).await;
+}

@@ -1,0 +1,229 @@
+//! Nodes that are services: a master, its replicas and the Sentinels that replace it.
+
+use std::time::Duration;
+
+use quorlock::protocol::SUCCESSION;
+use quorlock::{AcquireError, Condition, Coordinator, Lock, RestartGuard, Said, Standing, Wait};
+use quorlock_testkit::{Server, Servers, Service, eventually};
+
+use crate::world::{DEADLINE, client};
+
+/// A failover takes two seconds or three, and a renewal comes every third of this.
+const TTL: Duration = Duration::from_secs(6);
+/// A failover, and the time for which its master stands aside.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+async fn service(name: &str) -> Service {
+    let service = Service::start(name, 1, Servers::setup()).await.unwrap();
+    println!("on {}", service.servers());
+    service
+}
+
+fn of(urls: &[String], guard: RestartGuard) -> Coordinator {
+    client(urls, |builder| builder.ttl(TTL).max_ttl(TTL).restart_guard(guard))
+}
+
+fn lock(of: &Coordinator) -> Lock {
+    of.lock("r").wait(Wait::UpTo(PATIENCE))
+}
+
+fn only(service: &Service, guard: RestartGuard) -> Coordinator {
+    of(&[service.url()], guard)
+}
+
+async fn says(server: &Server, what: &str) {
+    let said = async || {
+        server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
+    };
+    eventually(what, DEADLINE, said).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_a_node_that_is_called_by_its_name() {
+    let service = service("orders").await;
+    let coordinator = only(&service, RestartGuard::Off);
+    let lease = lock(&coordinator).acquire().await.unwrap();
+    let master = &service.servers()[0];
+    assert_eq!(master.command(&["EXISTS", "r"]).await.unwrap().to_string(), "1");
+    let name = format!("orders@{}", service.sentinels()[0].address());
+    assert_eq!(*coordinator.health().now()[0].node, *name);
+    lease.release().await.unwrap();
+
+    let unknown = of(&[service.url().replace("/orders", "/other")], RestartGuard::Off);
+    let error = unknown.lock("r").acquire().await.unwrap_err().to_string();
+    assert!(error.contains("knows no master `other`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_are_dead_or_hang_are_not_waited_for() {
+    let service = service("orders").await;
+    service.sentinels()[0].freeze().unwrap();
+    drop(lock(&only(&service, RestartGuard::Off)).acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_word_of_most_sentinels_a_master_is_not_asked_for_votes() {
+    let service = service("orders").await;
+    let known = only(&service, RestartGuard::Off);
+    drop(lock(&known).acquire().await.unwrap());
+    for sentinel in &service.sentinels()[1..] {
+        sentinel.freeze().unwrap();
+    }
+    // Whether it was replaced, nobody can tell: not at a new connection, nor soon at an old one.
+    let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
+    assert!(error.contains("1 of its Sentinels tell where the master is, and 2 are needed"), "{error}");
+    let refused = async || match known.lock("r").try_acquire().await {
+        Err(error) => error.to_string().contains("most of its Sentinels have not named it"),
+        Ok(_) => false,
+    };
+    eventually("votes are not asked for", DEADLINE, refused).await.unwrap();
+    for sentinel in &service.sentinels()[1..] {
+        sentinel.thaw().unwrap();
+    }
+    drop(lock(&known).acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_names_too_few_sentinels_says_so() {
+    let service = service("orders").await;
+    let url = format!("redis+sentinel://{}/orders", service.sentinels()[0].address());
+    let error = of(&[url], RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
+    assert!(error.contains("names 1 of its Sentinels, and 2 must answer"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_may_want_a_password_of_their_own() {
+    let service = service("orders").await;
+    for sentinel in service.sentinels().iter() {
+        let words = ["ACL", "SETUSER", "default", "resetpass", ">Qq7Zz9"];
+        assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+    }
+    let error = only(&service, RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
+    assert!(error.contains("the Sentinel at") && error.contains("password"), "{error}");
+    let url = format!("{}?sentinel_password=Qq7Zz9", service.url());
+    drop(lock(&of(&[url], RestartGuard::Off)).acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be_asked() {
+    let service = service("orders").await;
+    service.servers()[0].kill();
+    service.failed_over(&service.servers()[0]).await.unwrap();
+    let error = only(&service, RestartGuard::On).lock("r").try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{error}") };
+    // It was just met for the first time.
+    assert!(left > TTL + SUCCESSION, "{left:?}");
+    let examination = only(&service, RestartGuard::On).examine().await;
+    let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
+        panic!("{examination:#?}")
+    };
+    assert!(told <= left && told > TTL, "{told:?} of {left:?}");
+}
+
+/// What happens to a lock of one service alone when its master goes: lost, told, and free only then.
+async fn lost_and_told(hurt: impl FnOnce(&Server)) {
+    let service = service("orders").await;
+    let [one, two] = [(); 2].map(|()| only(&service, RestartGuard::On));
+    let held = lock(&one).acquire().await.unwrap();
+    let master = &service.servers()[0];
+    hurt(master);
+    service.failed_over(master).await.unwrap();
+    let second = lock(&two).acquire().await.unwrap();
+    assert!(held.check().is_err(), "two holders at once");
+    held.lost().await;
+    assert!(second.check().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_at_one_service_whose_master_is_killed_is_lost_and_told() {
+    lost_and_told(Server::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_at_one_service_whose_master_hangs_is_lost_and_told() {
+    lost_and_told(|master| master.freeze().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_outlasts_the_failover_of_a_minority() {
+    let service = service("orders").await;
+    let plain = Servers::start(2).await.unwrap();
+    let urls = [vec![service.url()], plain.urls()].concat();
+    let [one, two] = [(); 2].map(|()| of(&urls, RestartGuard::On));
+    let held = lock(&one).acquire().await.unwrap();
+    service.servers()[0].kill();
+    service.failed_over(&service.servers()[0]).await.unwrap();
+    held.check().unwrap();
+    assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
+    // When it votes again, the others need not be there any more.
+    let votes = async || one.health().now().iter().all(|node| matches!(node.condition, Condition::Connected));
+    eventually("the service votes again", PATIENCE, votes).await.unwrap();
+    plain[0].kill();
+    held.renew().await.unwrap();
+    held.check().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
+    let service = service("orders").await;
+    let coordinator = only(&service, RestartGuard::Off);
+    drop(lock(&coordinator).acquire().await.unwrap());
+    let old = &service.servers()[0];
+    // Refused for as long as the Sentinel has not heard of the replica lately.
+    let asked = async || {
+        let answer = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await;
+        answer.is_ok_and(|answer| answer.to_string() == "OK")
+    };
+    eventually("a planned failover", DEADLINE, asked).await.unwrap();
+    let new = service.failed_over(old).await.unwrap();
+    let there = async || {
+        let lease = lock(&coordinator).acquire().await.unwrap();
+        let keys = new.command(&["EXISTS", "r"]).await.unwrap().to_string();
+        drop(lease);
+        keys == "1"
+    };
+    eventually("a vote of the new master", DEADLINE, there).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds() {
+    let service = service("orders").await;
+    let coordinator = only(&service, RestartGuard::Off);
+    drop(lock(&coordinator).acquire().await.unwrap());
+    // The Sentinels take another server for the master, while the old one goes on as before.
+    let other = Servers::start(1).await.unwrap();
+    let port = other[0].port().to_string();
+    for sentinel in service.sentinels().iter() {
+        sentinel.command(&["SENTINEL", "REMOVE", "orders"]).await.unwrap();
+        let words = ["SENTINEL", "MONITOR", "orders", "127.0.0.1", &port, "2"];
+        assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+    }
+    let there = async || {
+        let lease = lock(&coordinator).acquire().await.unwrap();
+        let keys = other[0].command(&["EXISTS", "r"]).await.unwrap().to_string();
+        drop(lease);
+        keys == "1"
+    };
+    eventually("a vote of the one that they name", DEADLINE, there).await.unwrap();
+    says(&service.servers()[0], "role:master").await;
+}
+
+/// The window that asynchronous replication leaves, and that the restart guard closes: see the tests
+/// of promotions.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_guard_a_failover_makes_two_holders() {
+    let service = service("orders").await;
+    // Longer than any failover takes.
+    let set = |builder: quorlock::Builder| builder.ttl(PATIENCE * 4).max_ttl(PATIENCE * 4);
+    let [one, two] = [(); 2].map(|()| client(&[service.url()], set));
+    let [master, replica] = &service.servers()[..] else { panic!("two servers") };
+    // The port of nobody: what is granted from now on does not reach it.
+    replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await.unwrap();
+    let held = lock(&one).acquire().await.unwrap();
+    assert_eq!(replica.command(&["EXISTS", "r"]).await.unwrap().to_string(), "0");
+    master.kill();
+    service.failed_over(master).await.unwrap();
+    let second = lock(&two).acquire().await.unwrap();
+    assert!(held.check().is_ok() && second.check().is_ok(), "the guard is for nothing");
+}

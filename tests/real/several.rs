@@ -1,0 +1,124 @@
+//! Several locks at once, on real servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::join_all;
+use quorlock::{AcquireError, Clock as _, Coordinator, Lock, SystemClock, Wait};
+use quorlock_testkit::{Kind, Servers, eventually};
+
+use crate::world::{DEADLINE, World, client, count};
+
+fn all(coordinator: &Coordinator, names: &[&str]) -> Lock {
+    coordinator.lock_all(names).wait(Wait::UpTo(DEADLINE))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_whose_sets_overlap_in_any_order_all_get_their_turn() {
+    const TURNS: usize = 8;
+    let world = World::start(5).await;
+    let inside: Arc<[AtomicBool; 3]> = Arc::default();
+    let sets: [&[usize]; 6] = [&[0, 1], &[1, 0], &[1, 2], &[2, 0], &[0], &[2, 1, 0]];
+    let contenders = sets.into_iter().map(|numbers| {
+        let (process, inside) = (client(&world.servers.urls(), |builder| builder), inside.clone());
+        tokio::spawn(async move {
+            let names: Vec<&str> = numbers.iter().map(|number| ["a", "b", "c"][*number]).collect();
+            let lock = all(&process, &names);
+            for _ in 0..TURNS {
+                let lease = lock.acquire().await.unwrap();
+                let met =
+                    numbers.iter().filter(|number| inside[**number].swap(true, Ordering::SeqCst)).count();
+                assert_eq!(met, 0, "two hold one of {names:?}");
+                tokio::task::yield_now().await;
+                lease.check().unwrap();
+                for number in numbers {
+                    inside[*number].store(false, Ordering::SeqCst);
+                }
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    for ended in join_all(contenders.collect::<Vec<_>>()).await {
+        ended.unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        eventually("everything is given back", DEADLINE, async || count(&world.servers, name).await == 0)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_memory_stores_none_of_several() {
+    let world = World::start(3).await;
+    world.warm_up().await;
+    if !is_real(&world) {
+        return println!("skipped: the built-in server has no limit of memory");
+    }
+    for server in world.servers.iter() {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    }
+    let error = all(&world.coordinator, &["a", "b"]).wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    assert_eq!([count(&world.servers, "a").await, count(&world.servers, "b").await], [0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_the_right_to_one_of_them_is_told_and_nothing_is_stored() {
+    let world = World::start(1).await;
+    world.warm_up().await;
+    let rights = ["ACL", "SETUSER", "anna", "on", ">secret", "~a", "~quorlock:*", "+@all"];
+    if world.servers[0].command(&rights).await.is_err() {
+        return println!("skipped: this server has no users");
+    }
+    let anna = client(&world.servers.urls(), |builder| builder.username("anna").password("secret"));
+    let error = all(&anna, &["a", "b"]).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(error.to_string().contains("the user `anna` may not"), "{error}");
+    assert_eq!([count(&world.servers, "a").await, count(&world.servers, "b").await], [0, 0]);
+    drop(all(&anna, &["a"]).acquire().await.unwrap());
+}
+
+/// Servers may tell of every key that a script names, which is not what the waiter waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_and_goes_at_another_of_them_is_no_reason_to_ask_again() {
+    let world = World::start(3).await;
+    if !is_real(&world) {
+        return println!("skipped: the built-in server does not count scripts");
+    }
+    let holder = client(&world.servers.urls(), |builder| builder);
+    let held = all(&holder, &["b"]).acquire().await.unwrap();
+    let lock = all(&world.coordinator, &["a", "b"]);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    eventually("it waits", DEADLINE, async || asked(&world.servers).await > 3).await.unwrap();
+    let (clock, before) = (SystemClock::default(), asked(&world.servers).await);
+    let began = clock.now();
+    for _ in 0..100 {
+        for server in world.servers.iter() {
+            server.command(&["SET", "a", "somebody", "PX", "60000"]).await.unwrap();
+            server.command(&["DEL", "a"]).await.unwrap();
+        }
+    }
+    // Heartbeats come, one a second at the most, and each may ask all nodes and take back.
+    let heartbeats = usize::try_from(clock.now().since(began).as_secs()).unwrap() + 2;
+    let more = asked(&world.servers).await - before;
+    assert!(more <= heartbeats * 7, "{more} scripts for {heartbeats} heartbeats at the most");
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+fn is_real(world: &World) -> bool {
+    matches!(world.servers.kind(), Kind::Program { .. })
+}
+
+/// How many scripts all servers have run.
+async fn asked(servers: &Servers) -> usize {
+    let mut calls = 0;
+    for server in servers.iter() {
+        let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+        let counts = said.lines().filter(|line| line.starts_with("cmdstat_eval"));
+        let number = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<usize>().ok();
+        calls += counts.filter_map(number).sum::<usize>();
+    }
+    calls
+}

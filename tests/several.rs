@@ -1,0 +1,647 @@
+//! Several resources at once: all of them or none.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Bench, LATE, TTL, another, bench};
+use futures::future::join_all;
+use quorlock::protocol::{Claim, Token};
+use quorlock::{
+    AcquireError, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
+    LossReason, Node, Owner, Question, Renewal, Reply, Said, Wait,
+};
+use quorlock_testkit::MemoryNode;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Bench {
+    fn both(&self) -> Lock {
+        self.coordinator.lock_all(["a", "b"]).wait(Wait::Never)
+    }
+
+    fn one(&self, name: &str) -> Lock {
+        self.coordinator.lock(name).wait(Wait::Never)
+    }
+
+    /// Another process.
+    fn stranger(&self) -> Coordinator {
+        another(&self.clock, &self.nodes, |builder| builder)
+    }
+
+    /// At how many nodes each of these is locked.
+    fn locked<const N: usize>(&self, names: [&str; N]) -> [usize; N] {
+        names.map(|name| self.nodes.iter().filter(|node| node.holder(name).is_some()).count())
+    }
+
+    fn asked(&self) -> usize {
+        self.nodes.iter().map(|node| node.questions().acquire).sum()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m1_all_are_locked_at_once_and_kept_from_everybody_else() {
+    let bench = bench(5);
+    let lease = bench.both().acquire().await.unwrap();
+    assert_eq!((bench.locked(["a", "b"]), lease.resource().as_str()), ([5, 5], "a + b"));
+    let other = bench.stranger();
+    for name in ["a", "b"] {
+        let lock = other.lock(name).wait(Wait::Never);
+        assert!(lock.try_acquire().await.unwrap().is_none(), "alone");
+        assert!(lock.clone().fencing(Fencing::Off).try_acquire().await.unwrap().is_none(), "a plain SET NX");
+        assert!(lock.clone().shared().try_acquire().await.unwrap().is_none(), "shared");
+        assert!(lock.fair().try_acquire().await.unwrap().is_none(), "in turn");
+        let overlapping = other.lock_all(["0", name, "z"]);
+        assert!(overlapping.try_acquire().await.unwrap().is_none(), "together with others");
+    }
+    bench.settle().await;
+    assert_eq!(bench.locked(["0", "z"]), [0, 0], "whoever is refused holds nothing");
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+    assert!(other.lock_all(["b", "0"]).try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn m1_one_that_is_held_keeps_all_and_the_error_says_which_and_by_whom() {
+    let bench = bench(5);
+    let holder = bench.stranger();
+    let _held = holder.lock("b").label("nightly").acquire().await.unwrap();
+    assert!(bench.both().try_acquire().await.unwrap().is_none());
+    bench.settle().await;
+    assert_eq!(bench.locked(["a"]), [0], "nothing is held while others are in the way");
+    let error = bench.both().wait(Wait::UpTo(SECOND)).acquire().await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("`a + b` is held at `b` by") && said.contains("nightly"), "{said}");
+    let holder = error.ballot().unwrap().holder().unwrap();
+    assert_eq!((holder.key.as_deref(), holder.nodes), (Some("b"), 5));
+    assert!(error.ballot().unwrap().to_string().contains("`b` is held by"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_that_is_held_or_dead_does_not_keep_anybody_out() {
+    let bench = bench(5);
+    bench.nodes[0].set_data("a", "left behind", Expiry::In(TTL));
+    bench.nodes[1].disconnect();
+    let lease = bench.both().acquire().await.unwrap();
+    bench.pass(TTL * 3).await;
+    assert_eq!(lease.check(), Ok(()));
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 0], "the rest has run out");
+}
+
+/// Neither lock is held by more than a minority, and yet nobody has a quorum of nodes for both.
+#[tokio::test(start_paused = true)]
+async fn m1_a_quorum_of_nodes_must_have_all_of_them() {
+    let bench = bench(5);
+    for (node, key) in [(0, "a"), (1, "a"), (2, "b"), (3, "b")] {
+        bench.nodes[node].set_data(key, "somebody else", Expiry::In(TTL));
+    }
+    assert!(bench.both().try_acquire().await.unwrap().is_none());
+    bench.nodes[0].remove("a");
+    bench.nodes[2].remove("b");
+    assert!(bench.both().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_resource_given_once_or_twice_is_a_plain_lock() {
+    let bench = bench(3);
+    let once = bench.coordinator.lock_all(["a"]).acquire().await.unwrap();
+    assert_eq!(once.resource().as_str(), "a");
+    let twice = bench.coordinator.lock_all(["a", "a"]);
+    let waiting = tokio::spawn(async move { twice.acquire().await.map(drop) });
+    bench.settle().await;
+    once.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    let passed_on: usize = bench.nodes.iter().map(|node| node.questions().transfer).sum();
+    assert_eq!(passed_on, 3, "in the same line as everybody who waits for it here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_work_is_refused_with_its_reason_and_nothing_is_asked() {
+    let bench = bench(3);
+    let many: Vec<String> = (0..65).map(|number| number.to_string()).collect();
+    let long = "x".repeat(1025);
+    for (lock, says) in [
+        (bench.coordinator.lock_all([""; 0]), "a lock of 0 resources"),
+        (
+            bench.coordinator.lock_all(&many),
+            "a lock of 65 resources at once is not possible; it has between 1 and 64",
+        ),
+        (bench.coordinator.lock_all(["a", ""]), "a resource name is empty"),
+        (bench.coordinator.lock_all(["a", &*long]), "has 1025 bytes"),
+        (bench.both().shared(), "cannot be shared"),
+        (bench.both().fair(), "cannot be fair"),
+    ] {
+        let error = lock.validate().unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(matches!(lock.acquire().await, Err(AcquireError::Config(_))));
+    }
+    assert_eq!(bench.asked(), 0);
+    drop(bench.coordinator.lock_all(&many[..64]).acquire().await.unwrap());
+}
+
+/// A node of somebody's own making that looks at the first key.
+#[derive(Debug)]
+struct OfOneKey(MemoryNode);
+
+impl Node for OfOneKey {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.0.ask(question, reply);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_say_that_it_takes_several_is_not_asked_for_them() {
+    let bench = bench(3);
+    let nodes = bench.nodes.iter().cloned().map(OfOneKey);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let error = client.lock_all(["a", "b"]).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Config(ConfigError::TakesOne { .. })), "{error}");
+    assert!(error.to_string().contains("node-1"), "{error}");
+    drop(client.lock("a").acquire().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_a_lease_renews_itself_at_every_resource() {
+    let bench = bench(5);
+    let lease = bench.both().acquire().await.unwrap();
+    bench.pass(TTL * 5).await;
+    assert_eq!((lease.check(), bench.locked(["a", "b"])), (Ok(()), [5, 5]));
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_a_lease_that_is_gone_at_one_resource_is_lost() {
+    for gone in ["a", "b"] {
+        let bench = bench(5);
+        let lease = bench.both().acquire().await.unwrap();
+        for node in &bench.nodes[..3] {
+            node.remove(gone);
+        }
+        assert_eq!(lease.lost().await.reason, LossReason::Refuted, "{gone}");
+        bench.pass(SECOND).await;
+        assert_eq!(bench.locked(["a", "b"]), [0, 0], "a lease that is lost leaves nothing");
+    }
+}
+
+/// Three nodes confirm one key and three the other: no more than one has both.
+#[tokio::test(start_paused = true)]
+async fn m2_nodes_that_confirm_different_resources_are_no_quorum() {
+    let bench = bench(5);
+    let lease = bench.both().renewal(Renewal::Manual).acquire().await.unwrap();
+    bench.pass(SECOND).await;
+    let before = lease.remaining();
+    bench.nodes[0].remove("a");
+    bench.nodes[1].remove("b");
+    bench.nodes[2].disconnect();
+    lease.renew().await.unwrap_err();
+    assert!(lease.remaining() <= before, "the end has not moved");
+    assert_eq!(bench.locked(["a", "b"]), [5, 5], "and yet what was gone stands again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_what_a_minority_lost_is_stored_there_again_and_never_beside_somebody_elses() {
+    let bench = bench(5);
+    let lease = bench.both().acquire().await.unwrap();
+    bench.nodes[0].remove("b");
+    bench.nodes[1].remove("a");
+    bench.nodes[1].set_data("b", "somebody else", Expiry::In(TTL * 3));
+    bench.pass(TTL / 2).await;
+    assert_eq!((lease.check(), bench.locked(["a"])), (Ok(()), [4]));
+    assert!(bench.nodes[0].holder("b").is_some_and(|token| token == *lease.token()));
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 1], "what is somebody else's stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_resource() {
+    for trouble in 0..4 {
+        for point in 0..140_u32 {
+            let bench = bench(5);
+            for (index, node) in bench.nodes.iter().enumerate() {
+                let spread = MS * 7 * u32::try_from(index).unwrap();
+                match trouble {
+                    0 => node.delay(MS * 3, MS * 3),
+                    1 => node.delay(MS * 5 + spread, MS * 11 + spread),
+                    2 if index < 3 => node.lose_replies(true),
+                    2 => node.delay(spread, spread),
+                    _ => node.set_data(["a", "b"][index % 2], "somebody else", Expiry::In(MS * 90)),
+                }
+            }
+            let lock = bench.both().wait(Wait::Forever);
+            let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+            bench.pass(MS * point).await;
+            acquiring.abort();
+            bench.pass(MS * 30).await;
+            for node in &bench.nodes {
+                node.delay(Duration::ZERO, Duration::ZERO);
+                node.resume();
+            }
+            bench.pass(MS * 1_500).await;
+            assert_eq!(bench.locked(["a", "b"]), [0, 0], "cut at {point} ms under trouble {trouble}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_a_late_request_of_a_dropped_acquisition_stores_nothing() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(LATE, MS);
+    }
+    let lock = bench.both();
+    let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    bench.pass(MS * 10).await;
+    for node in &bench.nodes {
+        // What is in the socket is read after what comes over the next connection.
+        node.disconnect();
+        node.connect();
+        node.delay(Duration::ZERO, Duration::ZERO);
+    }
+    acquiring.abort();
+    bench.pass(SECOND).await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m4_the_fencing_token_is_above_those_of_each_resource_and_below_all_that_follow() {
+    let bench = bench(5);
+    // The locks come from nodes that have drawn differently.
+    let mut before = Vec::new();
+    for (name, ahead) in [("a", 0), ("b", 1), ("b", 2)] {
+        for _ in 0..=ahead {
+            let lease = bench.one(name).acquire().await.unwrap();
+            before.push(lease.fencing_token());
+            lease.release().await.unwrap();
+        }
+    }
+    bench.nodes[0].disconnect();
+    let lease = bench.one("a").acquire().await.unwrap();
+    before.push(lease.fencing_token());
+    lease.release().await.unwrap();
+    bench.nodes[0].connect();
+    let both = bench.both().acquire().await.unwrap();
+    assert!(before.iter().all(|token| *token < both.fencing_token()), "{before:?}");
+    let carried =
+        |name| bench.nodes.iter().filter(|node| node.fence(name) == Some(both.fencing_token())).count();
+    assert!(carried("a") >= 3 && carried("b") >= 3, "a quorum carries it at each");
+    let token = both.fencing_token();
+    both.release().await.unwrap();
+    for name in ["a", "b"] {
+        assert!(bench.one(name).acquire().await.unwrap().fencing_token() > token);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resource() {
+    let bench = bench(3);
+    let counter = quorlock::protocol::fence_counter("b");
+    let wall = bench.clock.wall() + SECOND;
+    bench.nodes[1].set_data(&counter, &*wall.as_micros().to_string(), Expiry::In(TTL));
+    bench.nodes[2].delay(LATE, LATE);
+    let both = bench.both().acquire().await.unwrap();
+    let written: usize = bench.nodes.iter().map(|node| node.questions().write_back).sum();
+    assert!(written > 0, "the nodes drew different numbers");
+    for node in &bench.nodes[..2] {
+        assert_eq!([node.fence("a"), node.fence("b")], [both.try_fencing_token(); 2]);
+    }
+}
+
+/// Whoever waits holds nothing, so nobody waits for somebody who waits for him.
+#[tokio::test(start_paused = true)]
+async fn m5_sets_that_overlap_in_any_order_all_get_their_turn_and_never_two_at_once() {
+    const TURNS: usize = 12;
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(MS, MS);
+    }
+    let sets: [&[&str]; 8] =
+        [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "a"], &["c", "b", "a"], &["a"], &["b"], &["c", "d"]];
+    let inside = Arc::new(Mutex::new(BTreeSet::<&str>::new()));
+    let clients = sets.into_iter().map(|names| {
+        let (lock, clock) = (bench.stranger().lock_all(names).wait(Wait::Forever), bench.clock.clone());
+        let inside = inside.clone();
+        tokio::spawn(async move {
+            for _ in 0..TURNS {
+                let lease = lock.acquire().await.unwrap();
+                for name in names {
+                    assert!(inside.lock().unwrap().insert(name), "two hold {name}");
+                }
+                clock.sleep_until(clock.now() + MS * 5).await;
+                lease.check().unwrap();
+                for name in names {
+                    inside.lock().unwrap().remove(name);
+                }
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    let before = bench.clock.now();
+    for client in join_all(clients.collect::<Vec<_>>()).await {
+        client.unwrap();
+    }
+    let took = bench.clock.now().since(before);
+    // Held one after the other they would take half a second, and no heartbeat had to help.
+    assert!(took < SECOND * 12, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_is_told_when_the_one_in_the_way_goes_and_not_of_the_others() {
+    let bench = bench(5);
+    let other = bench.stranger();
+    let held = other.lock("b").acquire().await.unwrap();
+    let lock = bench.both().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    bench.pass(SECOND / 10).await;
+    let before = bench.asked();
+    let mut taken = 0;
+    for _ in 0..50 {
+        let lease = other.lock("a").acquire().await.unwrap();
+        taken += 5;
+        lease.release().await.unwrap();
+        bench.pass(MS * 10).await;
+    }
+    assert!(bench.asked() - before - taken <= 2, "whoever comes and goes at `a` is of no matter");
+    let released = bench.clock.now();
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(released) < SECOND / 10, "told, and not at the next heartbeat");
+}
+
+/// Where those are who contend for it alone: its winner meets no competition at the others.
+#[tokio::test(start_paused = true)]
+async fn whoever_contends_asks_first_the_node_of_the_one_in_the_way() {
+    for name in ["a", "b", "c", "d", "e"] {
+        let bench = bench(5);
+        let _held = bench.stranger().lock(name).acquire().await.unwrap();
+        let lock = bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever);
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        bench.pass(SECOND / 10).await;
+        let before: Vec<_> = bench.nodes.iter().map(|node| node.questions().acquire).collect();
+        bench.pass(SECOND * 4).await;
+        let more = bench.nodes.iter().zip(before).map(|(node, before)| node.questions().acquire - before);
+        let asked: Vec<_> = more.enumerate().filter(|(_, more)| *more > 0).map(|(node, _)| node).collect();
+        let first = Claim::new(name.into(), Token::new(7, "")).preferred_node(5);
+        assert_eq!(asked.first(), Some(&first), "{name} is in the way, and {asked:?} were asked");
+        waiting.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_one_after_the_other_is_told_of_each() {
+    let bench = bench(5);
+    let other = bench.stranger();
+    let (a, b) = (other.lock("a").acquire().await.unwrap(), other.lock("b").acquire().await.unwrap());
+    let lock = bench.both().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    bench.pass(SECOND / 10).await;
+    a.release().await.unwrap();
+    bench.pass(SECOND / 10).await;
+    assert_eq!(bench.locked(["a"]), [0], "who waits for `b` does not hold `a`");
+    let released = bench.clock.now();
+    b.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(released) < SECOND / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_asks_again_when_the_keys_in_the_way_have_run_out() {
+    let bench = bench(5);
+    for (index, node) in bench.nodes.iter().enumerate() {
+        node.set_data(["a", "b"][index % 2], "another library's token", Expiry::In(SECOND * 6 / 10));
+    }
+    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let before = bench.clock.now();
+    drop(client.lock_all(["a", "b"]).wait(Wait::Forever).acquire().await.unwrap());
+    let took = bench.clock.now().since(before);
+    assert!(took >= SECOND * 6 / 10 && took < SECOND * 65 / 100, "they end at 600 ms: {took:?}");
+}
+
+/// A node whose server does not tell a client what that client itself has changed, as Redis does.
+#[derive(Debug)]
+struct Reticent(MemoryNode);
+
+#[derive(Debug)]
+struct Muffled(Arc<dyn Listener>);
+
+impl Listener for Muffled {
+    fn hear(&self, hint: Hint<'_>) {
+        if hint == Hint::Hearing {
+            self.0.hear(hint);
+        }
+    }
+}
+
+impl Node for Reticent {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn takes_several(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        self.0.ask(question, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.0.listen(Arc::new(Muffled(listener)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_in_one_process_are_told_what_the_servers_do_not_tell_it() {
+    let bench = bench(5);
+    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let sets: [&[&str]; 4] = [&["b"], &["a", "b"], &["b", "c"], &["b"]];
+    for pair in sets.windows(2) {
+        let [first, next] = [0, 1].map(|place| client.lock_all(pair[place]).wait(Wait::Forever));
+        let held = first.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+        bench.pass(SECOND / 10).await;
+        let released = bench.clock.now();
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        let took = bench.clock.now().since(released);
+        assert!(took < SECOND / 10, "{pair:?} took {took:?}: the first heartbeat comes after a second");
+        bench.settle().await;
+    }
+}
+
+/// The same for other kinds of lock, whose waiters stand in lines of their own as well.
+#[tokio::test(start_paused = true)]
+async fn readers_writers_and_semaphores_of_one_process_tell_each_other() {
+    let bench = bench(5);
+    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let writer = client.lock("r").wait(Wait::Forever);
+    for (held, next) in [(writer.clone().shared(), writer.clone()), (writer.clone(), writer.clone().shared())]
+    {
+        let held = held.acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+        bench.pass(SECOND / 10).await;
+        let released = bench.clock.now();
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(bench.clock.now().since(released) < SECOND / 10, "the first heartbeat comes after a second");
+        bench.settle().await;
+    }
+    let held = client.semaphore("s", 1).acquire().await.unwrap();
+    let other = client.semaphore("s", 1).wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
+    bench.pass(SECOND / 10).await;
+    let released = bench.clock.now();
+    held.lease.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(released) < SECOND / 10, "by another semaphore of the same name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_want_the_same_in_one_process_stand_in_one_line() {
+    let bench = bench(5);
+    let held = bench.both().acquire().await.unwrap();
+    let asked = bench.asked();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..8 {
+        let names = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+        let (lock, order) = (bench.coordinator.lock_all(names).wait(Wait::Forever), order.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            lease.release().await.unwrap();
+        }));
+        bench.settle().await;
+    }
+    assert_eq!(bench.asked(), asked, "nobody asks while it is held here");
+    held.release().await.unwrap();
+    join_all(waiting).await;
+    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>(), "in the order they came");
+}
+
+/// Readers of one of them come and go so that there is always one.
+#[tokio::test(start_paused = true)]
+async fn readers_of_one_of_them_that_keep_coming_do_not_starve_whoever_wants_several() {
+    let bench = bench(5);
+    for number in 0..4_u32 {
+        let (lock, clock) = (bench.stranger().lock("b").shared().wait(Wait::Forever), bench.clock.clone());
+        tokio::spawn(async move {
+            clock.sleep_until(clock.now() + MS * 25 * number).await;
+            loop {
+                let Ok(share) = lock.acquire().await else { continue };
+                clock.sleep_until(clock.now() + MS * 100).await;
+                drop(share);
+            }
+        });
+    }
+    bench.pass(SECOND).await;
+    let lease = bench.both().wait(Wait::UpTo(SECOND * 10)).acquire().await.unwrap();
+    lease.release().await.unwrap();
+    bench.pass(SECOND).await;
+    assert!(bench.nodes[0].holder("b").is_some(), "the readers come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_several_is_not_downgraded_and_stays_as_it_is() {
+    let bench = bench(3);
+    let lease = bench.both().acquire().await.unwrap();
+    let error = lease.downgrade().await.unwrap_err();
+    assert!(error.to_string().contains("several resources at once"), "{error}");
+    let DowngradeError::Several { lease } = error else { panic!("{error}") };
+    bench.pass(TTL).await;
+    assert_eq!((lease.check(), bench.locked(["a", "b"])), (Ok(()), [3, 3]));
+    assert!(bench.one("b").shared().try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_enters_the_same_set_again_in_whatever_order() {
+    let bench = bench(3);
+    let me = Owner::new();
+    let outer = bench.coordinator.lock_all(["a", "b"]).owner(&me).acquire().await.unwrap();
+    let inner = bench.coordinator.lock_all(["b", "a"]).owner(&me).try_acquire().await.unwrap().unwrap();
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    outer.release().await.unwrap();
+    assert_eq!(bench.locked(["a", "b"]), [3, 3]);
+    inner.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_several_locks_runs_without_fencing_and_is_given_back() {
+    let bench = bench(5);
+    let lock = bench.both().fencing(Fencing::Off);
+    lock.with(async |lease| {
+        assert_eq!((bench.locked(["a", "b"]), lease.try_fencing_token()), ([5, 5], None));
+        bench.pass(TTL * 2).await;
+        lease.check()
+    })
+    .await
+    .unwrap();
+    bench.settle().await;
+    assert!(bench.nodes.iter().all(|node| node.keys().is_empty()), "not even a counter is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_tells_who_holds_which_and_a_revocation_takes_all() {
+    let bench = bench(5);
+    let wide = bench.coordinator.lock_all(["0", "a", "b"]);
+    assert_eq!(wide.inspect().await.unwrap().holder(), None);
+    let lease = bench.both().acquire().await.unwrap();
+    let ballot = wide.inspect().await.unwrap();
+    let holder = ballot.holder().unwrap();
+    assert_eq!((holder.key.as_deref(), &holder.token, holder.nodes), (Some("a"), lease.token(), 5));
+    let ballot = bench.stranger().lock_all(["a", "b"]).revoke(&holder.token).await.unwrap();
+    assert!(ballot.papers().iter().all(|paper| paper.said == Said::Granted), "{ballot}");
+    assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+    assert_eq!(lease.lost().await.reason, LossReason::Refuted);
+    bench.pass(SECOND).await;
+    assert_eq!(bench.locked(["a", "b"]), [0, 0], "no renewal has stored it again");
+}
+
+/// By somebody who knows of one of them only.
+#[tokio::test(start_paused = true)]
+async fn what_is_revoked_at_one_of_them_is_lost_at_all_and_not_stored_again() {
+    for name in ["a", "b"] {
+        let bench = bench(5);
+        let lease = bench.both().acquire().await.unwrap();
+        bench.stranger().lock(name).revoke(lease.token()).await.unwrap();
+        assert_eq!(lease.lost().await.reason, LossReason::Refuted);
+        assert_eq!(bench.locked([name]), [0]);
+        bench.pass(SECOND).await;
+        assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_prefixes_are_two_worlds_and_the_key_in_the_way_is_named_with_its_own() {
+    let bench = bench(3);
+    let prefixed = another(&bench.clock, &bench.nodes, |builder| builder.key_prefix("app:"));
+    let _held = bench.both().acquire().await.unwrap();
+    let lease = prefixed.lock_all(["a", "b"]).acquire().await.unwrap();
+    assert_eq!(bench.locked(["app:a", "app:b"]), [3, 3]);
+    let error = prefixed.lock_all(["b", "c"]).wait(Wait::UpTo(MS)).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("held at `app:b`"), "{error}");
+    drop(lease);
+}
