@@ -32,7 +32,7 @@ mod builder;
 /// Coordinates locks over N independent nodes. Cheap to clone; one for a program is enough.
 ///
 /// Connections are made when they are first needed, and stay. They belong to the Tokio runtime
-/// that was running then.
+/// that was running then: while nobody drives that one no node answers, and leases are not renewed.
 ///
 /// # Examples
 ///
