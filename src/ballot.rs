@@ -133,8 +133,9 @@ impl Ballot {
         }
         let at = held.into_values().max_by_key(Vec::len)?;
         let fences = at.iter().filter_map(|(_, fence)| *fence);
-        // As long as the holder has its key at a node, nobody else moves the counter there: so the
-        // number that a quorum of these nodes carries is the holder's own.
+        // As long as the holder has its key at a node, nobody else moves the counter there. So what a
+        // quorum of these nodes carries is the holder's own, unless it is still being decided: then one
+        // of them may have drawn a larger one, which counts.
         let carried = |fence: &FencingToken| {
             at.iter().filter(|(_, other)| *other == Some(*fence)).count() >= self.quorum.needed()
         };
@@ -145,7 +146,7 @@ impl Ballot {
         Some(Holder {
             token: at.first()?.0.token.clone(),
             key: at.first()?.0.key.clone(),
-            fence: fences.into_iter().find(carried),
+            fence: fences.max().filter(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
             readers: at.iter().flat_map(|(holding, _)| &holding.readers).fold(
@@ -194,7 +195,9 @@ impl Ballot {
 pub struct Holder {
     /// The token; shown as the holder's context.
     pub token: Token,
-    /// The fencing token, where a quorum of nodes tells of one.
+    /// The fencing token, where a quorum of nodes tells of one. While its holder is still acquiring the
+    /// lock it may be smaller than the one that comes of it; where nodes have forgotten their keys, also
+    /// larger, because others have drawn there meanwhile.
     pub fence: Option<FencingToken>,
     /// At how many nodes it stands.
     pub nodes: usize,

@@ -21,7 +21,9 @@
 //! ```
 //!
 //! Names, options, defaults and promises are those of the async API; what differs is said where it
-//! does. Needs the Cargo feature `blocking`.
+//! does. There are all kinds of lock: alone or [shared](Lock::shared), with
+//! [downgrade](Lease::downgrade), [semaphores](Semaphore) and [elections](Election). Needs the Cargo
+//! feature `blocking`.
 //!
 //! # Where the work is done
 //!
@@ -45,7 +47,10 @@ use std::time::Duration;
 
 use crate::ballot::Ballot;
 use crate::coordinator::{Builder, Shared};
-use crate::error::{AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, WithError};
+use crate::error::{
+    AcquireError, ConfigError, DowngradeError as Refused, InAsyncContext, LossReason, Lost, RenewError,
+    WithError,
+};
 use crate::lock::{Fencing, Renewal};
 use crate::owner::Owner;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
@@ -53,7 +58,12 @@ use crate::wait::{HandOver, Wait, Waiting};
 
 use background::Background;
 
+pub use election::{Election, Leadership, Observer};
+pub use semaphore::{Permit, Semaphore};
+
 mod background;
+mod election;
+mod semaphore;
 
 impl Builder {
     /// As [`build`](Builder::build), for programs without async: see [`blocking`](crate::blocking).
@@ -83,6 +93,16 @@ impl Coordinator {
     /// As [`crate::Coordinator::lock_all`].
     pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> Lock {
         Lock { lock: self.coordinator.lock_all(resources), background: self.background.clone() }
+    }
+
+    /// As [`crate::Coordinator::semaphore`].
+    pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
+        Semaphore::new(&self.coordinator, resource.as_ref(), permits, &self.background)
+    }
+
+    /// As [`crate::Coordinator::election`].
+    pub fn election(&self, resource: impl AsRef<str>) -> Election {
+        Election::new(&self.coordinator, resource.as_ref(), &self.background)
     }
 
     /// As [`crate::Coordinator::close`]. Call it before the program ends, so that others need not
@@ -141,7 +161,7 @@ impl Lock {
         Lock { lock: self.lock.fair(), ..self }
     }
 
-    /// As [`crate::Lock::shared`]. A writer cannot become a reader here.
+    /// As [`crate::Lock::shared`]: together with others. [`Lease::downgrade`] makes a reader of a writer.
     pub fn shared(self) -> Lock {
         Lock { lock: self.lock.shared(), ..self }
     }
@@ -178,7 +198,7 @@ impl Lock {
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn acquire(&self) -> Result<Lease, AcquireError> {
         let lock = self.lock.clone();
-        let lease = self.ask(async move { lock.acquire().await })?;
+        let lease = self.background.ask(async move { lock.acquire().await })?;
         Ok(self.lease(lease))
     }
 
@@ -189,7 +209,7 @@ impl Lock {
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn try_acquire(&self) -> Result<Option<Lease>, AcquireError> {
         let lock = self.lock.clone();
-        let lease = self.ask(async move { lock.try_acquire().await })?;
+        let lease = self.background.ask(async move { lock.try_acquire().await })?;
         Ok(lease.map(|lease| self.lease(lease)))
     }
 
@@ -209,13 +229,7 @@ impl Lock {
     ///
     /// If the work does; the lock is given back.
     pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
-        let lease = self.acquire().map_err(WithError::Acquire)?;
-        let outcome = work(&lease);
-        let released = lease.release();
-        // The work's own error says more than a loss that came after it.
-        let value = outcome.map_err(WithError::Work)?;
-        released.map_err(WithError::Lost)?;
-        Ok(value)
+        self.acquire().map_err(WithError::Acquire)?.run(work)
     }
 
     /// As [`crate::Lock::inspect`].
@@ -225,19 +239,12 @@ impl Lock {
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn inspect(&self) -> Result<Ballot, AcquireError> {
         let lock = self.lock.clone();
-        self.ask(async move { lock.inspect().await })
-    }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        question: impl Future<Output = Result<T, AcquireError>> + Send + 'static,
-    ) -> Result<T, AcquireError> {
-        self.background.run(question)?.unwrap_or(Err(AcquireError::Closed))
+        self.background.ask(async move { lock.inspect().await })
     }
 
     fn lease(&self, lease: crate::Lease) -> Lease {
         let (shared, _) = self.lock.parts();
-        Lease { held: Arc::new(lease), shared: shared.clone(), background: self.background.clone() }
+        Lease::new(lease, shared, &self.background)
     }
 }
 
@@ -256,6 +263,20 @@ pub struct Lease {
 }
 
 impl Lease {
+    fn new(lease: crate::Lease, shared: &Arc<Shared>, background: &Background) -> Lease {
+        Lease { held: Arc::new(lease), shared: shared.clone(), background: background.clone() }
+    }
+
+    /// Runs `work` and gives the lock back.
+    fn run<T, E>(self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
+        let outcome = work(&self);
+        let released = self.release();
+        // The work's own error says more than a loss that came after it.
+        let value = outcome.map_err(WithError::Work)?;
+        released.map_err(WithError::Lost)?;
+        Ok(value)
+    }
+
     /// As [`crate::Lease::resource`].
     #[must_use]
     pub fn resource(&self) -> &Resource {
@@ -347,6 +368,36 @@ impl Lease {
         self.background.run(renewing)?.unwrap_or_else(closed)
     }
 
+    /// As [`crate::Lease::downgrade`]: others may share the lock from now on, and it cannot fail as long
+    /// as the lease holds.
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`DowngradeError::InAsyncContext`], with the lease as it was.
+    pub fn downgrade(self) -> Result<Lease, DowngradeError> {
+        let Lease { held, shared, background } = self;
+        let lease = |held| Lease { held, shared, background: background.clone() };
+        if let Err(misuse) = background.may_wait() {
+            return Err(DowngradeError::InAsyncContext { lease: lease(held), misuse });
+        }
+        let (resource, closed) = (held.resource().clone(), LossReason::Closed);
+        let outcome = match Arc::into_inner(held) {
+            Some(held) => background.run(held.downgrade()).ok().flatten(),
+            None => None,
+        };
+        match outcome {
+            Some(Ok(held)) => Ok(lease(Arc::new(held))),
+            Some(Err(Refused::HeldAgain { lease: held })) => {
+                Err(DowngradeError::HeldAgain { lease: lease(Arc::new(held)) })
+            }
+            Some(Err(Refused::Several { lease: held })) => {
+                Err(DowngradeError::Several { lease: lease(Arc::new(held)) })
+            }
+            Some(Err(Refused::Lost(lost))) => Err(DowngradeError::Lost(lost)),
+            None => Err(DowngradeError::Lost(Lost::new(resource, closed))),
+        }
+    }
+
     /// As [`crate::Lease::release`]: gives the lock back, waits until a quorum has confirmed, and
     /// says whether the lease held until now. In an async context it does not wait, as if dropped.
     ///
@@ -360,4 +411,34 @@ impl Lease {
             (Err(InAsyncContext), _) | (_, None) => held,
         }
     }
+}
+
+/// Why a writer did not become a reader, as [`crate::DowngradeError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DowngradeError {
+    /// The lease is over.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
+    /// alone. Nothing has changed.
+    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
+    HeldAgain {
+        /// The lease, as it was.
+        lease: Lease,
+    },
+    /// The lease is of several resources, which are not shared. Nothing has changed.
+    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
+    Several {
+        /// The lease, as it was.
+        lease: Lease,
+    },
+    /// It was called where it must not wait. Nothing has changed.
+    #[error("{misuse}")]
+    InAsyncContext {
+        /// The lease, as it was.
+        lease: Lease,
+        /// What to do instead.
+        misuse: InAsyncContext,
+    },
 }

@@ -46,7 +46,7 @@ mod builder;
 /// ```
 #[derive(Clone)]
 pub struct Coordinator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// For those who want several locks at once: they stand in lines of their own.
     together: Arc<OnceLock<Arc<Shared>>>,
 }

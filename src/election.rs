@@ -190,6 +190,12 @@ pub struct Leadership {
 }
 
 impl Leadership {
+    /// The lease behind it.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_lease(self) -> Lease {
+        self.lease
+    }
+
     /// What is led.
     #[must_use]
     pub fn resource(&self) -> &Resource {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use facts::{
-    ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, Software, Trouble, TroubleKind,
+    ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, ShardFacts, Software, Trouble,
+    TroubleKind,
 };
 pub use finding::{Finding, Matter, Severity, Subject};
 

@@ -29,6 +29,7 @@
 //! | a service | the header [`http::HEADER`], and any of the others behind it |
 //! | data in memory | [`Guarded`] |
 //! | the entrance of a service | [`Gate`] |
+//! | any of these, read under shared leases | two marks: [`shared`] |
 //! | anything else | [`check`], inside whatever makes a step atomic there |
 //!
 //! `docs/fencing.md` says what the order of the numbers rests on, and what fencing cannot do.
@@ -37,6 +38,7 @@ mod gate;
 mod guarded;
 pub mod http;
 pub mod redis;
+pub mod shared;
 pub mod sql;
 
 pub use gate::Gate;

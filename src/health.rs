@@ -77,6 +77,11 @@ pub enum Condition {
         /// For so much longer.
         left: Duration,
     },
+    /// Some of the servers that it is made of answer, and vote for the keys that are there.
+    Partial {
+        /// Which do not, and why.
+        reason: NodeError,
+    },
     /// Its connection is open, and it does not answer.
     Stalled {
         /// For how long it had not when that was noticed.
@@ -184,6 +189,7 @@ impl fmt::Display for Condition {
                 let left = humantime::format_duration(crate::ballot::whole(*left));
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
+            Condition::Partial { reason } => write!(f, "in part, {reason}"),
             Condition::Stalled { reason } => write!(f, "stalled, {reason}"),
             Condition::Unreachable { reason } => write!(f, "{reason}"),
         }
@@ -242,6 +248,7 @@ impl Seat {
             (None, _) => Condition::Unknown,
             (Some(Contact::Connected(_)), Some(left)) => Condition::Quarantined { left },
             (Some(Contact::Connected(_)), None) => Condition::Connected,
+            (Some(Contact::Partial(reason)), _) => Condition::Partial { reason: reason.clone() },
             (Some(Contact::Stalled(reason)), _) => Condition::Stalled { reason: reason.clone() },
             (Some(Contact::Lost(reason) | Contact::Ended(reason)), _) => {
                 Condition::Unreachable { reason: reason.clone() }
@@ -309,6 +316,7 @@ impl Eye {
                 }
             }
             Contact::Stalled(_) => self.meter.stalled(),
+            Contact::Partial(_) => self.meter.connected(),
             Contact::Lost(_) | Contact::Ended(_) => self.meter.down(),
         }
     }
@@ -327,6 +335,7 @@ impl Eye {
                     warn!(node, %left, "restarted too recently, so its vote does not count yet");
                 }
             }
+            Contact::Partial(reason) => warn!(node, %reason, "some of its servers are away"),
             Contact::Stalled(reason) => warn!(node, %reason, "stalled; it is not asked until it answers"),
             Contact::Lost(trouble) if matches!(before, Some(Contact::Lost(_))) && !trouble.lasts() => {
                 debug!(node, %trouble, "still down");

@@ -144,12 +144,14 @@ pub use {
     },
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
-        Refusal, Role, RoundTrips, Severity, Software, Standing, Subject, Trouble, TroubleKind,
+        Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble, TroubleKind,
     },
     health::{Condition, Health, NodeHealth},
     lease::{Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
-    node::redis::{Address, AddressError, Dial, Endpoint, RedisNode, Stream, SystemDial},
+    node::redis::{
+        Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, RedisNode, Stream, SystemDial,
+    },
     node::{
         Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question,
         Reply, Vote, Watcher, ask,

@@ -100,6 +100,9 @@ pub trait Watcher: fmt::Debug + Send + Sync {
 pub enum Contact {
     /// This process answers.
     Connected(Arc<Instance>),
+    /// Some of the servers that it is made of answer, and others do not: a cluster that some of its
+    /// masters are lost of.
+    Partial(NodeError),
     /// There is a connection, and it has not been answered over for a while.
     Stalled(NodeError),
     /// There is no connection, and another one is being tried.
@@ -112,7 +115,10 @@ impl fmt::Display for Contact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contact::Connected(instance) => write!(f, "connected to {}", instance.id),
-            Contact::Stalled(reason) | Contact::Lost(reason) | Contact::Ended(reason) => reason.fmt(f),
+            Contact::Partial(reason)
+            | Contact::Stalled(reason)
+            | Contact::Lost(reason)
+            | Contact::Ended(reason) => reason.fmt(f),
         }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use quorlock::blocking::{Coordinator, Lock};
+use quorlock::blocking::{Coordinator, DowngradeError, Lock};
 use quorlock::{
-    AcquireError, Builder, ConfigError, InAsyncContext, LossReason, Lost, RenewError, Renewal, RestartGuard,
-    Wait, WithError,
+    AcquireError, Builder, ConfigError, InAsyncContext, LossReason, Lost, Mode, Observed, Owner, RenewError,
+    Renewal, RestartGuard, Wait, WithError,
 };
 use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes};
 
@@ -159,6 +159,135 @@ fn a_thread_that_panics_gives_its_lock_back() {
     bench.wait_until_free();
 }
 
+#[test]
+fn a_writer_becomes_a_reader_beside_others() {
+    let bench = bench();
+    let writer = bench.lock().acquire().unwrap();
+    let token = writer.fencing_token();
+    let reader = writer.downgrade().unwrap();
+    assert_eq!((reader.mode(), reader.fencing_token(), reader.check()), (Mode::Shared, token, Ok(())));
+    let other = bench.lock().shared().try_acquire().unwrap().unwrap();
+    assert!(bench.lock().try_acquire().unwrap().is_none(), "both read");
+    reader.renew().unwrap();
+    reader.release().unwrap();
+    other.release().unwrap();
+    bench.wait_until_free();
+    let over = bench.lock().max_hold(Duration::from_millis(50)).acquire().unwrap();
+    assert!(over.lost_within(DEADLINE).unwrap().is_some());
+    assert!(
+        matches!(over.downgrade(), Err(DowngradeError::Lost(lost)) if lost.reason == LossReason::MaxHold)
+    );
+    let owner = Owner::new();
+    let outer = bench.lock().owner(&owner).acquire().unwrap();
+    let inner = bench.lock().owner(&owner).acquire().unwrap();
+    let Err(DowngradeError::HeldAgain { lease: inner }) = inner.downgrade() else {
+        panic!("the outer lease may rely on being alone");
+    };
+    inner.release().unwrap();
+    assert_eq!(outer.downgrade().unwrap().mode(), Mode::Shared);
+}
+
+#[test]
+fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
+    let bench = bench();
+    let semaphore = bench.coordinator.semaphore("s", 3).wait(Wait::UpTo(DEADLINE));
+    let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let permit = semaphore.acquire().unwrap();
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    assert!(permit.number < 3);
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    permit.lease.release().unwrap();
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= 3, "more holders than permits");
+    let held: Vec<_> = (0..3).map(|_| semaphore.acquire().unwrap()).collect();
+    let full = semaphore.try_acquire().unwrap().unwrap_err();
+    assert_eq!(full.holders.len(), 3);
+    assert_eq!(semaphore.inspect().unwrap().len(), 3);
+    let brief = semaphore.clone().wait(Wait::UpTo(Duration::from_millis(20)));
+    assert!(matches!(brief.acquire(), Err(AcquireError::Full(_))));
+    drop(held);
+    assert_eq!(semaphore.with(|lease| lease.check().map(|()| 42)).unwrap(), 42);
+    let other = bench.coordinator.semaphore("s", 4);
+    let first = semaphore.acquire().unwrap();
+    assert!(matches!(other.acquire(), Err(AcquireError::NeedsMending { .. })), "another number of permits");
+    first.lease.release().unwrap();
+    let none = bench.coordinator.semaphore("s", 0);
+    assert!(matches!(none.validate(), Err(ConfigError::Permits { given: 0, .. })));
+}
+
+#[test]
+fn one_of_two_threads_leads_and_a_third_is_told() {
+    let bench = bench();
+    let election = bench.coordinator.election("e").wait(Wait::UpTo(DEADLINE));
+    let mut observer = election.observe().unwrap();
+    assert_eq!(observer.changed().unwrap(), Observed::Nobody);
+    assert_eq!(observer.changed_within(Duration::from_millis(1)).unwrap(), None);
+    let first = election.campaign("one").unwrap();
+    let Observed::Leader(leader) = observer.changed().unwrap() else { panic!("somebody leads") };
+    assert_eq!((&*leader.value, &leader.token), ("one", first.token()));
+    assert_eq!(election.leader().unwrap().to_string(), format!("led by {}", first.token()));
+    let before = first.fencing_token();
+    let follower = election.clone();
+    let next = thread::spawn(move || follower.campaign("two").unwrap());
+    assert_eq!((first.check(), first.lost_within(Duration::from_millis(1))), (Ok(()), Ok(None)));
+    first.resign().unwrap();
+    let next = next.join().unwrap();
+    assert!(next.fencing_token() > before && next.remaining() > Duration::ZERO);
+    assert_eq!(next.resource().as_str(), "e");
+    drop(next);
+    // Work that outlives its leadership is done again in the next one.
+    let mut times = 0;
+    let ended = election.clone().max_hold(Duration::from_millis(50)).lead("three", |leadership| {
+        times += 1;
+        if times == 1 {
+            assert!(leadership.lost_within(DEADLINE).unwrap().is_some());
+        }
+        leadership.check().is_ok()
+    });
+    assert_eq!((ended, times), (Ok(true), 2));
+}
+
+/// All kinds, on real servers, of which two of five are gone.
+#[test]
+fn all_kinds_work_on_real_servers_with_a_minority_gone() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let servers = runtime.block_on(Servers::start(5)).unwrap();
+    println!("on {}", servers.kind());
+    let builder = || Builder::default().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let coordinator = builder().build_blocking().unwrap();
+    let other = builder().build_blocking().unwrap();
+    for gone in 0..2 {
+        servers[gone].kill();
+    }
+    let lease = coordinator.lock("r").acquire().unwrap().downgrade().unwrap();
+    let beside = other.lock("r").shared().acquire().unwrap();
+    assert!(other.lock("r").try_acquire().unwrap().is_none());
+    lease.release().unwrap();
+    beside.release().unwrap();
+    let permits: Vec<_> = [&coordinator, &other].map(|c| c.semaphore("s", 2).acquire().unwrap()).into();
+    assert_ne!(permits[0].number, permits[1].number);
+    assert!(other.semaphore("s", 2).try_acquire().unwrap().is_err(), "full");
+    let mut observer = other.election("e").observe().unwrap();
+    let leadership = coordinator.election("e").campaign("me").unwrap();
+    let told = (0..10).find_map(|_| match observer.changed_within(DEADLINE).unwrap() {
+        Some(Observed::Leader(leader)) => Some(leader.value),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("me"));
+    leadership.resign().unwrap();
+    for permit in permits {
+        permit.lease.release().unwrap();
+    }
+}
+
 /// What is refused in an async context, and what works there.
 fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     let refused = AcquireError::InAsyncContext(InAsyncContext);
@@ -172,7 +301,23 @@ fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     for cure in ["spawn_blocking", "async API"] {
         assert!(refused.to_string().contains(cure), "{refused}");
     }
-    assert_eq!(held.check(), Ok(()));
+    let semaphore = bench.coordinator.semaphore("s", 2);
+    assert_eq!(semaphore.acquire().unwrap_err(), refused);
+    assert_eq!(semaphore.try_acquire().unwrap_err(), refused);
+    assert_eq!(semaphore.inspect().unwrap_err(), refused);
+    assert_eq!(semaphore.with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
+    let election = bench.coordinator.election("e");
+    assert_eq!(election.campaign("me").unwrap_err(), refused);
+    assert_eq!(election.lead("me", |_| ()).unwrap_err(), refused);
+    assert_eq!(election.leader().unwrap_err(), refused);
+    let mut observer = election.observe().unwrap();
+    assert_eq!(observer.changed().unwrap_err(), InAsyncContext);
+    assert_eq!(observer.changed_within(DEADLINE).unwrap_err(), InAsyncContext);
+    let Err(DowngradeError::InAsyncContext { lease: held, misuse }) = held.downgrade() else {
+        panic!("a downgrade waits");
+    };
+    assert_eq!(misuse.to_string(), refused.to_string());
+    assert_eq!((held.check(), held.mode()), (Ok(()), Mode::Exclusive), "as it was");
     assert_eq!(held.release(), Ok(()), "it does not wait, and gives it back");
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::coop::poll_proceed;
 
-use crate::error::{ConfigError, InAsyncContext};
+use crate::error::{AcquireError, ConfigError, InAsyncContext};
 
 /// A handle to the one background thread of the program.
 #[derive(Clone)]
@@ -43,6 +43,14 @@ impl Background {
         // There is somebody who waits for it.
         self.handle.spawn(async move { drop(sender.send(work.await)) });
         Ok(output.recv().ok())
+    }
+
+    /// As [`run`](Background::run), for what asks the nodes for a lock.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        question: impl Future<Output = Result<T, AcquireError>> + Send + 'static,
+    ) -> Result<T, AcquireError> {
+        self.run(question)?.unwrap_or(Err(AcquireError::Closed))
     }
 
     /// Calls `listener` with the output of `work`, where it may block.

@@ -1,6 +1,7 @@
 //! The settings of a coordinator, and the check that they can work.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::node::Node;
 #[cfg(feature = "tls")]
 use crate::node::redis::Tls;
 use crate::node::redis::{
-    Address, AddressError, DEFAULT_CONNECT_LIMIT, Dial, Notices, RedisNode, Settings, SystemDial,
+    Address, AddressError, ClusterAddress, ClusterNode, DEFAULT_CONNECT_LIMIT, Dial, Membership, Notices,
+    RedisNode, Settings, SystemDial,
 };
 use crate::protocol::{Drift, Quarantine, Quorum, gate};
 use crate::round::Nodes;
@@ -47,7 +49,7 @@ pub enum RestartGuard {
 #[must_use = "call `build` to get a coordinator"]
 pub struct Builder {
     /// Parsed at once: a URL in plain text may have a password in it.
-    addresses: Vec<Result<Address, AddressError>>,
+    addresses: Vec<Result<Site, AddressError>>,
     custom: Vec<Arc<dyn Node>>,
     username: Option<String>,
     password: Option<Secret>,
@@ -65,6 +67,46 @@ pub struct Builder {
     dial: Arc<dyn Dial>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+}
+
+/// Where a node is.
+#[derive(Clone, Debug)]
+enum Site {
+    Server(Address),
+    Cluster(ClusterAddress),
+}
+
+impl Site {
+    fn parse(text: &str) -> Result<Site, AddressError> {
+        if ClusterAddress::is_meant(text) {
+            ClusterAddress::parse(text).map(Site::Cluster)
+        } else {
+            Address::parse(text).map(Site::Server)
+        }
+    }
+
+    fn servers(&self) -> &[Address] {
+        match self {
+            Site::Server(address) => slice::from_ref(address),
+            Site::Cluster(cluster) => cluster.seeds(),
+        }
+    }
+
+    fn node(self, settings: Settings) -> Arc<dyn Node> {
+        match self {
+            Site::Server(address) => Arc::new(RedisNode::with(address, settings)),
+            Site::Cluster(address) => Arc::new(ClusterNode::with(address, settings)),
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Site::Server(address) => address.fmt(f),
+            Site::Cluster(cluster) => cluster.fmt(f),
+        }
+    }
 }
 
 /// A password, which nobody gets to see.
@@ -124,9 +166,11 @@ impl Builder {
     /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
     /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
     /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
-    /// [`Address::wait`]. `docs/topologies.md` has what happens to a lock in each case.
+    /// [`Address::wait`]. A whole Redis Cluster is one node as well,
+    /// `redis+cluster://host:port,host:port`: see [`ClusterAddress`]. `docs/topologies.md` has what
+    /// happens to a lock in each case.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
-        self.addresses.extend(urls.into_iter().map(|url| Address::parse(url.as_ref())));
+        self.addresses.extend(urls.into_iter().map(|url| Site::parse(url.as_ref())));
         self
     }
 
@@ -319,29 +363,34 @@ impl Builder {
         if given > MAX_NODES {
             return Err(ConfigError::TooManyNodes { given, most: MAX_NODES });
         }
-        let mut addresses: Vec<Address> = Vec::with_capacity(self.addresses.len());
-        for address in &self.addresses {
-            let mut address = address.clone()?;
-            self.fill_in_credentials(&mut address);
-            if addresses.iter().any(|known| known.same_server(&address)) {
-                return Err(ConfigError::SameServerTwice { name: address.to_string().into() });
+        let mut sites: Vec<Site> = Vec::with_capacity(self.addresses.len());
+        for site in &self.addresses {
+            let mut site = site.clone()?;
+            match &mut site {
+                Site::Server(address) => self.fill_in_credentials(address),
+                Site::Cluster(cluster) => cluster.each_seed(|seed| self.fill_in_credentials(seed)),
             }
-            addresses.push(address);
+            let mut known = sites.iter().flat_map(Site::servers);
+            if known.any(|known| site.servers().iter().any(|server| server.same_server(known))) {
+                return Err(ConfigError::SameServerTwice { name: site.to_string().into() });
+            }
+            sites.push(site);
         }
-        let redis = addresses.into_iter().map(|address| {
+        let redis = sites.into_iter().map(|site| {
             let settings = Settings {
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
                 dial: self.dial.clone(),
                 connect_limit: self.connect_limit,
                 notices: Notices::Logged,
+                membership: Membership::Alone,
                 copy_limit: self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) / 2,
                 gate: match self.guard {
                     RestartGuard::On => Some(gate(&self.key_prefix).into()),
                     RestartGuard::Off => None,
                 },
             };
-            Arc::new(RedisNode::with(address, settings)) as Arc<dyn Node>
+            site.node(settings)
         });
         Ok(redis.chain(self.custom.iter().cloned()).collect())
     }

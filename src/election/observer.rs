@@ -55,7 +55,8 @@ pub struct Leader {
     pub value: String,
     /// Its token, which is shown as host, process and value.
     pub token: Token,
-    /// Its fencing token, once a quorum of nodes tells of one.
+    /// Its fencing token, once a quorum of nodes tells of one. A leader that is just being elected may
+    /// still get a larger one, and is then told of again.
     pub fencing_token: Option<FencingToken>,
     /// For how much longer its keys stand if they are not renewed.
     pub remaining: Duration,
@@ -198,7 +199,8 @@ impl Observed {
     pub(crate) fn of(ballot: Ballot) -> Observed {
         let count = Count::of(&ballot);
         match ballot.holder() {
-            Some(holder) if count.leads() => Observed::Leader(Leader {
+            // Readers who share a lock of that name do not lead.
+            Some(holder) if count.leads() && !holder.token.is_marker() => Observed::Leader(Leader {
                 value: value_of(&holder.token),
                 token: holder.token,
                 fencing_token: holder.fence,

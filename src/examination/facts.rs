@@ -54,6 +54,36 @@ pub struct Facts {
     pub lock: Option<Result<(), NodeError>>,
     /// Where it is.
     pub place: Option<Place>,
+    /// Whether it is a member of a cluster that is one node. Clusters promote by themselves.
+    pub of_cluster: bool,
+    /// Of a member of a cluster: whether it serves nothing while any slot has no master.
+    pub full_coverage: Option<bool>,
+    /// Of a cluster: the masters that locks may be at.
+    pub shards: Vec<ShardFacts>,
+    /// Of a cluster: how many of the 16384 slots have no master.
+    pub unserved: Option<u16>,
+}
+
+/// One master of a cluster.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardFacts {
+    /// Its address.
+    pub master: Arc<str>,
+    /// How many of the 16384 slots it serves.
+    pub slots: u16,
+    /// How many replicas follow it, by the cluster's own account.
+    pub replicas: u64,
+    /// What it tells.
+    pub facts: Facts,
+}
+
+impl ShardFacts {
+    /// A master that serves so many slots.
+    #[must_use]
+    pub fn new(master: Arc<str>, slots: u16, replicas: u64, facts: Facts) -> ShardFacts {
+        ShardFacts { master, slots, replicas, facts }
+    }
 }
 
 /// Why a node could not be asked.
@@ -124,6 +154,8 @@ pub enum Role {
     Replica,
     /// A member of a cluster.
     ClusterMember,
+    /// A whole cluster, which may vote.
+    Cluster,
     /// A Sentinel, which stores no keys.
     Sentinel,
 }
@@ -219,6 +251,10 @@ pub enum Need {
     FairOrder,
     /// Voting again after a promotion.
     Promotion,
+    /// Shared locks, and writers that readers are not to starve.
+    Sharing,
+    /// Semaphores.
+    Semaphores,
     /// Telling waiters, and whoever releases a lock that others want it.
     Waiting,
 }

@@ -13,6 +13,7 @@ use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
 use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum, SUCCESSION};
 
+mod cluster;
 mod deployment;
 mod node;
 
@@ -60,7 +61,7 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
         return excluded(&trouble.error.to_string());
     }
     match facts.role {
-        Some(Role::Master) => {}
+        Some(Role::Master | Role::Cluster) => {}
         Some(Role::Replica) => return excluded("it is a replica"),
         Some(Role::ClusterMember) => return excluded("it is a cluster member"),
         Some(Role::Sentinel) => return excluded("it is a Sentinel"),
@@ -86,16 +87,16 @@ fn needed_to_vote(need: Need) -> bool {
 /// How much longer its vote does not count.
 pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
     let age = age(facts);
-    // As at the introduction (rule T-2).
-    let promoted_by_sentinels = facts.promoted == Some(true) && facts.service.is_some();
-    if !setting.guarded() || !promoted_by_sentinels {
+    // As at the introduction (rules T-2 and C-6).
+    let promoted_by_others = facts.promoted == Some(true) && (facts.service.is_some() || facts.of_cluster);
+    if !setting.guarded() || !promoted_by_others {
         return setting.quarantine.left(age);
     }
     setting.quarantine.left(age.saturating_sub(SUCCESSION)) + SUCCESSION.saturating_sub(age)
 }
 
 /// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
-fn age(facts: &Facts) -> Duration {
+pub(crate) fn age(facts: &Facts) -> Duration {
     let past = match facts.promoted {
         Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
         Some(false) | None => Past::Master,

@@ -20,7 +20,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-pub use address::{Address, AddressError, Endpoint};
+pub use address::{Address, AddressError, ClusterAddress, Endpoint};
+pub use cluster::ClusterNode;
 pub use dial::{Dial, Stream, SystemDial};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
@@ -36,6 +37,7 @@ use crate::protocol::gate;
 
 mod address;
 mod bounds;
+mod cluster;
 mod copies;
 mod dial;
 mod examine;
@@ -67,6 +69,7 @@ pub(crate) struct Settings {
     /// How long one attempt may take from dialling to the answer to `INFO`.
     pub(crate) connect_limit: Duration,
     pub(crate) notices: Notices,
+    pub(crate) membership: Membership,
     /// How long a vote may wait for replicas, where the address asks for that.
     pub(crate) copy_limit: Duration,
     /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
@@ -82,6 +85,13 @@ pub(crate) enum Notices {
     ToldElsewhere,
 }
 
+/// Whether a server stands alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Membership {
+    Alone,
+    OfCluster,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -90,6 +100,7 @@ impl Default for Settings {
             dial: Arc::new(SystemDial::default()),
             connect_limit: DEFAULT_CONNECT_LIMIT,
             notices: Notices::Logged,
+            membership: Membership::Alone,
             copy_limit: Duration::from_millis(25),
             gate: Some(gate("").into()),
         }
@@ -153,16 +164,21 @@ impl RedisNode {
         if self.started.load(Ordering::Acquire) {
             return Ok(());
         }
-        let runtime = Handle::try_current().map_err(|_| {
-            let reason = "there is no Tokio runtime here to connect from; call from within one";
-            NodeError::Unreachable { reason: reason.into() }
-        })?;
+        let runtime = runtime()?;
         if let Some(task) = self.parked.lock().unwrap_or_else(PoisonError::into_inner).take() {
             runtime.spawn(task.run());
         }
         self.started.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// The runtime that a node's task lives on.
+fn runtime() -> Result<Handle, NodeError> {
+    Handle::try_current().map_err(|_| {
+        let reason = "there is no Tokio runtime here to connect from; call from within one";
+        NodeError::Unreachable { reason: reason.into() }
+    })
 }
 
 impl Node for RedisNode {

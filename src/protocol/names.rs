@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::shared::{Mode, SHARED_MARKER};
+use super::slot::{Slot, hash_tag};
 
 /// What is protected. Its name, with the deployment's prefix before it, is the key at the nodes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -323,28 +324,31 @@ pub fn semaphore_limit(key: &str) -> String {
 }
 
 /// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
-/// repeats the lock's hash tag, or makes the lock's whole key the tag. A key with a `}` and no
-/// tag has no sibling of that form, and gets one without the guarantee.
+/// repeats the lock's hash tag, or makes the lock's whole key the tag. For a key with a `}` and no
+/// tag it has a number as its tag, which puts it there.
 pub(crate) struct Sibling<'a> {
     kind: &'static str,
     key: &'a str,
     suffix: Cow<'a, str>,
+    number: Option<String>,
 }
 
 impl<'a> Sibling<'a> {
     pub(super) fn new(kind: &'static str, key: &'a str, suffix: impl Into<Cow<'a, str>>) -> Sibling<'a> {
-        Sibling { kind, key, suffix: suffix.into() }
+        let untagged = hash_tag(key).is_none() && key.contains('}');
+        let number = untagged.then(|| Slot::of(key).tag().to_string());
+        Sibling { kind, key, suffix: suffix.into(), number }
     }
 
     /// What it is made of, to be written somewhere without a string of its own.
-    pub(crate) fn pieces(&self) -> [&str; 6] {
-        let (open, close) = if hash_tag(self.key).is_some() || self.key.contains('}') {
+    pub(crate) fn pieces(&self) -> [&str; 8] {
+        let (open, number, between, close) = match &self.number {
+            Some(number) => (":{", &**number, "}:", ":"),
             // The second colon keeps the siblings of `{a}` apart from those of `a`.
-            ("::", ":")
-        } else {
-            (":{", "}:")
+            None if self.key.contains('}') => ("::", "", "", ":"),
+            None => (":{", "", "", "}:"),
         };
-        ["quorlock:", self.kind, open, self.key, close, &self.suffix]
+        ["quorlock:", self.kind, open, number, between, self.key, close, &self.suffix]
     }
 }
 
@@ -354,17 +358,11 @@ impl fmt::Display for Sibling<'_> {
     }
 }
 
-/// The part of a key that decides its slot, by the rule of the Redis Cluster specification.
-fn hash_tag(key: &str) -> Option<&str> {
-    let (_, rest) = key.split_once('{')?;
-    let (tag, _) = rest.split_once('}')?;
-    (!tag.is_empty()).then_some(tag)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::shared::{intents_key, readers_key};
     use super::*;
 
     #[test]
@@ -398,14 +396,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn siblings_of_any_key_share_its_slot_if_it_has_one_to_share(key in "[a{}:\\PC]{1,8}") {
-            let tag = hash_tag(&key).or((!key.contains('}')).then_some(&*key));
+        fn all_siblings_of_any_key_are_in_its_slot(key in "[a{}:\\PC]{1,8}") {
             let [order, until] = line_keys(&key);
             let claim = Claim::new(key.as_str().into(), Token::new(7, ""));
-            for sibling in [claim.tombstone(), claim.want_mark(), claim.fence_counter(), order, until] {
-                if let Some(tag) = tag {
-                    prop_assert_eq!(hash_tag(&sibling), Some(tag), "{} and {}", &key, &sibling);
-                }
+            let shared = [readers_key(&key), intents_key(&key)];
+            let others = [claim.tombstone(), claim.want_mark(), claim.fence_counter(), order, until];
+            for sibling in others.into_iter().chain(shared) {
+                prop_assert_eq!(Slot::of(&sibling), Slot::of(&key), "{} and {}", &key, &sibling);
             }
         }
 

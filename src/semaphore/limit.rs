@@ -138,12 +138,22 @@ fn combined(
             let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
             Err(NodeError::OtherLimit { found: text(&token), asked: text(asked) })
         }
-        Vote::Restored if keeps && slot.vote == Vote::Granted => Ok(Answer { vote: Vote::Restored, ..slot }),
-        Vote::Granted | Vote::Restored => Ok(slot),
+        Vote::Restored if keeps && slot.vote == Vote::Granted => {
+            Ok(Answer { vote: Vote::Restored, ..of_both(limit, slot) })
+        }
+        Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
         Vote::Wanted | Vote::Behind | Vote::Ahead | Vote::Free => {
             unconfirmed("the semaphore's limit was not stored".to_owned())
         }
     }
+}
+
+/// What is said of the slot, as old as the younger of the two that answered: in a cluster each key has
+/// a master of its own, and both must remember.
+fn of_both(limit: Answer, slot: Answer) -> Answer {
+    let now = limit.instance.seen.max(slot.instance.seen);
+    let limit_is_younger = limit.instance.age_at(now) < slot.instance.age_at(now);
+    if limit_is_younger { Answer { instance: limit.instance, ..slot } } else { slot }
 }
 
 #[cfg(test)]
@@ -178,6 +188,16 @@ mod tests {
     #[test]
     fn a_limit_that_was_gone_confirms_no_renewal() {
         assert_eq!(vote(Ok(said(Vote::Restored, "a")), Vote::Granted, true), Ok(Vote::Restored));
+    }
+
+    #[test]
+    fn a_slot_is_as_old_as_the_younger_of_the_two_that_answered() {
+        let aged = |age| Answer::new(Vote::Granted, Arc::new(Instance::new("a", Moment::ORIGIN, age)));
+        let (old, young) = (Duration::from_secs(90), Duration::from_secs(1));
+        for (limit, slot) in [(old, young), (young, old), (young, young)] {
+            let said = combined(Ok(aged(limit)), Ok(aged(slot)), &Token::found(b"4"), false).unwrap();
+            assert_eq!(said.instance.age, young);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod memory;
 mod object;
 mod postgres;
+mod shared;
 mod sqlite;
 
 use quorlock::FencingToken;

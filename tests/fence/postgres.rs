@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use quorlock::fence::sql;
+use quorlock::fence::{shared, sql};
 use quorlock_testkit::eventually;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
 
+use crate::shared::STORY;
 use crate::token;
 
 /// The script's way to say that no database can be had here.
@@ -52,6 +53,7 @@ async fn inside() {
     }
     database.a_guard_that_refuses_locks_its_row_all_the_same().await;
     database.a_check_in_a_statement_of_its_own_is_no_check().await;
+    database.two_marks_let_readers_and_writers_in_as_they_held_the_lock().await;
 }
 
 struct Database {
@@ -103,6 +105,17 @@ impl Database {
 
     async fn balance(&self) -> i64 {
         self.connect().await.query_one("SELECT balance FROM account", &[]).await.unwrap().get(0)
+    }
+
+    async fn two_marks_let_readers_and_writers_in_as_they_held_the_lock(&self) {
+        let client = self.connect().await;
+        client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
+        client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
+        for (writes, number, is_let_in) in STORY {
+            let guard = if writes { shared::WRITE_GUARD } else { shared::READ_GUARD };
+            let rows = client.execute(guard, &[&"account/7", &i64::from(token(number))]).await.unwrap();
+            assert_eq!(sql::written(rows, token(number)).is_ok(), is_let_in, "{number}");
+        }
     }
 
     async fn a_late_update_waits_and_then_finds_the_later_token(&self, isolation: &str) {

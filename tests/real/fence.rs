@@ -111,3 +111,44 @@ async fn whatever_arrives_in_whatever_order_the_accepted_tokens_never_go_down() 
         assert!(accepted.is_sorted(), "{accepted:?}");
     }
 }
+
+/// Who comes, with which token, and whether it is let in.
+const READERS_AND_WRITERS: [(&str, u64, bool); 9] = [
+    ("read", 30, true),
+    ("write", 33, true),
+    ("read", 30, false),
+    ("read", 36, true),
+    ("read", 35, true),
+    ("write", 35, false),
+    ("write", 40, true),
+    ("read", 36, false),
+    ("read", 40, true),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_two_marks_readers_do_not_refuse_each_other_and_what_is_late_is_refused() {
+    for servers in every_server().await {
+        let server = &servers[0];
+        let eval = async |words: &[&str]| {
+            server
+                .command(&[&["EVAL", fence::shared::SCRIPT, "1", "account/7"], words].concat())
+                .await
+                .unwrap()
+        };
+        for (what, number, is_let_in) in READERS_AND_WRITERS {
+            let text = number.to_string();
+            let words = if what == "write" { &[what, &text, "balance", &text][..] } else { &[what, &text] };
+            let Resp::Number(mark) = eval(words).await else { panic!("the script answers with a number") };
+            let mark = FencingToken::new(u64::try_from(mark).unwrap());
+            let shown = fence::check(mark, FencingToken::new(number).unwrap());
+            assert_eq!(shown.is_ok(), is_let_in, "{what} {number}: {shown:?}");
+        }
+        assert_eq!(field(server, "balance").await, "40", "the last write that was let in");
+        for words in
+            [&["read", "41", "balance"][..], &["look", "41"], &["read", "nan"], &["write", "41", "balance"]]
+        {
+            assert!(matches!(eval(words).await, Resp::Error(_)), "{words:?}");
+        }
+        assert_eq!(field(server, "fence").await, "40");
+    }
+}

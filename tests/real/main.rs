@@ -11,6 +11,7 @@
 )]
 
 mod bad_nodes;
+mod cluster;
 mod contract;
 mod copies;
 mod cut;

@@ -136,6 +136,11 @@ impl Run<'_> {
             seed: self.seed,
             nodes: roads.urls(number),
             locks: (1..=locks.count).map(|number| format!("lock-{number}")).collect(),
+            semaphores: (1..)
+                .map(|number| format!("semaphore-{number}"))
+                .zip(locks.semaphores.clone())
+                .collect(),
+            elections: (1..=locks.elections).map(|number| format!("election-{number}")).collect(),
             own_lock: own_lock(number),
             ttl: locks.ttl,
             drift: locks.drift,

@@ -31,6 +31,12 @@ pub(crate) struct Load {
     pub(crate) downgraded: u32,
     /// Hold two or three locks that were taken at once.
     pub(crate) several: u32,
+    /// Take one of a semaphore's permits.
+    pub(crate) permits: u32,
+    /// Take one, believing that there is one more than there is.
+    pub(crate) differing: u32,
+    /// Campaign, lead for a while, and resign.
+    pub(crate) leading: u32,
 }
 
 impl Default for Load {
@@ -48,6 +54,9 @@ impl Default for Load {
             reading: 0,
             downgraded: 0,
             several: 0,
+            permits: 0,
+            differing: 0,
+            leading: 0,
         }
     }
 }

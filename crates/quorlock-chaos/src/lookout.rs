@@ -62,7 +62,9 @@ async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
         };
         // The value ends with the label, which is the attempt's name.
         let attempt = value.rsplit(' ').next().unwrap_or_default();
-        seen.push(What::Key { node: node.into(), resource: key.into(), attempt: attempt.into(), remaining });
+        // A permit's key has its number behind the semaphore's name.
+        let resource = key.split('#').next().unwrap_or_default().into();
+        seen.push(What::Key { node: node.into(), resource, attempt: attempt.into(), remaining });
     }
     Ok(seen)
 }
@@ -109,6 +111,7 @@ mod tests {
         let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "lock-2", "somebody"]).await.unwrap();
+        server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "quorlock:fence:{lock-1}:counter", "41"]).await.unwrap();
         server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
         server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
@@ -127,11 +130,12 @@ mod tests {
         let (attempt, remaining) = key("lock-1").unwrap();
         assert_eq!(attempt, "worker-2.1-5");
         assert!(remaining <= Duration::from_secs(60) && remaining > Duration::ZERO, "{remaining:?}");
+        assert_eq!(key("semaphore-1").unwrap().0, "worker-2.1-5", "one of its permits");
         assert_eq!(key("lock-2"), Some(("somebody".to_owned(), Duration::MAX)));
         let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
         let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
         assert_eq!(counters, [&counter]);
         assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "the dead one does not count");
-        assert_eq!(seen.len(), 4, "marks and tombs are no locks");
+        assert_eq!(seen.len(), 5, "marks and tombs are no locks");
     }
 }

@@ -34,6 +34,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("cancellations", include_str!("../scenarios/cancellations.toml")),
     ("readers", include_str!("../scenarios/readers.toml")),
     ("several", include_str!("../scenarios/several.toml")),
+    ("semaphore", include_str!("../scenarios/semaphore.toml")),
+    ("election", include_str!("../scenarios/election.toml")),
     ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
@@ -92,6 +94,10 @@ pub(crate) struct Scenario {
 pub(crate) struct Locks {
     /// How many locks the workers contend for.
     pub(crate) count: usize,
+    /// Beside them, semaphores of so many permits each.
+    pub(crate) semaphores: Vec<usize>,
+    /// And so many elections, with an observer in each worker.
+    pub(crate) elections: usize,
     /// The TTL of each, and the longest of the deployment.
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Duration,
@@ -107,6 +113,8 @@ impl Default for Locks {
     fn default() -> Locks {
         Locks {
             count: 6,
+            semaphores: Vec::new(),
+            elections: 0,
             ttl: Duration::from_secs(1),
             drift: 0.01,
             restart_guard: true,
@@ -167,6 +175,13 @@ impl Scenario {
             return Err(wrong(
                 "several locks at once need two; set `locks.count` or `load.several = 0`".to_owned(),
             ));
+        }
+        let Load { permits, differing, leading, .. } = scenario.load;
+        if scenario.locks.semaphores.is_empty() && permits + differing > 0 {
+            return Err(wrong("permits need a semaphore; set `locks.semaphores`".to_owned()));
+        }
+        if scenario.locks.elections == 0 && leading > 0 {
+            return Err(wrong("leaders need an election; set `locks.elections`".to_owned()));
         }
         for plague in &scenario.faults {
             let there = match plague.fault.target() {
@@ -267,6 +282,8 @@ mod tests {
         assert!(
             refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3").contains("3 of the 2")
         );
+        assert!(refused("summary = 'x'\n[load]\npermits = 1").contains("locks.semaphores"));
+        assert!(refused("summary = 'x'\n[load]\nleading = 1").contains("locks.elections"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'").contains("kil"));
         assert!(
             refused("summary = 'x'\nlocks.count = 1\nload.nested = 0\nload.several = 1").contains("need two")

@@ -25,8 +25,10 @@ use crate::register::Writer;
 mod counts;
 mod hold;
 mod inside;
+mod observer;
 mod stalls;
 mod tasks;
+mod wanted;
 
 use counts::Counts;
 use inside::Inside;
@@ -42,6 +44,9 @@ pub(crate) struct Orders {
     pub(crate) nodes: Vec<String>,
     /// The locks that others want, too.
     pub(crate) locks: Vec<String>,
+    /// Semaphores, with the numbers of their permits.
+    pub(crate) semaphores: Vec<(String, usize)>,
+    pub(crate) elections: Vec<String>,
     /// The lock that nobody else wants.
     pub(crate) own_lock: String,
     pub(crate) ttl: Duration,
@@ -92,6 +97,9 @@ pub(crate) async fn work() -> io::Result<()> {
     for task in 0..worker.orders.load.tasks {
         let dice = worker.dice(&format!("task {task}"));
         tasks.spawn(tasks::contend(worker.clone(), dice));
+    }
+    for election in &worker.orders.elections {
+        tasks.spawn(observer::observe(worker.clone(), election.clone()));
     }
     tasks.spawn(tasks::probe(worker.clone(), worker.dice("probe")));
     let clock = SystemClock::default();

@@ -101,7 +101,8 @@ impl Args {
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
     /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://,
-    /// redis+sentinel://HOST,HOST/SERVICE, and rediss:// if built with the feature tls
+    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT, and rediss:// if
+    /// built with the feature tls
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: ./quorlock.toml, then quorlock/quorlock.toml in

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::history::{Event, History, What};
-use crate::hold::{Ending, Hold};
+use crate::hold::{Ending, Hold, Permit};
 use crate::names::{Client, Resource, Token};
 use crate::stamp::Stamp;
 use crate::violation::{Flaw, Violation};
@@ -25,6 +25,10 @@ pub(crate) struct Attempt {
     pub(crate) invoked: Stamp,
     /// Since when it is no more than a share.
     pub(crate) shared: Option<Stamp>,
+    /// Of how many permits of a semaphore it asked for one.
+    pub(crate) one_of: Option<usize>,
+    /// Which of them it got.
+    pub(crate) number: Option<usize>,
     pub(crate) not_acquired: Option<Stamp>,
     pub(crate) lease: Option<Lease>,
     /// The client crashed after the attempt began.
@@ -92,12 +96,23 @@ impl Attempt {
             attempt: self.token.clone(),
             invoked: self.invoked,
             shared: self.shared,
+            permit: self.one_of.map(|of| Permit { of, number: self.number }),
             acquired: lease.acquired,
             deadline,
             end,
             ending,
             fencing_token: lease.fencing_token,
         })
+    }
+}
+
+impl Attempt {
+    /// When the attempt and its lease were over and whoever ran them knew.
+    pub(crate) fn over(&self) -> Option<Stamp> {
+        let lease = self.lease.as_ref();
+        let endings =
+            [self.not_acquired, lease.and_then(|lease| lease.released), lease.and_then(|lease| lease.told)];
+        endings.into_iter().flatten().min()
     }
 }
 
@@ -157,6 +172,8 @@ impl Attempts {
                 Ok(())
             }
             What::Shares { attempt } => once(&mut self.known(attempt)?.shared, at, attempt),
+            What::OneOf { attempt, permits } => once(&mut self.known(attempt)?.one_of, *permits, attempt),
+            What::Permit { attempt, number } => once(&mut self.known(attempt)?.number, *number, attempt),
             What::NotAcquired { attempt } => {
                 self.open(attempt)?.not_acquired = Some(at);
                 Ok(())
@@ -179,6 +196,7 @@ impl Attempts {
                 Ok(())
             }
             What::Clocks { .. }
+            | What::Observed { .. }
             | What::Key { .. }
             | What::Counter { .. }
             | What::Forgot { .. }
@@ -205,6 +223,8 @@ impl Attempts {
             token: token.clone(),
             invoked: at,
             shared: None,
+            one_of: None,
+            number: None,
             not_acquired: None,
             lease: None,
             crashed: None,
@@ -229,8 +249,8 @@ impl Attempts {
     }
 }
 
-fn once(field: &mut Option<Stamp>, at: Stamp, token: &Token) -> Result<(), (Token, Flaw)> {
-    match field.replace(at) {
+fn once<T>(field: &mut Option<T>, what: T, token: &Token) -> Result<(), (Token, Flaw)> {
+    match field.replace(what) {
         None => Ok(()),
         Some(earlier) => {
             *field = Some(earlier);

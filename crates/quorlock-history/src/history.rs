@@ -59,6 +59,35 @@ pub enum What {
         /// Which one.
         attempt: Token,
     },
+    /// The attempt asks for one of a semaphore's permits, of which it believes that there are so many. `at`
+    /// is before the first byte is sent.
+    OneOf {
+        /// Which one.
+        attempt: Token,
+        /// How many there are.
+        permits: usize,
+    },
+    /// The attempt got the permit of this number, with the lease that it [returned](What::Acquired).
+    Permit {
+        /// Which one.
+        attempt: Token,
+        /// The number.
+        number: usize,
+    },
+    /// Somebody who does not campaign was told who leads. `at` is after it was told.
+    Observed {
+        /// Who was told.
+        client: Client,
+        /// What is led.
+        resource: Resource,
+        /// The attempt of whoever leads.
+        leader: Token,
+        /// The leader's fencing token, if that was told as well.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fencing_token: Option<u64>,
+        /// Before the nodes were asked.
+        asked: Stamp,
+    },
     /// The attempt returned a lease. `at` is after it returned.
     Acquired {
         /// Which one.

@@ -21,6 +21,9 @@ pub struct Hold {
     /// Since when it was no more than a share, if it was one at some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<Stamp>,
+    /// Which permit of a semaphore it was, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<Permit>,
     /// When it returned the lease.
     pub acquired: Stamp,
     /// The end of validity after the last renewal.
@@ -32,6 +35,16 @@ pub struct Hold {
     pub ending: Ending,
     /// The fencing token, if there was one.
     pub fencing_token: Option<u64>,
+}
+
+/// One of a semaphore's permits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Permit {
+    /// How many there are, as its holder believes.
+    pub of: usize,
+    /// Which of them; unknown where permits have no numbers.
+    pub number: Option<usize>,
 }
 
 /// What ended a hold.
@@ -93,6 +106,11 @@ impl fmt::Display for Hold {
         write!(f, "{client} ({attempt}")?;
         if let Some(token) = self.fencing_token {
             write!(f, ", fencing token {token}")?;
+        }
+        match self.permit {
+            Some(Permit { of, number: Some(number) }) => write!(f, ", permit {number} of {of}")?,
+            Some(Permit { of, number: None }) => write!(f, ", one of {of} permits")?,
+            None => {}
         }
         if let Some(shared) = self.shared {
             write!(f, ", shared from {shared}")?;

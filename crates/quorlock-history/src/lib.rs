@@ -43,6 +43,8 @@
 //! | [`Check::Orphans`] | no key outlives its attempt or the longest TTL, none is nobody's, no counter goes back |
 //! | [`Check::Liveness`] | once all faults have healed, every client gets a lock |
 //! | [`Check::Loss`] | a loss is told by the end of validity, and neither a renewal nor a look revives the lease |
+//! | [`Check::Permits`] | no more certainly hold a semaphore's permits than it has, nor do two who differ about their number; each permit is a mutex |
+//! | [`Check::Observers`] | whoever is told to lead has asked for it, and was not over long ago |
 //! | [`Check::Record`] | the history itself can be true |
 //!
 //! Whatever is uncertain speaks for the lock: clocks that are off by [`What::Clocks`], nodes that
@@ -60,7 +62,9 @@ mod liveness;
 mod loss;
 mod mutex;
 mod names;
+mod observers;
 mod orphans;
+mod permits;
 mod register;
 mod report;
 mod search;
@@ -71,7 +75,7 @@ pub use {
     attempts::holds,
     expectations::Expectations,
     history::{Answer, BadLine, Event, History, What},
-    hold::{Ending, Hold},
+    hold::{Ending, Hold, Permit},
     names::{Client, Fault, Node, Resource, Token},
     report::{Report, Seen, check},
     stamp::Stamp,

@@ -64,7 +64,7 @@ impl Rules<'_> {
     /// By when the key has to be gone; `None` while nothing says that it has to.
     fn gone_by(&self, attempt: &Attempt, key: &KeySeen) -> Option<Stamp> {
         let grace = self.expect.grace.saturating_add(self.epsilon * 2);
-        let over = over(attempt);
+        let over = attempt.over();
         let clean = over.map(|over| over.plus(grace));
         if let Some(crashed) = attempt.crashed
             && clean.is_none_or(|clean| crashed < clean)
@@ -75,14 +75,6 @@ impl Rules<'_> {
         let healed = self.faults.healed_of(&key.node, key.at)?;
         Some(clean?.max(healed.plus(grace)))
     }
-}
-
-/// When the attempt and its lease were over and whoever ran them knew.
-fn over(attempt: &Attempt) -> Option<Stamp> {
-    let lease = attempt.lease.as_ref();
-    let endings =
-        [attempt.not_acquired, lease.and_then(|lease| lease.released), lease.and_then(|lease| lease.told)];
-    endings.into_iter().flatten().min()
 }
 
 /// Counters that went back at a node that is not known to have forgotten anything in between.

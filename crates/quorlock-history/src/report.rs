@@ -11,7 +11,7 @@ use crate::names::Resource;
 use crate::search::GaveUp;
 use crate::stamp::Stamp;
 use crate::violation::{Check, Violation};
-use crate::{exclusion, liveness, loss, mutex, orphans, register};
+use crate::{exclusion, liveness, loss, mutex, observers, orphans, permits, register};
 
 /// Runs all checks.
 ///
@@ -28,18 +28,30 @@ pub fn check(history: &History, expect: &Expectations) -> Report {
 
     let mut report = Report { violations: flaws, gave_up: Vec::new(), seen: Seen::of(&events, &attempts) };
     for (resource, holds) in &holds {
-        report.violations.extend(exclusion::check(holds, epsilon));
-        match mutex::check(holds, epsilon, expect.search_steps) {
-            Ok(violation) => report.violations.extend(violation),
-            Err(GaveUp) => report.gave_up.push(resource.clone()),
+        report.violations.extend(permits::check(holds, epsilon));
+        for holds in permits::apart(holds) {
+            report.violations.extend(exclusion::check(&holds, epsilon));
+            match mutex::check(&holds, epsilon, expect.search_steps) {
+                Ok(violation) => report.violations.extend(violation),
+                Err(GaveUp) => report.gave_up.push(resource.clone()),
+            }
         }
     }
     // A resource may have writes and no hold: those of a client that crashed as it acquired.
     for resource in holds.keys().chain(writes.keys().filter(|resource| !holds.contains_key(*resource))) {
         let holds = holds.get(resource).map_or(&[][..], Vec::as_slice);
         let writes = writes.get(resource).map_or(&[][..], Vec::as_slice);
-        report.violations.extend(register::check(holds, writes, &attempts, epsilon));
+        let apart = permits::apart(holds);
+        // Tokens of different permits have nothing to do with each other: each has a register of its own.
+        let shared = if apart.len() > 1 { &[][..] } else { writes };
+        for holds in &apart {
+            report.violations.extend(register::check(holds, shared, &attempts, epsilon));
+        }
+        if apart.len() != 1 {
+            report.violations.extend(register::check(&[], writes, &attempts, epsilon));
+        }
     }
+    report.violations.extend(observers::check(&events, &attempts, expect, epsilon));
     report.violations.extend(orphans::check(&events, &attempts, &faults, expect, epsilon));
     if let (Some(bound), Some(heal)) = (expect.recovery, faults.last_heal()) {
         report.violations.extend(liveness::check(&attempts, heal, end, bound));

@@ -23,6 +23,14 @@ pub enum Violation {
         #[serde(with = "nanos")]
         by: Duration,
     },
+    /// More certainly held permits of a semaphore at once than it has: this hold was one too many.
+    Overfull { later: Hold, holders: usize },
+    /// Two certainly held permits of one semaphore at once, and differed about how many there are.
+    LimitsDiffer { earlier: Hold, later: Hold },
+    /// An observer was told of a leader that never asked to lead, or that had been over for too long.
+    Misled { client: Client, resource: Resource, at: Stamp, leader: Token, gone_by: Option<Stamp> },
+    /// An observer was told another fencing token than the leader has.
+    OtherToken { client: Client, at: Stamp, told: u64, leader: Hold },
     /// A guarded resource accepted a smaller fencing token after a larger one.
     TokenFell { before: Write, after: Write },
     /// Two attempts had the same fencing token.
@@ -82,6 +90,10 @@ pub enum Check {
     Liveness,
     /// A loss is told in time, and is for ever.
     Loss,
+    /// No more hold a semaphore's permits at once than it has.
+    Permits,
+    /// Observers are told of leaders that are, or were just now.
+    Observers,
 }
 
 /// Why a history cannot be true.
@@ -135,6 +147,8 @@ impl Violation {
         match self {
             Violation::Flawed { .. } => Check::Record,
             Violation::Overlap { .. } => Check::Exclusion,
+            Violation::Overfull { .. } | Violation::LimitsDiffer { .. } => Check::Permits,
+            Violation::Misled { .. } | Violation::OtherToken { .. } => Check::Observers,
             Violation::TokenFell { .. }
             | Violation::TokenShared { .. }
             | Violation::TokenOrder { .. }
@@ -160,9 +174,13 @@ impl Violation {
         match self {
             Violation::Flawed { at, .. }
             | Violation::CounterFell { at, .. }
+            | Violation::Misled { at, .. }
+            | Violation::OtherToken { at, .. }
             | Violation::RenewedLate { at, .. }
             | Violation::ValidLate { at, .. } => Some(*at),
             Violation::Overlap { later: hold, .. }
+            | Violation::Overfull { later: hold, .. }
+            | Violation::LimitsDiffer { later: hold, .. }
             | Violation::TokenOrder { later: hold, .. }
             | Violation::NoOrder { hold, .. } => Some(hold.acquired),
             Violation::TokenFell { after: write, .. } | Violation::FencedWrongly { write, .. } => {
@@ -182,6 +200,9 @@ impl Violation {
     pub fn resource(&self) -> Option<&Resource> {
         match self {
             Violation::Overlap { later: hold, .. }
+            | Violation::Overfull { later: hold, .. }
+            | Violation::LimitsDiffer { later: hold, .. }
+            | Violation::OtherToken { leader: hold, .. }
             | Violation::TokenOrder { later: hold, .. }
             | Violation::NoOrder { hold, .. }
             | Violation::FencedWrongly { hold, .. }
@@ -191,7 +212,7 @@ impl Violation {
             Violation::Orphan { key, .. }
             | Violation::Stranger { key }
             | Violation::KeyTooLong { key, .. } => Some(&key.resource),
-            Violation::CounterFell { resource, .. } => Some(resource),
+            Violation::CounterFell { resource, .. } | Violation::Misled { resource, .. } => Some(resource),
             Violation::Flawed { .. }
             | Violation::TokenFell { .. }
             | Violation::TokenShared { .. }
@@ -208,6 +229,27 @@ impl fmt::Display for Violation {
             }
             Violation::Overlap { earlier, later, by } => {
                 write!(f, "`{}` was held twice for {by:?}: by {earlier}, and by {later}", earlier.resource)
+            }
+            Violation::Overfull { later, holders } => {
+                write!(f, "`{}` had {holders} holders at once when it was given to {later}", later.resource)
+            }
+            Violation::LimitsDiffer { earlier, later } => write!(
+                f,
+                "`{}` was held at once by two who differ about its permits: by {earlier}, and by {later}",
+                later.resource
+            ),
+            Violation::Misled { client, resource, at, leader, gone_by: None } => {
+                write!(
+                    f,
+                    "{client} was told at {at} that {leader} leads `{resource}`, which never asked for it"
+                )
+            }
+            Violation::Misled { client, resource, at, leader, gone_by: Some(gone_by) } => write!(
+                f,
+                "{client} was told at {at} that {leader} leads `{resource}`, which was to be gone by {gone_by}"
+            ),
+            Violation::OtherToken { client, at, told, leader } => {
+                write!(f, "{client} was told at {at} of fencing token {told} of {leader}")
             }
             Violation::TokenFell { before, after } => write!(f, "after {before} came {after}"),
             Violation::TokenShared { fencing_token, first, second } => {
@@ -296,6 +338,8 @@ impl fmt::Display for Check {
             Check::Orphans => "orphans",
             Check::Liveness => "liveness",
             Check::Loss => "loss",
+            Check::Permits => "permits",
+            Check::Observers => "observers",
         })
     }
 }

@@ -54,6 +54,8 @@ pub fn all() -> Vec<Case> {
         crate::fence::cases::all(),
         crate::permits::cases::all(),
         crate::several::cases::all(),
+        crate::passing::cases::all(),
+        crate::order::cases::all(),
     ]
     .concat()
 }

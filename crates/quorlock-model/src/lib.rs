@@ -11,6 +11,8 @@
 //! | [`fence`] | fencing tokens |
 //! | [`several`] | several locks at once: all or none, and no deadlock |
 //! | [`permits`] | semaphores: no more hold a permit than there are |
+//! | [`passing`] | leases that are passed on within a process |
+//! | [`order`] | order among those who wait |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
 //! | [`case`] | a model, and what is expected of it; the list of all |
@@ -23,6 +25,8 @@ pub mod explore;
 pub mod fence;
 pub mod lock;
 mod names;
+pub mod order;
+pub mod passing;
 pub mod permits;
 pub mod several;
 pub mod shared;

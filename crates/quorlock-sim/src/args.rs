@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use clap::Parser;
-use quorlock_sim::{Kind, Options, Twist};
+use quorlock_sim::{Kind, Options, Subject, Twist};
 
 /// Simulates quorlock under faults, and checks that it keeps its promises.
 ///
@@ -27,6 +27,10 @@ pub(crate) struct Args {
     /// What is special about the run, such as a canary.
     #[arg(long, default_value = "none", value_parser = crate::twist)]
     twist: Twist,
+
+    /// What the clients want: locks, semaphores or elections.
+    #[arg(long, default_value = "locks", value_parser = subject)]
+    of: Subject,
 
     /// At most so many clients.
     #[arg(long, value_name = "N")]
@@ -58,6 +62,7 @@ impl Args {
         let mut options = Options::default();
         options.span = Duration::from_secs_f64(self.minutes.clamp(0.0, 1e6) * 60.0);
         options.twist = self.twist;
+        options.subject = self.of;
         options.trace = self.trace;
         options.kept = self.keep.as_deref().map(<[usize]>::to_vec);
         if let Some(faults) = &self.faults {
@@ -78,6 +83,9 @@ pub(crate) fn command(seed: u64, options: &Options) -> String {
         command.push_str(&option);
     };
     add(format!("--minutes {}", options.span.as_secs_f64() / 60.0));
+    if options.subject != Subject::Locks {
+        add(format!("--of {}", options.subject.name()));
+    }
     if options.twist != Twist::None {
         add(format!("--twist {}", options.twist.name()));
     }
@@ -101,6 +109,11 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         Some((from, to)) => Ok(number(from)?..number(to)?),
         None => number(text).map(|seed| seed..seed + 1),
     }
+}
+
+fn subject(name: &str) -> Result<Subject, String> {
+    let known = Subject::ALL.iter().find(|(known, _)| *known == name).map(|(_, subject)| *subject);
+    known.ok_or_else(|| format!("known are {}", Subject::ALL.map(|(name, _)| name).join(", ")))
 }
 
 fn faults(text: &str) -> Result<Faults, String> {

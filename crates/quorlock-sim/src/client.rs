@@ -12,8 +12,8 @@ use quorlock::{
 
 use crate::clock::HostClock;
 use crate::dice::{Dice, nanos};
-use crate::plan::Plan;
-use crate::record::{Holding, Recorder, Rule, key};
+use crate::plan::{Plan, Subject};
+use crate::record::{Holding, Recorder, Rule};
 use crate::world::{Host, World};
 
 /// One task of a client.
@@ -27,7 +27,15 @@ pub(crate) struct Worker {
     pub(crate) host: Host,
     pub(crate) client: usize,
     pub(crate) life: u32,
+    /// Whether it is the one that fills semaphores up in the end, or leads for all to see.
+    pub(crate) is_first: bool,
 }
+
+pub(crate) use watcher::Watcher;
+
+mod campaign;
+mod permits;
+mod watcher;
 
 /// The longest that somebody waits for a lock, where it waits for a time.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
@@ -41,19 +49,43 @@ impl Worker {
         while !self.recorder.is_peace() {
             self.rest(Duration::ZERO, Duration::from_millis(400)).await;
             let resource = self.dice.below(self.plan.resources);
-            self.operation(resource, true).await;
+            match self.plan.subject {
+                Subject::Locks => self.operation(resource, true).await,
+                Subject::Semaphores => self.permit(resource).await,
+                Subject::Elections => self.campaign(resource).await,
+            }
         }
         for resource in 0..self.plan.resources {
-            self.last(resource).await;
+            match self.plan.subject {
+                Subject::Locks | Subject::Elections => self.last(resource).await,
+                Subject::Semaphores => self.last_permit(resource).await,
+            }
+        }
+        if self.is_first {
+            self.wait_for_the_others().await;
+            for resource in 0..self.plan.resources {
+                match self.plan.subject {
+                    Subject::Locks => {}
+                    Subject::Semaphores => self.fill(resource).await,
+                    Subject::Elections => self.lead_for_all_to_see(resource).await,
+                }
+            }
         }
         self.recorder.is_content();
+    }
+
+    async fn wait_for_the_others(&self) {
+        let others = self.plan.clients * self.plan.workers - 1;
+        while self.recorder.content() < others {
+            self.rest(Duration::from_millis(10), Duration::from_millis(10)).await;
+        }
     }
 
     /// Once nothing goes wrong, everybody gets the lock, in a time that can be told: the longest
     /// lock of the dead, a quarantine, dialling again, and all others who want it too.
     async fn last(&self, resource: usize) {
         let bound = self.bound();
-        let mode = self.mode(50);
+        let mode = self.mode(if self.plan.subject == Subject::Locks { 50 } else { 0 });
         let operation = self.recorder.asked(self.client, self.life, resource, mode);
         let lock = self.lock(resource, operation, mode).wait(Wait::UpTo(bound));
         match lock.acquire().await {
@@ -66,8 +98,9 @@ impl Worker {
             }
             Err(error) => {
                 let text = format!(
-                    "client {} did not get r{resource} within {bound:?} of peace: {error}",
-                    self.client
+                    "client {} did not get {} within {bound:?} of peace: {error}",
+                    self.client,
+                    self.plan.key(resource)
                 );
                 self.recorder.find(Rule::Liveness, text);
             }
@@ -85,7 +118,7 @@ impl Worker {
 
     /// In whatever order.
     fn lock_all(&self, resource: usize, also: &[usize], operation: usize, mode: Mode) -> Lock {
-        let resources = also.iter().chain([&resource]).map(|resource| key(*resource));
+        let resources = also.iter().chain([&resource]).map(|resource| self.plan.key(*resource));
         let lock = self.coordinator.lock_all(resources).label(&format!("op{operation}"));
         match mode {
             Mode::Exclusive => lock,
@@ -150,13 +183,13 @@ impl Worker {
         }
         if dice.percent(10) {
             self.with(&lock, resource, operation, ttl).await;
-        } else if let Some(lease) = self.acquire(&lock).await {
+        } else if let Some(lease) = self.acquire(&lock, operation).await {
             let holding =
                 self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
             // Polled beside the work: told of a loss, the holder is not inside any more.
             let told = self.told(&holding, lease.watch());
             let work = async {
-                self.hold(&holding, &lease, ttl, manual).await;
+                self.hold(&holding, &lease.watch(), manual.then_some(&lease), ttl).await;
                 if reentrant {
                     self.enter_again(&lock, &lease).await;
                 }
@@ -183,11 +216,22 @@ impl Worker {
         self.recorder.over(operation);
     }
 
-    async fn acquire(&self, lock: &Lock) -> Option<Lease> {
-        let started = self.world.now();
+    async fn acquire(&self, lock: &Lock, operation: usize) -> Option<Lease> {
+        let forever = format!("{lock:?}").contains("Forever");
         let attempt = async {
             if self.dice.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
         };
+        self.attempt(attempt, operation, forever).await
+    }
+
+    /// What comes of an attempt, unless it is given up on the way.
+    async fn attempt<T>(
+        &self,
+        attempt: impl Future<Output = Result<Option<T>, AcquireError>>,
+        operation: usize,
+        forever: bool,
+    ) -> Option<T> {
+        let started = self.world.now();
         let outcome = if self.dice.percent(15) {
             // Somebody who changes its mind, at whatever point.
             let soon = if self.dice.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
@@ -202,7 +246,9 @@ impl Worker {
         };
         match outcome {
             Some(Ok(Some(lease))) => return Some(lease),
-            Some(Ok(None) | Err(AcquireError::Contended { .. })) => self.recorder.refused(true),
+            Some(Ok(None) | Err(AcquireError::Contended { .. } | AcquireError::Full(_))) => {
+                self.recorder.refused(true);
+            }
             Some(Err(_)) => self.recorder.refused(false),
             None => self.recorder.given_up(),
         }
@@ -210,9 +256,9 @@ impl Worker {
         let stopped = self.world.with(|inside, _| inside.hosts[self.host].stopped_last);
         let longest = LONGEST_WAIT + self.plan.max_ttl / 5 + Duration::from_secs(2);
         let took = self.world.now() - started;
-        if started > stopped && took > nanos(longest) && !format!("{lock:?}").contains("Forever") {
+        if started > stopped && took > nanos(longest) && !forever {
             let text = format!(
-                "client {} waited {:?} and no longer than {longest:?} was due",
+                "client {} waited {:?} (op{operation}) and no longer than {longest:?} was due",
                 self.client,
                 Duration::from_nanos(took)
             );
@@ -245,7 +291,7 @@ impl Worker {
     }
 
     /// Works for a while, and asks before each step whether the lease holds.
-    async fn hold(&self, holding: &Holding, lease: &Lease, ttl: Duration, manual: bool) {
+    async fn hold(&self, holding: &Holding, lease: &LeaseWatch, renewed_by: Option<&Lease>, ttl: Duration) {
         let mut left = self.for_how_long(ttl);
         while !left.is_zero() {
             let step = self.step(ttl).min(left);
@@ -256,9 +302,12 @@ impl Worker {
                 holding.ended(true);
                 return;
             }
-            holding.confirmed(&lease.watch());
-            if manual && self.dice.percent(30) && lease.renew().await.is_ok() {
-                holding.confirmed(&lease.watch());
+            holding.confirmed(lease);
+            if let Some(renewed_by) = renewed_by
+                && self.dice.percent(30)
+                && renewed_by.renew().await.is_ok()
+            {
+                holding.confirmed(lease);
             }
         }
     }
@@ -271,11 +320,11 @@ impl Worker {
             return None;
         };
         holding.confirmed(&lease.watch());
-        let told = self.told(holding, lease.watch());
+        let (told, watch) = (self.told(holding, lease.watch()), lease.watch());
         tokio::select! {
             biased;
             () = told => {}
-            () = self.hold(holding, &lease, ttl, manual) => {}
+            () = self.hold(holding, &watch, manual.then_some(&lease), ttl) => {}
         }
         Some(lease)
     }

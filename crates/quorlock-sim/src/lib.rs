@@ -24,11 +24,12 @@ mod plan;
 mod record;
 mod shrink;
 mod sim;
+mod standing;
 mod world;
 
 pub use {
     fault::Kind,
-    plan::{Options, Twist},
+    plan::{Options, Subject, Twist},
     record::{Counts, Finding, Rule},
     shrink::shrink,
     sim::{Outcome, run},

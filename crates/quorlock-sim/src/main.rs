@@ -75,6 +75,8 @@ struct Totals {
     shared: u64,
     several: u64,
     downgraded: u64,
+    differing: u64,
+    observed: u64,
     lost: u64,
     checks: u64,
     faults: BTreeMap<Kind, u64>,
@@ -93,6 +95,8 @@ impl Totals {
         self.shared += counts.shared;
         self.several += counts.several;
         self.downgraded += counts.downgraded;
+        self.differing += counts.differing;
+        self.observed += counts.observed;
         self.lost += counts.lost;
         self.checks += counts.checks;
         for (kind, times) in &outcome.faults {
@@ -115,16 +119,18 @@ impl Totals {
             self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
-             {} asked, {} granted ({} to readers, {} downgraded, {} of several), {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
+             {} asked ({} for a differing number of permits), {} granted ({} to readers, {} downgraded, {} of several), {} observed, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
              faults: {}",
             self.seeds,
             hours * 3600.0 / used,
             used * 1000.0 / (hours * 60.0),
             self.asked,
+            self.differing,
             self.granted,
             self.shared,
             self.downgraded,
             self.several,
+            self.observed,
             self.contended,
             self.unavailable,
             self.given_up,

@@ -116,12 +116,12 @@ impl Sim {
             }
             trouble.faults += 1;
         });
-        self.nemesis.active.insert(index, Hit { client, nodes: nodes.clone() });
         let now = self.world.now();
         self.world.schedule(now + nanos(entry.lasts), Event::Relief(index));
         if entry.lasts > USER_TIMEOUT {
             self.world.schedule(now + nanos(USER_TIMEOUT), Event::Half(index));
         }
+        self.nemesis.active.insert(index, Hit { client, nodes: nodes.clone() });
         self.begin(&entry, client, &nodes);
     }
 
@@ -247,10 +247,15 @@ impl Sim {
         // What comes later by itself, and what nobody can clean up.
         let forever = nanos(self.plan.max_ttl + self.plan.max_ttl / 10);
         let later = match entry.kind {
-            Kind::Replay => extra + forever,
             Kind::Fail if failure(entry.flavour) == failure(NO_RIGHTS) => forever,
-            Kind::Reset | Kind::Connect | Kind::Hold | Kind::Slow | Kind::Spike => extra,
-            Kind::Cut
+            // When requests arrive that were late is known to the network.
+            Kind::Replay
+            | Kind::Reset
+            | Kind::Connect
+            | Kind::Hold
+            | Kind::Slow
+            | Kind::Spike
+            | Kind::Cut
             | Kind::Loss
             | Kind::Pause
             | Kind::Restart

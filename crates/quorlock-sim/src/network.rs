@@ -4,7 +4,7 @@
 //! state of the link decide. Closing one end does not take back what was written to it: it still
 //! arrives, perhaps much later, and a server may carry it out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(crate) struct Network {
     pub(crate) connections: Vec<Connection>,
     /// How long a kernel goes on sending what a closed connection has left behind.
     pub(crate) lingers: Time,
+    /// Until when what is late may be felt, by client and node: see [`Network::is_late`].
+    felt: BTreeMap<(Host, Host), Time>,
 }
 
 /// One way between two hosts.
@@ -108,6 +110,8 @@ pub(crate) enum InFlight {
     Late(Time),
 }
 
+/// What takes longer has met a fault.
+const LATE: Time = 500_000_000;
 /// How many requests a middlebox remembers.
 const REMEMBERED: usize = 4;
 /// After a partition is healed, packets are sent again within this time.
@@ -115,7 +119,24 @@ const SENT_AGAIN: Duration = Duration::from_millis(200);
 
 impl Network {
     pub(crate) fn new(links: Vec<Vec<Link>>, lingers: Time) -> Network {
-        Network { links, connections: Vec::new(), lingers }
+        Network { links, connections: Vec::new(), lingers, felt: BTreeMap::new() }
+    }
+
+    /// A request arrives so much later than it was sent. Until then its key may be stored; and for as
+    /// long as keys last after that, if by then nobody cleans up any more: the clean-up of a claim goes
+    /// on for its TTL, which is a quarter of the longest at least.
+    fn is_late(&mut self, number: usize, at: Time, by: Time) {
+        let Connection { client, node, .. } = self.connections[number];
+        if by > LATE {
+            let left = if by > self.lingers / 4 { self.lingers + self.lingers / 10 } else { 0 };
+            let felt = self.felt.entry((client, node)).or_default();
+            *felt = (*felt).max(at + left);
+        }
+    }
+
+    /// Until when requests of the client may be felt at the node that arrived late, or still will.
+    pub(crate) fn felt(&self, client: Host, node: Host) -> Time {
+        self.felt.get(&(client, node)).copied().unwrap_or_default()
     }
 
     pub(crate) fn link(&mut self, from: Host, to: Host) -> &mut Link {
@@ -154,6 +175,9 @@ impl Inside {
         let at = (now + delay + after).max(pipe.last);
         pipe.last = at;
         pipe.flight.push_back(Packet { at, content });
+        if way == TO_NODE {
+            self.network.is_late(number, at, at - now);
+        }
         self.schedule(at, Event::Arrival(number, way));
     }
 
@@ -253,6 +277,7 @@ impl Inside {
                 there.last = there.last.max(now) + by;
                 let again: Vec<_> = there.flight.iter().map(|packet| packet.at).collect();
                 for at in again {
+                    self.network.is_late(number, at, by.max(at - now));
                     self.schedule(at, Event::Arrival(number, TO_NODE));
                 }
                 self.send(number, TO_NODE, Content::End(Ending::Reset), 0, now);
@@ -302,6 +327,9 @@ impl Inside {
         }
         self.send(number, TO_NODE, Content::End(Ending::Orderly), after, now);
         self.schedule(now, Event::Accept(number));
+        // Whatever is repeated is late, and nobody takes it back.
+        let at = self.network.connections[number].pipes[TO_NODE].last;
+        self.network.is_late(number, at, Time::MAX);
     }
 
     /// The open connections between a client and a node.

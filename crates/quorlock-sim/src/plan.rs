@@ -17,6 +17,8 @@ pub struct Options {
     pub faults: Vec<Kind>,
     /// What is broken on purpose, or otherwise special.
     pub twist: Twist,
+    /// What the clients want.
+    pub subject: Subject,
     /// The most clients.
     pub most_clients: usize,
     /// Which entries of the schedule are kept; all of them if `None`.
@@ -32,6 +34,7 @@ impl Default for Options {
             span: Duration::from_secs(60),
             faults: Kind::PROMISED.to_vec(),
             twist: Twist::None,
+            subject: Subject::Locks,
             most_clients: usize::MAX,
             kept: None,
             trace: false,
@@ -59,11 +62,39 @@ pub enum Twist {
     ReleasesForAnybody,
     /// Canary: nodes say that they have released, and have not.
     KeepsWhatIsReleased,
+    /// Canary: those who differ about a semaphore's permits take theirs without the nodes comparing.
+    LimitIgnored,
+    /// Canary: observers believe the first node that answers.
+    Credulous,
+}
+
+/// What the clients of a run want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Subject {
+    /// Locks, alone or shared.
+    Locks,
+    /// Permits of semaphores, about whose number some of them differ.
+    Semaphores,
+    /// To lead, or to be told who does.
+    Elections,
+}
+
+impl Subject {
+    /// All of them, by the names that the command line knows.
+    pub const ALL: [(&'static str, Subject); 3] =
+        [("locks", Subject::Locks), ("semaphores", Subject::Semaphores), ("elections", Subject::Elections)];
+
+    /// What the command line calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Subject::ALL.iter().find(|(_, subject)| *subject == self).map_or("locks", |(name, _)| name)
+    }
 }
 
 impl Twist {
     /// All of them, by the names that the command line knows.
-    pub const ALL: [(&'static str, Twist); 8] = [
+    pub const ALL: [(&'static str, Twist); 10] = [
         ("none", Twist::None),
         ("late-packets", Twist::LatePackets),
         ("guard-off", Twist::GuardOff),
@@ -72,6 +103,8 @@ impl Twist {
         ("wrong-calendars", Twist::WrongCalendars),
         ("releases-for-anybody", Twist::ReleasesForAnybody),
         ("keeps-what-is-released", Twist::KeepsWhatIsReleased),
+        ("limit-ignored", Twist::LimitIgnored),
+        ("credulous", Twist::Credulous),
     ];
 
     /// What the command line calls it.
@@ -92,6 +125,9 @@ pub(crate) struct Plan {
     /// Tasks of each client that want locks.
     pub(crate) workers: usize,
     pub(crate) resources: usize,
+    pub(crate) subject: Subject,
+    /// How many permits each semaphore has, and how many some believe that it has.
+    pub(crate) permits: Vec<Permits>,
     /// Whether most want to read.
     pub(crate) readers: bool,
     pub(crate) max_ttl: Duration,
@@ -101,6 +137,17 @@ pub(crate) struct Plan {
     pub(crate) rates: Vec<Rate>,
     pub(crate) schedule: Vec<Entry>,
 }
+
+/// How many permits a semaphore has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permits {
+    pub(crate) right: usize,
+    /// What some believe, if any do.
+    pub(crate) wrong: Option<usize>,
+}
+
+/// The numbers of the keys of one semaphore are this far apart from those of the next.
+const SLOTS: usize = 64;
 
 /// One fault.
 #[derive(Clone, Debug)]
@@ -151,6 +198,8 @@ impl Plan {
             clients,
             workers,
             resources,
+            subject: options.subject,
+            permits: Vec::new(),
             readers,
             max_ttl,
             drift: 0.01,
@@ -158,9 +207,49 @@ impl Plan {
             rates,
             schedule: Vec::new(),
         };
+        plan.permits = plan.permits(&Dice::new(seed, 7));
         plan.schedule = plan.trouble(&Dice::new(seed, 2), options);
         plan.clients = clients.min(options.most_clients);
         plan
+    }
+
+    fn permits(&self, dice: &Dice) -> Vec<Permits> {
+        let semaphores = if self.subject == Subject::Semaphores { self.resources } else { 0 };
+        let permits = |_| {
+            let right = dice.pick(&[1, 2, 2, 3, 4, 10]);
+            let other = dice.pick(&[right + 1, right.max(2) - 1, 10]);
+            Permits { right, wrong: (other != right && dice.percent(50)).then_some(other) }
+        };
+        (0..semaphores).map(permits).collect()
+    }
+
+    /// The number of the key of one of a semaphore's permits.
+    pub(crate) fn slot(semaphore: usize, number: usize) -> usize {
+        semaphore * SLOTS + number
+    }
+
+    /// What people call it: a lock, an election, or one of a semaphore's permits.
+    pub(crate) fn key(&self, resource: usize) -> String {
+        match self.subject {
+            Subject::Locks => format!("r{resource}"),
+            Subject::Semaphores => format!("s{}#{}", resource / SLOTS, resource % SLOTS),
+            Subject::Elections => format!("e{resource}"),
+        }
+    }
+
+    /// The semaphore and the number of a permit, if the clients want permits.
+    pub(crate) fn permit(&self, resource: usize) -> Option<(usize, usize)> {
+        (self.subject == Subject::Semaphores).then_some((resource / SLOTS, resource % SLOTS))
+    }
+
+    /// The numbers of all keys that may stand at the nodes.
+    pub(crate) fn keys(&self) -> Vec<usize> {
+        let most = |permits: &Permits| permits.right.max(permits.wrong.unwrap_or_default());
+        let of = |(semaphore, permits)| (0..most(permits)).map(move |number| Plan::slot(semaphore, number));
+        match self.subject {
+            Subject::Locks | Subject::Elections => (0..self.resources).collect(),
+            Subject::Semaphores => self.permits.iter().enumerate().flat_map(of).collect(),
+        }
     }
 
     /// How far the calendars of any two hosts may be apart.

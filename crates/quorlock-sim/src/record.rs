@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::{LeaseWatch, Mode};
+use quorlock::{LeaseWatch, Mode, Token};
 use quorlock_history::{Check, Expectations, History, Stamp, Violation, What, check};
 use quorlock_testkit::BuiltinServer;
 
 use crate::clock::HostClock;
 use crate::dice::nanos;
-use crate::oracle::{Exclusion, Happening, Oracle};
-use crate::plan::{Plan, Twist};
+use crate::oracle::{Exclusion, Happening, Oracle, Permits};
+use crate::plan::{Plan, Subject, Twist};
+use crate::standing::Standings;
 use crate::world::{Time, World};
 
 /// A promise that was broken.
@@ -40,6 +41,10 @@ impl fmt::Display for Finding {
 pub enum Rule {
     /// No two hold a lock at once.
     Exclusion,
+    /// No more hold a semaphore's permits than it has, and it fills up to that.
+    Permits,
+    /// An observer is told of leaders that a quorum of nodes had while it was asked, and of whoever stays.
+    Observing,
     /// Whoever is told that its lease holds has its key at a quorum of the nodes.
     Backing,
     /// Whoever gets a lock later has the larger fencing token.
@@ -69,6 +74,8 @@ pub struct Counts {
     pub shared: u64,
     pub several: u64,
     pub downgraded: u64,
+    pub differing: u64,
+    pub observed: u64,
     pub lost: u64,
     pub checks: u64,
 }
@@ -86,7 +93,12 @@ pub(crate) struct Recorder {
 
 #[derive(Default)]
 struct State {
-    oracle: Exclusion,
+    exclusion: Exclusion,
+    permits: Permits,
+    /// For elections: which nodes have had whom lead, and when last.
+    standings: Standings,
+    /// Of whom each observer was told last, by the number of its operation.
+    told: BTreeMap<(usize, usize), Option<usize>>,
     /// For those who judge at the end.
     history: History,
     /// For whom the nemesis may lie in wait, since it last looked.
@@ -115,6 +127,8 @@ struct Operation {
     mode: Mode,
     /// What it wants, all at once.
     resources: Vec<usize>,
+    /// Of how many permits it wants one.
+    permits: Option<usize>,
     over: Option<Time>,
 }
 
@@ -151,25 +165,44 @@ impl Recorder {
 
     /// Somebody wants a lock. The number is part of the label of what it leaves at the nodes.
     pub(crate) fn asked(&self, client: usize, life: u32, resource: usize, mode: Mode) -> usize {
+        self.ask(client, life, resource, mode, None)
+    }
+
+    /// Somebody wants one of so many permits.
+    pub(crate) fn asked_for_one(&self, client: usize, life: u32, semaphore: usize, permits: usize) -> usize {
+        let wrong = self.plan.permits[semaphore].right != permits;
+        self.lock().counts.differing += u64::from(wrong);
+        self.ask(client, life, Plan::slot(semaphore, 0), Mode::Exclusive, Some(permits))
+    }
+
+    fn ask(&self, client: usize, life: u32, resource: usize, mode: Mode, permits: Option<usize>) -> usize {
         let mut state = self.lock();
         state.counts.asked += 1;
         state.moments.push((Moment::Asking, client));
-        state.operations.push(Operation { client, life, mode, resources: vec![resource], over: None });
+        let resources = vec![resource];
+        state.operations.push(Operation { client, life, mode, resources, permits, over: None });
         let operation = state.operations.len() - 1;
-        let (who, what) = (name("client", client), name("r", resource));
+        let (who, what) = (name("client", client), self.plan.key(resource));
+        // The number of the permit is not known yet.
+        let what = if permits.is_some() { what.split('#').next().unwrap_or(&what) } else { &what };
         let invoked = What::Invoked {
             client: who.as_str().into(),
-            resource: what.as_str().into(),
+            resource: what.into(),
             attempt: name("op", operation).as_str().into(),
         };
         state.history.record(self.stamp(), invoked);
+        if let Some(permits) = permits {
+            let attempt = name("op", operation).as_str().into();
+            state.history.record(self.stamp(), What::OneOf { attempt, permits });
+        }
         if mode == Mode::Shared {
             let attempt = name("op", operation).as_str().into();
             state.history.record(self.stamp(), What::Shares { attempt });
         }
         drop(state);
         self.note("ask", [client, operation, resource], || {
-            format!("client {client} wants r{resource} (op{operation}, {mode:?})")
+            let of = permits.map(|permits| format!(", one of {permits}")).unwrap_or_default();
+            format!("client {client} wants {what} (op{operation}, {mode:?}{of})")
         });
         operation
     }
@@ -179,7 +212,7 @@ impl Recorder {
         let mut state = self.lock();
         state.operations[operation].resources.push(resource);
         let attempt = name("op", operation).as_str().into();
-        let wants = What::Wants { attempt, resource: name("r", resource).as_str().into() };
+        let wants = What::Wants { attempt, resource: self.plan.key(resource).as_str().into() };
         state.history.record(self.stamp(), wants);
         drop(state);
         self.note("also", [operation, resource, 0], || format!("op{operation} wants r{resource} as well"));
@@ -209,12 +242,22 @@ impl Recorder {
         let fencing_token = lease.try_fencing_token().map(u64::from);
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
         state.history.record(self.stamp(), acquired);
+        let of = state.operations[operation].permits;
+        let permit = of.zip(self.plan.permit(resource));
+        if let Some((_, (_, number))) = permit {
+            let attempt = name("op", operation).as_str().into();
+            state.history.record(self.stamp(), What::Permit { attempt, number });
+        }
         let hold = state.holds.len() - 1;
         drop(state);
         self.note("grant", [client, hold, resource], || {
-            format!("client {client} has r{resource} (hold {hold}, {:?})", lease.token())
+            let what = self.plan.key(resource);
+            format!("client {client} has {what} (hold {hold}, {:?})", lease.token())
         });
         self.see(&Happening::Granted { hold, client, resources, token, mode });
+        if let Some((of, (semaphore, _))) = permit {
+            self.see(&Happening::Permit { hold, semaphore, of });
+        }
         let holding = Holding { recorder: self.clone(), clock: clock.clone(), hold };
         holding.confirmed(lease);
         holding
@@ -267,7 +310,9 @@ impl Recorder {
     /// A node has forgotten everything.
     pub(crate) fn forgot(&self, node: usize) {
         let now = self.world.now();
-        self.lock().amnesia.insert(node, now);
+        let mut state = self.lock();
+        state.amnesia.insert(node, now);
+        state.history.record(self.stamp(), What::Forgot { node: name("node", node).as_str().into() });
     }
 
     /// A worker has got each lock once more.
@@ -303,13 +348,12 @@ impl Recorder {
         let now = self.world.now();
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (node, server) in servers.iter().enumerate() {
-            for resource in 0..self.plan.resources {
-                let readers = server.readers(&key(resource));
-                for token in server.holder(&key(resource)).into_iter().chain(readers) {
-                    let text = String::from_utf8_lossy(&token).into_owned();
+            for resource in self.plan.keys() {
+                let key = self.plan.key(resource);
+                let readers = server.readers(&key);
+                for token in server.holder(&key).into_iter().chain(readers) {
                     // The marker of those who share a lock has no number.
-                    let number = text.rsplit_once(" op").and_then(|(_, number)| number.parse().ok());
-                    self.look_at(now, node, number, &calm, &life);
+                    self.look_at(now, node, number_of(&token), &calm, &life);
                 }
             }
         }
@@ -340,14 +384,90 @@ impl Recorder {
         }
     }
 
+    /// Looks at every node: whom it has lead now.
+    pub(crate) fn look_who_leads(&self) {
+        if self.plan.subject != Subject::Elections {
+            return;
+        }
+        let now = self.world.now();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        for (node, server) in servers.iter().enumerate() {
+            for resource in self.plan.keys() {
+                if let Some(token) = server.holder(&self.plan.key(resource)) {
+                    state.standings.see(token, node, now);
+                }
+            }
+        }
+    }
+
+    /// An observer was told of this leader, or of none, by nodes that were asked after `asked`.
+    pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
+        let [client, resource] = observer;
+        let number = self.glanced(observer, asked, leader);
+        self.lock().told.insert((client, resource), number);
+    }
+
+    /// As [`Recorder::observed`], by somebody who asked once. Says which operation leads.
+    pub(crate) fn glanced(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) -> Option<usize> {
+        let [client, resource] = observer;
+        let mut state = self.lock();
+        state.counts.observed += 1;
+        let mut number = None;
+        let mut found = None;
+        if let Some(Seen { token, fencing_token }) = leader {
+            let hold = state.holds.iter().rev().find(|hold| hold.token == token.as_bytes());
+            // Of one that is not known to have acquired yet, there is nothing to compare it with.
+            let fencing_token = fencing_token.filter(|_| hold.is_some());
+            number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
+            let nodes = state.standings.since(token.as_bytes(), asked);
+            if nodes < self.plan.quorum() {
+                found = Some(format!(
+                    "client {client} is told that {token} leads, and only {nodes} of {} nodes had that while it was asked",
+                    self.plan.nodes
+                ));
+            }
+            let what = What::Observed {
+                client: name("client", client).as_str().into(),
+                resource: self.plan.key(resource).as_str().into(),
+                leader: number.map_or_else(|| token.to_string(), |number| name("op", number)).as_str().into(),
+                fencing_token,
+                asked: Stamp::from_nanos(asked),
+            };
+            state.history.record(self.stamp(), what);
+        }
+        drop(state);
+        self.note("observe", [client, resource, number.unwrap_or(usize::MAX)], || {
+            let leader = leader.map_or("nobody".to_owned(), |leader| leader.token.to_string());
+            format!("client {client} sees that {leader} leads e{resource}")
+        });
+        if let Some(text) = found {
+            self.find(Rule::Observing, text);
+        }
+        number
+    }
+
+    /// Whether all observers of an election have been told of this operation last, or of nobody.
+    pub(crate) fn all_were_told(&self, resource: usize, leader: Option<usize>) -> bool {
+        let state = self.lock();
+        (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
+    }
+
     /// Judges the whole once more, by other means: whether some order of all acquisitions and
     /// releases is that of one mutex.
     pub(crate) fn judge(&self) {
         let history = std::mem::take(&mut self.lock().history);
-        let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl));
+        // What comes late may tell an observer of somebody who is long over.
+        let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
+        let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
         // First, because a mutex whose fencing tokens are in disorder is none.
         if let Some(violation) = report.of(Check::Register).next() {
             self.find(Rule::Fencing, violation.to_string());
+        }
+        for (judged, rule) in [(Check::Permits, Rule::Permits), (Check::Observers, Rule::Observing)] {
+            if let Some(violation) = report.of(judged).next() {
+                self.find(rule, violation.to_string());
+            }
         }
         for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
             if let Some(violation) = report.of(judged).next() {
@@ -364,9 +484,12 @@ impl Recorder {
 
     fn see(&self, happening: &Happening) {
         let now = self.world.now();
-        let found = self.lock().oracle.see(now, happening);
-        if let Some(text) = found {
-            self.find(Rule::Exclusion, text);
+        let mut state = self.lock();
+        let exclusion = state.exclusion.see(now, happening).map(|text| (Rule::Exclusion, text));
+        let permits = state.permits.see(now, happening).map(|text| (Rule::Permits, text));
+        drop(state);
+        for (rule, text) in exclusion.into_iter().chain(permits) {
+            self.find(rule, text);
         }
     }
 
@@ -379,7 +502,7 @@ impl Recorder {
         let backs = |(node, server): (usize, &BuiltinServer)| {
             let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
             let holds = |resource: &usize| {
-                let key = key(*resource);
+                let key = self.plan.key(*resource);
                 let shares = || server.readers(&key).iter().any(|reader| reader == token);
                 server.holder(&key).as_deref() == Some(token) || shares()
             };
@@ -398,13 +521,19 @@ impl Recorder {
     }
 }
 
-fn name(of: &str, number: usize) -> String {
-    format!("{of}{number}")
+/// What an observer was told of a leader.
+pub(crate) struct Seen {
+    pub(crate) token: Token,
+    pub(crate) fencing_token: Option<u64>,
 }
 
-/// The key of a resource, and its name.
-pub(crate) fn key(resource: usize) -> String {
-    format!("r{resource}")
+/// The number of the operation that a token belongs to.
+fn number_of(token: &[u8]) -> Option<usize> {
+    String::from_utf8_lossy(token).rsplit_once(" op").and_then(|(_, number)| number.parse().ok())
+}
+
+fn name(of: &str, number: usize) -> String {
+    format!("{of}{number}")
 }
 
 /// Somebody who holds a lock, as far as is known.
@@ -449,10 +578,12 @@ impl Holding {
         }
         let backing = self.recorder.backing(&resources, &token);
         if backing < self.recorder.plan.quorum() {
-            let (nodes, hold) = (self.recorder.plan.nodes, self.hold);
+            let plan = &self.recorder.plan;
+            let (nodes, hold) = (plan.nodes, self.hold);
+            let keys = resources.iter().map(|resource| plan.key(*resource)).collect::<Vec<_>>();
             self.recorder.find(
                 Rule::Backing,
-                format!("client {client} is told that r{resources:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
+                format!("client {client} is told that {keys:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
             );
         }
         self.recorder.see(&Happening::Confirmed { hold: self.hold, until });

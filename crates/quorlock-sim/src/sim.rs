@@ -11,13 +11,13 @@ use quorlock::{Coordinator, RestartGuard};
 use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy};
 use tokio::runtime::{self, Runtime};
 
-use crate::client::Worker;
+use crate::client::{Watcher, Worker};
 use crate::clock::HostClock;
 use crate::dice::{Dice, nanos};
 use crate::fault::Kind;
 use crate::nemesis::Nemesis;
 use crate::network::{End, Link, Network};
-use crate::plan::{Options, Plan, Twist};
+use crate::plan::{Options, Plan, Subject, Twist};
 use crate::record::{Counts, Finding, Recorder, Rule};
 use crate::world::{Event, Host, Time, Trace, World};
 
@@ -48,8 +48,11 @@ pub struct Outcome {
 /// If the simulation itself is broken, or no runtime can be made.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Outcome {
-    let plan = Arc::new(Plan::of(seed, options));
-    let mut sim = Sim::new(plan, options.trace);
+    play(Plan::of(seed, options), options.trace)
+}
+
+fn play(plan: Plan, trace: bool) -> Outcome {
+    let mut sim = Sim::new(Arc::new(plan), trace);
     sim.run();
     sim.judge();
     Outcome {
@@ -123,6 +126,7 @@ impl Sim {
         while self.recorder.finding().is_none() {
             let Some(event) = self.world.next() else { break };
             self.take(event);
+            self.recorder.look_who_leads();
             for (moment, client) in self.recorder.moments() {
                 self.aim(moment, client);
             }
@@ -176,7 +180,11 @@ impl Sim {
             Event::Half(index) => self.half(index),
             Event::Relief(index) => self.relieve(index),
             Event::Look => {
-                let calm = |client, node| self.nemesis.calm_since(client, node);
+                let calm = |client: usize, node| {
+                    let host = self.plan.nodes + client;
+                    let felt = self.world.with(|inside, _| inside.network.felt(host, node));
+                    self.nemesis.calm_since(client, node).map(|calm| calm.max(felt))
+                };
                 let life =
                     |client: usize| self.world.with(|inside, _| inside.hosts[self.plan.nodes + client].life);
                 self.recorder.look(calm, life);
@@ -245,20 +253,8 @@ impl Sim {
         self.boot(host);
         let life = self.world.with(|inside, _| inside.hosts[host].life);
         let clock = self.clocks[host].clone();
-        let dial = crate::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
-        let guard = if self.plan.twist == Twist::GuardOff { RestartGuard::Off } else { RestartGuard::On };
-        let coordinator = Coordinator::builder()
-            .nodes((0..self.plan.nodes).map(|node| format!("node-{node}")))
-            .ttl(self.plan.max_ttl)
-            .max_ttl(self.plan.max_ttl)
-            .drift(self.plan.drift)
-            .restart_guard(guard)
-            .clock(clock.clone())
-            .entropy(SeededEntropy::new(self.births.word()))
-            .dial(dial)
-            .build()
-            .expect("a plan is a deployment that can work");
-        for _ in 0..self.plan.workers {
+        let coordinator = self.coordinator(host);
+        for number in 0..self.plan.workers {
             let worker = Worker {
                 world: self.world.clone(),
                 plan: self.plan.clone(),
@@ -269,10 +265,45 @@ impl Sim {
                 host,
                 client,
                 life,
+                is_first: client == 0 && number == 0,
             };
             self.spawn(host, worker.run());
         }
+        if self.plan.subject == Subject::Elections {
+            // Over connections of its own: what comes of the candidates' is told by others.
+            let coordinator = self.coordinator(host);
+            for resource in 0..self.plan.resources {
+                let watcher = Watcher {
+                    world: self.world.clone(),
+                    plan: self.plan.clone(),
+                    recorder: self.recorder.clone(),
+                    coordinator: coordinator.clone(),
+                    clock: clock.clone(),
+                    dice: Dice::new(self.births.word(), 8),
+                    client,
+                    resource,
+                };
+                self.spawn(host, watcher.run());
+            }
+        }
         self.go_on(host);
+    }
+
+    fn coordinator(&self, host: Host) -> Coordinator {
+        let clock = self.clocks[host].clone();
+        let dial = crate::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
+        let guard = if self.plan.twist == Twist::GuardOff { RestartGuard::Off } else { RestartGuard::On };
+        Coordinator::builder()
+            .nodes((0..self.plan.nodes).map(|node| format!("node-{node}")))
+            .ttl(self.plan.max_ttl)
+            .max_ttl(self.plan.max_ttl)
+            .drift(self.plan.drift)
+            .restart_guard(guard)
+            .clock(clock)
+            .entropy(SeededEntropy::new(self.births.word()))
+            .dial(dial)
+            .build()
+            .expect("a plan is a deployment that can work")
     }
 
     fn spawn(&self, host: Host, task: impl Future<Output = ()> + Send + 'static) {
@@ -310,7 +341,9 @@ impl Sim {
             | Twist::GuardOff
             | Twist::FastNodes
             | Twist::Careless
-            | Twist::WrongCalendars => None,
+            | Twist::WrongCalendars
+            | Twist::LimitIgnored
+            | Twist::Credulous => None,
         }
     }
 
@@ -354,5 +387,63 @@ impl Panics {
 
     fn since(&self) -> u64 {
         PANICS.get() - self.before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Aim, Kind};
+    use crate::plan::{Entry, Subject};
+
+    /// All nodes are far away for a while, for two reasons at a time.
+    fn far_away(seed: u64, subject: Subject) -> Plan {
+        let mut options = Options::default();
+        (options.faults, options.subject, options.span) = (Vec::new(), subject, Duration::from_secs(25));
+        let mut plan = Plan::of(seed, &options);
+        plan.max_ttl = Duration::from_secs(20);
+        for (number, size) in [14, 18].into_iter().enumerate() {
+            plan.schedule.push(Entry {
+                number,
+                at: Duration::from_millis(4_000 + 50 * number as u64),
+                aim: Aim::Nothing,
+                after: Duration::ZERO,
+                kind: Kind::Slow,
+                client: 0,
+                nodes: (0..plan.nodes).collect(),
+                // Shorter than any TTL, so that the end of the fault says little.
+                lasts: Duration::from_secs(4),
+                size: Duration::from_secs(size),
+                flavour: 0,
+            });
+        }
+        plan
+    }
+
+    /// A request that takes longer than keys last arrives when it arrives, and is taken back by what
+    /// follows it over the same connection, as late: what stands in between is nobody's fault.
+    #[test]
+    fn a_key_whose_release_is_still_behind_it_is_no_orphan() {
+        for seed in 0..12 {
+            let finding = play(far_away(seed, Subject::Locks), false).finding;
+            assert_eq!(finding, None, "seed {seed}");
+        }
+    }
+
+    /// And a middlebox that repeats a request into such a network delivers it as late.
+    #[test]
+    fn a_request_that_is_repeated_into_a_slow_network_is_no_orphan_when_it_arrives() {
+        for seed in 0..12 {
+            let mut plan = far_away(seed, Subject::Locks);
+            for index in 0..10 {
+                let mut entry = plan.schedule[0].clone();
+                (entry.number, entry.kind) = (index + 2, Kind::Replay);
+                entry.at = Duration::from_millis(4_100 + 300 * index as u64);
+                (entry.lasts, entry.size) = (Duration::from_millis(10), Duration::from_millis(10));
+                entry.client = index % plan.clients;
+                plan.schedule.push(entry);
+            }
+            assert_eq!(play(plan, false).finding, None, "seed {seed}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quorlock_sim::{Kind, Options, Rule, Twist, run};
+use quorlock_sim::{Kind, Options, Rule, Subject, Twist, run};
 
 /// Runs seeds until one breaks a promise; prints how many that took.
 fn caught(what: &str, options: &Options, most: u64, rules: &[Rule]) {
@@ -71,4 +71,30 @@ fn keys_that_are_left_behind_are_caught() {
 #[test]
 fn keys_that_are_deleted_are_caught() {
     caught("all keys deleted", &options(Twist::None, &[Kind::Flush]), 20, EXCLUSION);
+}
+
+#[test]
+fn permits_whose_number_nobody_compares_are_caught() {
+    let mut options = options(Twist::LimitIgnored, &[Kind::Spike]);
+    options.subject = Subject::Semaphores;
+    caught("limits that differ", &options, 40, &[Rule::Permits]);
+}
+
+#[test]
+fn observers_that_believe_fewer_than_a_quorum_are_caught() {
+    let mut options = options(Twist::Credulous, &[Kind::Hold, Kind::Spike]);
+    options.subject = Subject::Elections;
+    caught("a leader of a minority", &options, 20, &[Rule::Observing]);
+}
+
+#[test]
+fn permits_and_leaders_of_nodes_that_forget_and_vote_at_once_are_caught() {
+    for (subject, rules) in [
+        (Subject::Semaphores, &[Rule::Permits, Rule::Exclusion]),
+        (Subject::Elections, &[Rule::Exclusion, Rule::Exclusion]),
+    ] {
+        let mut options = options(Twist::GuardOff, &[Kind::Amnesia]);
+        options.subject = subject;
+        caught(subject.name(), &options, 40, rules);
+    }
 }

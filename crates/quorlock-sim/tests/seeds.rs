@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quorlock_sim::{Options, Twist, run};
+use quorlock_sim::{Options, Subject, Twist, run};
 
 #[test]
 fn promises_hold_whatever_goes_wrong() {
@@ -34,4 +34,34 @@ fn locks_are_got_where_a_third_of_all_packets_is_late() {
         assert_eq!(outcome.finding, None, "seed {seed}");
         assert!(outcome.counts.granted >= 5, "seed {seed} made no progress: {:?}", outcome.counts);
     }
+}
+
+#[test]
+fn semaphores_fill_up_and_never_beyond_whatever_goes_wrong_and_whoever_differs() {
+    let mut options = Options::default();
+    options.subject = Subject::Semaphores;
+    options.span = Duration::from_secs(20);
+    let (mut granted, mut differing) = (0, 0);
+    for seed in 0..8 {
+        let outcome = run(seed, &options);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        granted += outcome.counts.granted;
+        differing += outcome.counts.differing;
+    }
+    assert!(granted > 200 && differing > 20, "{granted} grants, {differing} who differ: too few");
+}
+
+#[test]
+fn elections_have_one_leader_and_observers_are_told_of_it_whatever_goes_wrong() {
+    let mut options = Options::default();
+    options.subject = Subject::Elections;
+    options.span = Duration::from_secs(20);
+    let (mut granted, mut observed) = (0, 0);
+    for seed in 0..8 {
+        let outcome = run(seed, &options);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        granted += outcome.counts.granted;
+        observed += outcome.counts.observed;
+    }
+    assert!(granted > 100 && observed > 200, "{granted} leaders, seen {observed} times: too few");
 }

@@ -21,7 +21,7 @@ pub use {
     memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
-    servers::{Kind, Server, Servers, Service, Setup, ask},
+    servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
         Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing, Store, Told,
         Value,

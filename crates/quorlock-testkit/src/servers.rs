@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 
+mod cluster;
 mod found;
 mod kind;
 mod port;
@@ -13,6 +14,7 @@ mod server;
 mod service;
 mod wire;
 
+pub use cluster::Cluster;
 pub use kind::Kind;
 pub use server::Server;
 pub use service::Service;

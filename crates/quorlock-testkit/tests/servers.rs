@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::{Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually};
+use quorlock_testkit::{Cluster, Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -196,4 +196,26 @@ async fn the_port_of_a_dead_server_is_given_to_nobody_else() -> io::Result<()> {
         assert_ne!(other?.local_addr()?.port(), servers[0].port());
     }
     servers[0].restart_empty().await
+}
+
+#[tokio::test]
+async fn a_cluster_serves_all_slots_and_moves_one_with_its_keys() -> io::Result<()> {
+    if Kind::all_found().is_empty() {
+        println!("skipped: no real server for a cluster");
+        return Ok(());
+    }
+    let cluster = Cluster::start(3, 1).await?;
+    println!("{cluster}");
+    cluster.command("key", &["SET", "key", "value"]).await?;
+    let from = cluster.master_of("key").await?.port();
+    let to = cluster[..3].iter().find(|master| master.port() != from).unwrap();
+    cluster.move_slot("key", to).await?;
+    assert_eq!(cluster.master_of("key").await?.port(), to.port());
+    assert_eq!(cluster.command("key", &["GET", "key"]).await?.to_string(), "value");
+
+    to.kill();
+    cluster.settled().await?;
+    let promoted = cluster.master_of("key").await?;
+    assert!(cluster[3..].iter().any(|replica| replica.port() == promoted.port()), "no replica took over");
+    Ok(())
 }

@@ -38,6 +38,9 @@ pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
 
 /// All findings about one node.
 pub(crate) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    if !facts.shards.is_empty() {
+        return super::cluster::findings(name, facts, setting);
+    }
     let mut sheet = Sheet::of_node(name);
     for check in ON_EXAMINATION {
         check(facts, setting, &mut sheet);
@@ -62,7 +65,7 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     match facts.role {
-        Some(Role::Master) | None => {}
+        Some(Role::Master | Role::Cluster) | None => {}
         Some(Role::Replica) => {
             sheet.note(Severity::Warning, Matter::Replica, "is a replica (role:slave) and does not vote");
         }
@@ -148,6 +151,8 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
             Need::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
             Need::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Need::Sharing => (Severity::Note, "as shared locks must"),
+            Need::Semaphores => (Severity::Note, "as semaphores must"),
             Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
         let user = facts.user.as_deref().unwrap_or("…");

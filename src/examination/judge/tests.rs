@@ -8,7 +8,7 @@ use crate::node::NodeError;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn setting(nodes: usize) -> Setting {
+pub(super) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
         quorum: Quorum::majority(nodes),
@@ -88,7 +88,7 @@ fn with_a_sound_deployment_nothing_is_found() {
 }
 
 /// What of one node is found with the restart guard on, and how bad it is.
-const OF_A_NODE: [(Change, Severity, Matter); 30] = [
+const OF_A_NODE: [(Change, Severity, Matter); 32] = [
     (|it| it.trouble = Some(down(TroubleKind::Unreachable)), Severity::Warning, Matter::Unreachable),
     (|it| it.trouble = Some(down(TroubleKind::Login)), Severity::Warning, Matter::Login),
     (|it| it.trouble = Some(down(TroubleKind::ProtectedMode)), Severity::Warning, Matter::ProtectedMode),
@@ -119,6 +119,8 @@ const OF_A_NODE: [(Change, Severity, Matter); 30] = [
     (|it| it.refusals = vec![refusal("set", Need::Locks)], Severity::Warning, Matter::MissingRight),
     (|it| it.refusals = vec![refusal("incrby", Need::Fencing)], Severity::Warning, Matter::MissingRight),
     (|it| it.refusals = vec![refusal("zadd", Need::FairOrder)], Severity::Note, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("zincrby", Need::Sharing)], Severity::Note, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("set", Need::Semaphores)], Severity::Note, Matter::MissingRight),
     (|it| it.refusals = vec![refusal("client", Need::Waiting)], Severity::Note, Matter::MissingRight),
     (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Matter::LockFails),
     (|it| it.software = Some(Software::new("redis", "5.0.14")), Severity::Warning, Matter::OldVersion),

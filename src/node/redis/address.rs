@@ -3,8 +3,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+mod cluster;
 mod parse;
 mod sentinel;
+
+pub use cluster::ClusterAddress;
 
 /// Where a node listens, and as whom to log in there.
 ///
@@ -282,7 +285,7 @@ pub enum AddressError {
     Empty,
     /// It begins with something unknown.
     #[error(
-        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys://, redis+unix:// or redis+sentinel://"
+        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys://, redis+unix://, redis+sentinel:// or redis+cluster://"
     )]
     Scheme,
     /// It asks for TLS, which was not built in.

@@ -13,9 +13,9 @@ use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
 use super::gate;
 use super::handshake::Connector;
-use super::info::{facts_in, field};
+use super::info::{facts_in, field, role_in_cluster};
 use super::line::{Line, text};
-use super::{Notices, RedisNode, Settings};
+use super::{Membership, Notices, RedisNode, Settings};
 use crate::clock::Clock;
 use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
 use crate::node::NodeError;
@@ -33,7 +33,7 @@ const ROUND_TRIPS: usize = 20;
 const PATIENCE: u32 = 10;
 
 /// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
-pub(super) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
+pub(in crate::node::redis) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
     let end = settings.clock.now() + settings.connect_limit.saturating_mul(PATIENCE);
     let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
@@ -60,6 +60,11 @@ async fn ask_all(
 ) -> Result<(), NodeError> {
     let mut session = Session::open(connector, settings, end).await?;
     let info = introduction(&mut session, facts).await?;
+    if settings.membership == Membership::OfCluster {
+        (facts.role, facts.of_cluster) = (role_in_cluster(&info), true);
+        let answer = session.ask(&["CONFIG", "GET", "cluster-require-full-coverage"]).await?;
+        facts.full_coverage = last_text(answer).map(|wanted| wanted == "yes");
+    }
     measure(&mut session, facts).await?;
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;

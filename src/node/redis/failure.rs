@@ -9,6 +9,7 @@ use super::bounds::{Excess, FOREIGN};
 use super::line::Break;
 use crate::examination::TroubleKind;
 use crate::node::{Lasting, NodeError};
+use crate::protocol::Slot;
 
 /// The longest excerpt of a server's words that is passed on, in characters.
 const WORDS: usize = 200;
@@ -26,6 +27,21 @@ const WRONG_PASSWORD: &str = "it refuses the password";
 pub(super) const NO_TLS: &str = "no TLS";
 const PROTECTED: &str = "it talks to its own machine only, because it has no password (protected mode); \
                          give its users passwords, rather than switch that off";
+
+/// How the sentences begin after which it is asked anew which master of a cluster has which slot.
+const ELSEWHERE: &str = "its slot is served by another master of the cluster";
+const UNSERVED: &str = "the cluster does not serve its slot";
+
+/// Whether a member of a cluster has sent the question away, without carrying it out.
+pub(super) fn is_sent_away(error: &NodeError) -> bool {
+    matches!(error, NodeError::Failed { message, .. } if message.starts_with(ELSEWHERE) || message.starts_with(UNSERVED))
+}
+
+/// The error for a slot that no master has, by the map.
+pub(super) fn unserved(slot: Slot) -> NodeError {
+    let message = format!("{UNSERVED}, {slot}: no master has it").into();
+    NodeError::Failed { message, lasting: Lasting::Passing }
+}
 
 /// Of which kind the error is for which a node cannot be asked.
 pub(super) fn kind_of(error: &NodeError) -> TroubleKind {
@@ -140,6 +156,10 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             ),
             Lasting::UntilMended,
         ),
+        "NOPERM" if command.starts_with("CLUSTER") => (
+            format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` at every member"),
+            Lasting::UntilMended,
+        ),
         "NOPERM" => (
             format!(
                 "the user `{user}` may not run {command}; grant `ACL SETUSER {user} {RIGHTS}`, and with `~` the keys of the locks and `~quorlock:*`"
@@ -153,14 +173,18 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         ),
         "DENIED" => (PROTECTED.into(), Lasting::UntilMended),
         "READONLY" => ("it is a replica; give the master's address".into(), Lasting::UntilMended),
+        // None of them was carried out: see docs/adr/0014-cluster.md.
+        "MOVED" => (format!("{ELSEWHERE}, which will be asked from now on"), Lasting::Passing),
+        "ASK" | "TRYAGAIN" => (format!("{ELSEWHERE} soon: it is on its way there"), Lasting::Passing),
+        _ if words.contains("access a non local key") => {
+            (format!("{ELSEWHERE} soon: it is on its way there"), Lasting::Passing)
+        }
+        "CLUSTERDOWN" => (format!("{UNSERVED}, until somebody takes it over"), Lasting::Passing),
+        _ if words.contains("cluster is down") => (format!("{UNSERVED} now"), Lasting::Passing),
         "CROSSSLOT" => (
-            "the locks that were asked for at once are in different hash slots of a cluster; give their names \
-             one hash tag, such as `{accounts}/1` and `{accounts}/2`"
-                .into(),
-            Lasting::UntilMended,
-        ),
-        "MOVED" | "ASK" | "CLUSTERDOWN" | "TRYAGAIN" => (
-            "a cluster member cannot be a node; give the address of an independent server".into(),
+            "the locks that were asked for at once are in different hash slots of the cluster; give their names \
+              one hash tag, such as `{accounts}/1` and `{accounts}/2`"
+                 .into(),
             Lasting::UntilMended,
         ),
         "LOADING" => ("it is still loading its data".into(), Lasting::Passing),
@@ -237,13 +261,11 @@ mod tests {
             ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
-            (
-                "CROSSSLOT",
-                "Keys in request don't hash",
-                "one hash tag, such as `{accounts}/1`",
-                Lasting::UntilMended,
-            ),
-            ("MOVED", "866 10.0.0.1:6379", "cluster member cannot", Lasting::UntilMended),
+            ("MOVED", "866 10.0.0.1:6379", "served by another master", Lasting::Passing),
+            ("ASK", "866 10.0.0.1:6379", "on its way there", Lasting::Passing),
+            ("ERR", "Script attempted to access a non local key in", "on its way", Lasting::Passing),
+            ("CLUSTERDOWN", "Hash slot not served", "does not serve its slot", Lasting::Passing),
+            ("CROSSSLOT", "Keys in request", "one hash tag", Lasting::UntilMended),
             ("ERR", "unknown command 'EVAL'", "does not know EVAL", Lasting::UntilMended),
             ("LOADING", "Redis is loading", "still loading", Lasting::Passing),
             ("OOM", "command not allowed", "out of memory", Lasting::Passing),

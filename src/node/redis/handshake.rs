@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
-use super::Settings;
 use super::address::{Address, Endpoint};
 use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
@@ -16,6 +15,7 @@ use super::hints::Listeners;
 use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
 use super::sentinel::{Sentinels, Watch};
+use super::{Membership, Settings};
 use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, Past, SUCCESSION, age};
@@ -37,6 +37,8 @@ pub(crate) struct Greeted {
     pub(crate) hints: bool,
     /// What it said of itself.
     pub(crate) facts: Facts,
+    /// What the history of its data is called, if it is a member of a cluster.
+    pub(crate) history: Option<Arc<str>>,
     /// What its Sentinels say of it, where they have named it.
     pub(crate) watch: Option<Watch>,
 }
@@ -106,7 +108,12 @@ impl Connector {
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
         };
         let mut facts = facts_in(&info);
-        let process = Process::fit_to_vote(&info).map_err(|unfit| self.not_yet(unfit, &facts))?;
+        let membership = self.settings.membership;
+        let process = Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
+        let history = match membership {
+            Membership::Alone => None,
+            Membership::OfCluster => Some(history_in(&info)?.into()),
+        };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
         facts.service = self.address.service().map(Into::into);
@@ -121,7 +128,8 @@ impl Connector {
             copies.try_out(&mut line, self.user()).await?;
         }
         let now = self.settings.clock.now();
-        Ok(Greeted { line, instance: self.recognise(process, past, now), copies, hints, facts, watch })
+        let instance = self.recognise(process, past, now);
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch })
     }
 
     /// Finds the server, dials and logs in. Asks nothing yet.
@@ -249,10 +257,12 @@ impl Connector {
                 Arc::clone(&last.instance)
             }
             last => {
-                // Where Sentinels promote, its predecessor may be asked for a while: nothing counts
-                // before (rule T-2).
-                let promoted_by_them = past != Past::Master && self.address.service().is_some();
-                let alone = if promoted_by_them { SUCCESSION } else { Duration::ZERO };
+                // Where Sentinels or clusters promote, its predecessor may be asked for a while: nothing
+                // counts before (rules T-2 and C-6).
+                let in_cluster = self.settings.membership == Membership::OfCluster;
+                let promoted_by_others =
+                    past != Past::Master && (in_cluster || self.address.service().is_some());
+                let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
                 let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
                 let still = alone.saturating_sub(age);
                 Arc::new(Instance::new(run_id, now + still, age.saturating_sub(alone)))
@@ -294,19 +304,27 @@ pub(super) struct Process {
 
 impl Process {
     /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
-    fn fit_to_vote(info: &str) -> Result<Process, NodeError> {
+    fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
         let field = |name: &str| field(info, name).unwrap_or_default();
-        let unfit = |reason: &str| Err(NodeError::Unfit { reason: reason.into() });
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
             return unfit(
                 "it is a sentinel (redis_mode:sentinel), which stores no keys; give the master's address",
             );
         }
-        if is("redis_mode", "cluster") || is("server_mode", "cluster") || is("cluster_enabled", "1") {
-            return unfit(
-                "it is a cluster member (cluster_enabled:1), and failover would lose locks; give an independent server",
-            );
+        let in_cluster =
+            is("redis_mode", "cluster") || is("server_mode", "cluster") || is("cluster_enabled", "1");
+        match membership {
+            Membership::Alone if in_cluster => {
+                return unfit(
+                    "it is a cluster member (cluster_enabled:1), which serves some keys only; give the cluster as one \
+                     node, `redis+cluster://host:port,host:port`",
+                );
+            }
+            Membership::OfCluster if !in_cluster => {
+                return unfit("it is no member of a cluster (cluster_enabled:0); write redis:// for it");
+            }
+            Membership::Alone | Membership::OfCluster => {}
         }
         if is("role", "slave") || is("role", "replica") {
             return unfit(
@@ -317,10 +335,6 @@ impl Process {
             let message = "it is still loading its data (loading:1)".into();
             return Err(NodeError::Failed { message, lasting: Lasting::Passing });
         }
-        // It stands in messages and logs.
-        let named = |id: &str| {
-            !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
-        };
         let run_id = field("run_id");
         if !named(run_id) {
             return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
@@ -328,17 +342,26 @@ impl Process {
         // A clock that was put back makes a negative uptime. The least age is zero then, as when
         // the field is missing.
         let uptime = field("uptime_in_seconds").parse().unwrap_or(0);
-        let history = match field("master_replid") {
-            _ if promoted(info) != Some(true) => None,
-            id if named(id) => Some(id.into()),
-            _ => {
-                return unfit(
-                    "it was promoted, and its INFO has no master_replid, so another time would go unseen",
-                );
-            }
-        };
+        let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
         Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history })
     }
+}
+
+/// What the history of the server's data is called: another one after each promotion.
+fn history_in(info: &str) -> Result<String, NodeError> {
+    match field(info, "master_replid") {
+        Some(id) if named(id) => Ok(id.into()),
+        Some(_) | None => unfit("its INFO has no master_replid, so a promotion would go unseen"),
+    }
+}
+
+fn unfit<T>(reason: &str) -> Result<T, NodeError> {
+    Err(NodeError::Unfit { reason: reason.into() })
+}
+
+/// Whether it may stand in messages and logs.
+fn named(id: &str) -> bool {
+    !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -350,19 +373,26 @@ mod tests {
     #[test]
     fn an_independent_master_may_vote() {
         let process = |history| Process { run_id: "abc".into(), uptime: Duration::from_secs(90), history };
-        assert_eq!(Process::fit_to_vote(INFO), Ok(process(None)));
+        assert_eq!(Process::fit_to_vote(INFO, Membership::Alone), Ok(process(None)));
         for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
             let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
-            assert_eq!(Process::fit_to_vote(&info), Ok(process(Some("f00".into()))), "{info}");
+            assert_eq!(
+                Process::fit_to_vote(&info, Membership::Alone),
+                Ok(process(Some("f00".into()))),
+                "{info}"
+            );
             let nameless = info.replace("replid:f00", "replid:");
-            assert!(Process::fit_to_vote(&nameless).is_err(), "another promotion would go unseen");
+            assert!(
+                Process::fit_to_vote(&nameless, Membership::Alone).is_err(),
+                "another promotion would go unseen"
+            );
         }
     }
 
     #[test]
     fn an_uptime_that_cannot_be_is_no_age() {
         let info = INFO.replace("seconds:90", "seconds:-5");
-        assert_eq!(Process::fit_to_vote(&info).unwrap().uptime, Duration::ZERO);
+        assert_eq!(Process::fit_to_vote(&info, Membership::Alone).unwrap().uptime, Duration::ZERO);
     }
 
     #[test]
@@ -375,9 +405,21 @@ mod tests {
             ("run_id:abc", "run_id:a\x1b[2Jc", "no run_id", true),
             ("loading:0", "loading:1", "still loading", false),
         ] {
-            let error = Process::fit_to_vote(&INFO.replace(have, instead)).unwrap_err();
+            let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
             assert!(error.to_string().contains(reason) && error.lasts() == lasts, "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_member_of_a_cluster_votes_as_such_and_nobody_else_does() {
+        let member = INFO.replace("cluster_enabled:0", "cluster_enabled:1");
+        assert!(Process::fit_to_vote(&member, Membership::OfCluster).is_ok());
+        let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
+        assert!(cure.contains("redis+cluster://"), "{cure}");
+        let alone = Process::fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
+        assert!(alone.to_string().contains("no member") && alone.lasts(), "{alone}");
+        let replica = member.replace("role:master", "role:slave");
+        assert!(Process::fit_to_vote(&replica, Membership::OfCluster).is_err());
     }
 
     fn seconds(seconds: u64) -> Moment {
@@ -427,6 +469,14 @@ mod tests {
         assert_eq!(age("redis+sentinel://a/m", 5, 2), 0);
         assert_eq!(age("redis+sentinel://a/m", 5, 10), 7);
         assert_eq!(age("redis+sentinel://a/m", 20, 0), 12);
+
+        let settings =
+            super::Settings { membership: Membership::OfCluster, ..super::super::tests::settings() };
+        let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
+        let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+        let past = Past::Promoted { reign: Duration::from_secs(20) };
+        let age = member.recognise(process, past, seconds(100)).age_at(seconds(100));
+        assert_eq!(age.as_secs(), 12, "clusters promote as well");
     }
 
     #[test]

@@ -62,6 +62,11 @@ fn role(info: &str) -> Option<Role> {
     if mode("cluster") || field(info, "cluster_enabled") == Some("1") {
         return Some(Role::ClusterMember);
     }
+    role_in_cluster(info)
+}
+
+/// What it is for the others of its kind.
+pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
     match field(info, "role")? {
         "master" => Some(Role::Master),
         "slave" | "replica" => Some(Role::Replica),

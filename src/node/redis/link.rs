@@ -16,7 +16,7 @@ use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, State, cleans_up};
-use super::wire::{ByHash, Reading, decode, encode, who_holds};
+use super::wire::{ByHash, Reading, decode, decode_member, encode, who_holds};
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Instance, NodeError, Vote};
 use crate::protocol::Moment;
@@ -51,6 +51,7 @@ pub(crate) async fn carry(
     let mut link = Link {
         line: greeted.line,
         instance: greeted.instance,
+        history: greeted.history,
         listeners: greeted.hints.then_some(listeners),
         connector,
         state,
@@ -110,6 +111,8 @@ enum Pace {
 struct Link<'a> {
     line: Line,
     instance: Arc<Instance>,
+    /// The history of a member of a cluster.
+    history: Option<Arc<str>>,
     /// Who is told what the server pushes, if it agreed to.
     listeners: Option<&'a Listeners>,
     connector: &'a mut Connector,
@@ -201,6 +204,7 @@ impl Link<'_> {
                         self.copied(copies);
                         continue;
                     };
+                    let decode = if self.history.is_some() { decode_member } else { decode };
                     let reading = decode(answer, &ask.question, self.connector.user());
                     if let Ok(Reading::Demoted) = reading {
                         ask.answer(Err(demoted()));
@@ -256,7 +260,8 @@ impl Link<'_> {
                 ask.answer(Err(NodeError::NotAsked));
             } else {
                 votes |= must_last(&ask.question);
-                let by_hash = encode(&ask.question, &mut self.library, self.line.outbox());
+                let history = self.history.as_deref();
+                let by_hash = encode(&ask.question, history, &mut self.library, self.line.outbox());
                 self.flight.push_back(Sent { what: What::Ask { ask, by_hash }, at });
             }
         }
@@ -353,7 +358,7 @@ fn no_script() -> NodeError {
 
 /// It was a master when it introduced itself. Whether it can be mended, the next introduction tells.
 fn demoted() -> NodeError {
-    NodeError::Unreachable { reason: "it has become a replica".into() }
+    NodeError::Unreachable { reason: "it has become a replica, or was one meanwhile".into() }
 }
 
 fn stalled() -> NodeError {

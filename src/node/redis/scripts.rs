@@ -1,6 +1,6 @@
 //! The scripts that the nodes run, each in one atomic step.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 macro_rules! plain {
     ($number:literal, $name:literal) => {
@@ -46,6 +46,8 @@ pub struct Script {
     text: String,
     hash: String,
     number: u8,
+    /// The same for a member of a cluster.
+    member: OnceLock<Box<Script>>,
 }
 
 /// Stores the token if the key is free, and draws its fencing token.
@@ -81,6 +83,9 @@ pub static CANCEL_SHARED: LazyLock<Script> = shared!(13, "cancel_shared");
 pub static INTEND: LazyLock<Script> = shared!(14, "intend");
 /// Takes that back.
 pub static DESIST: LazyLock<Script> = shared!(15, "desist");
+
+/// `SET NX` for a member of a cluster, which is asked nothing but by scripts.
+pub(crate) static TAKE: LazyLock<Script> = plain!(22, "take");
 
 /// Stores the token under several keys if all are free, and draws one fencing token.
 pub static ACQUIRE_SEVERAL: LazyLock<Script> = several!(16, "acquire_several");
@@ -129,7 +134,16 @@ impl Script {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--"));
         let text = lines.collect::<Vec<_>>().join("\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
-        Script { text, hash, number }
+        Script { text, hash, number, member: OnceLock::new() }
+    }
+
+    /// The same for a member of a cluster: it also takes the name of the history that the server had
+    /// when it introduced itself, as its last argument, and does nothing under another one.
+    pub(crate) fn for_member(&self) -> &Script {
+        self.member.get_or_init(|| {
+            let text = [include_str!("scripts/member.lua"), &self.text].concat();
+            Box::new(Script::new(self.number, &text))
+        })
     }
 
     /// What it does, in Lua.

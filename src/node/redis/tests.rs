@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Notices, RedisNode, Settings, SystemDial};
+use super::{Membership, Notices, RedisNode, Settings, SystemDial};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
 use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
 use crate::{Clock, SystemClock, SystemEntropy};
@@ -25,6 +25,7 @@ pub(super) fn settings() -> Settings {
         dial: Arc::new(SystemDial::default()),
         connect_limit: Duration::from_secs(1),
         notices: Notices::Logged,
+        membership: Membership::Alone,
         copy_limit: Duration::from_millis(25),
         gate: Some(crate::protocol::gate("").into()),
     }

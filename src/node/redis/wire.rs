@@ -17,17 +17,26 @@ use crate::protocol::{
 /// Writes the request that asks the question, as short as the `library` of the server allows, behind
 /// what is in the buffer. The lock is the only declared key; see `acquire.lua`.
 ///
+/// A member of a cluster is told its `history`, under which alone it is to act; see `member.lua`.
+///
 /// Says whether the server must know the script already.
-pub(crate) fn encode(question: &Question, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
+pub(crate) fn encode(
+    question: &Question,
+    history: Option<&str>,
+    library: &mut Library,
+    buffer: &mut Vec<u8>,
+) -> ByHash {
     let mut request = Request::begin(buffer);
     let by_hash = if let Question::Acquire { claim, ttl, draw: None } = question
         && is_plain(question)
+        && history.is_none()
     {
         request.word("SET").word(claim.key()).word(claim.token().as_bytes());
         request.word("NX").word("PX").number(millis(*ttl));
         ByHash::No
     } else {
         let script = script_of(question);
+        let script = if history.is_some() { script.for_member() } else { script };
         let by_hash = library.knows(script);
         if by_hash {
             request.word("EVALSHA").word(script.hash());
@@ -35,6 +44,9 @@ pub(crate) fn encode(question: &Question, library: &mut Library, buffer: &mut Ve
             request.word("EVAL").word(script.text());
         }
         arguments(&mut request, question);
+        if let Some(history) = history {
+            request.word(history);
+        }
         if by_hash { ByHash::Yes } else { ByHash::No }
     };
     request.end();
@@ -56,6 +68,7 @@ fn script_of(question: &Question) -> &'static Script {
         return several_script_of(question);
     }
     match question {
+        Question::Acquire { draw: None, .. } => &scripts::TAKE,
         Question::Acquire { .. } => &scripts::ACQUIRE,
         Question::AcquireInTurn { .. } => &scripts::ACQUIRE_IN_TURN,
         Question::WriteBack { .. } => &scripts::WRITE_BACK,
@@ -247,6 +260,15 @@ fn several_arguments(request: &mut Request<'_>, question: &Question) {
 /// What the answer to the question says. The server may be broken or hostile: whatever is not a
 /// vote is an error, and never a panic.
 pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
+    read(answer, question, user, is_plain(question))
+}
+
+/// As `decode`, for a member of a cluster: it is asked by scripts only.
+pub(crate) fn decode_member(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
+    read(answer, question, user, false)
+}
+
+fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Result<Reading, NodeError> {
     if let Some(b'-' | b'!') = answer.first() {
         let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
             return Err(unexpected("an error that cannot be read", ""));
@@ -254,14 +276,14 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
         if error.code() == "NOSCRIPT" {
             return Ok(Reading::Forgotten);
         }
-        let command = if is_plain(question) { "SET" } else { "EVAL" };
+        let command = if is_plain { "SET" } else { "EVAL" };
         if is_demoted(&error) {
             return Ok(Reading::Demoted);
         }
         return Err(refused(&error, Asked { command, key: &key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
-    if is_plain(question) {
+    if is_plain {
         return match parts.next() {
             Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
             Some(Part::Nothing) => Ok(Reading::Refused),
@@ -311,6 +333,7 @@ fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
         b"behind" => Vote::Behind,
         b"ahead" => Vote::Ahead,
         b"free" => Vote::Free,
+        b"demoted" => return Some(Reading::Demoted),
         b"held" => {
             let (Part::Text(token), Part::Number(left_ms)) = (parts.next()?, parts.next()?) else {
                 return None;
@@ -403,7 +426,7 @@ fn key_of(question: &Question) -> Cow<'_, str> {
     key_of_one(question).into()
 }
 
-fn key_of_one(question: &Question) -> &str {
+pub(crate) fn key_of_one(question: &Question) -> &str {
     match question {
         Question::Acquire { claim, .. }
         | Question::AcquireInTurn { claim, .. }
@@ -452,7 +475,7 @@ mod tests {
 
     fn written(question: &Question, library: &mut Library) -> (ByHash, String) {
         let mut buffer = Vec::new();
-        let by_hash = encode(question, library, &mut buffer);
+        let by_hash = encode(question, None, library, &mut buffer);
         (by_hash, String::from_utf8(buffer).unwrap())
     }
 
@@ -504,6 +527,20 @@ mod tests {
         let (_, packed) = written(&question, &mut Library::default());
         assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would keep readers out: {packed}");
         assert!(decode(b"+OK\r\n", &question, "anna").is_err(), "no answer of its script");
+    }
+
+    #[test]
+    fn a_member_of_a_cluster_acts_under_its_history_only() {
+        let plain = Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
+        for question in [inspect(), plain] {
+            let (mut library, mut buffer) = (Library::default(), Vec::new());
+            encode(&question, Some("f00"), &mut library, &mut buffer);
+            let packed = String::from_utf8(buffer).unwrap();
+            assert!(packed.contains("master_replid:"), "nobody asks for its history: {packed}");
+            assert!(packed.ends_with("\r\nf00\r\n"), "{packed}");
+            let read = decode_member(&list(&["demoted"]), &question, "anna");
+            assert_eq!(read, Ok(Reading::Demoted));
+        }
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::time::Duration;
 use std::{io, mem};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, Fencing, Lease, LeaseWatch, Lock, Lost, SystemClock, Wait};
+use quorlock::{Clock as _, Fencing, LeaseWatch, Lost, SystemClock, Wait};
 use quorlock_history::{Stamp, Token, What};
 use tokio::task::AbortHandle;
 
 use super::Worker;
+use super::wanted::{Held, Wanted};
 use crate::record::{of, stamp};
 
 /// How often a holder writes to the register.
@@ -19,6 +20,9 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// An end of validity that moved by less did not move: the time was read a little earlier.
 const MOVED: Duration = Duration::from_millis(5);
 
+/// Longer than anybody waits who gives up by dropping the future.
+const ENOUGH: Duration = Duration::from_secs(30);
+
 /// An attempt at one lock.
 pub(super) struct Attempt {
     worker: Arc<Worker>,
@@ -26,10 +30,12 @@ pub(super) struct Attempt {
     number: Option<usize>,
     resource: String,
     name: String,
-    lock: Lock,
+    wanted: Wanted,
     shares: bool,
     /// What is to be held at the same time.
     also: Vec<usize>,
+    /// Of how many permits it wants one.
+    one_of: Option<usize>,
 }
 
 impl Attempt {
@@ -44,18 +50,43 @@ impl Attempt {
         Attempt::new(worker, None, worker.orders.own_lock.clone())
     }
 
+    /// At one of a semaphore's permits, of which there are so many `more` than others believe.
+    pub(super) fn at_permit(worker: &Arc<Worker>, number: usize, more: usize) -> Attempt {
+        let (resource, permits) = worker.orders.semaphores.get(number).cloned().unwrap_or_default();
+        let permits = permits + more;
+        let mut attempt = Attempt::new(worker, None, resource);
+        let semaphore = worker.coordinator.semaphore(&attempt.resource, permits).label(&attempt.name);
+        attempt.wanted = Wanted::Permit(semaphore.fencing(attempt.fencing()));
+        attempt.one_of = Some(permits);
+        attempt
+    }
+
+    /// At the lead.
+    pub(super) fn at_lead(worker: &Arc<Worker>, number: usize) -> Attempt {
+        let resource = worker.orders.elections.get(number).cloned().unwrap_or_default();
+        let mut attempt = Attempt::new(worker, None, resource);
+        let election = worker.coordinator.election(&attempt.resource);
+        attempt.wanted = Wanted::Lead(election, attempt.name.clone());
+        attempt
+    }
+
+    fn fencing(&self) -> Fencing {
+        if self.worker.orders.fencing { Fencing::On } else { Fencing::Off }
+    }
+
     fn new(worker: &Arc<Worker>, number: Option<usize>, resource: String) -> Attempt {
         let count = worker.counts.attempts.add();
         // No blanks: the value of a key at a node ends with it, and the register splits at blanks.
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
         let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
-        let lock = worker.coordinator.lock(&resource).label(&name).fencing(fencing);
-        Attempt { worker: worker.clone(), number, resource, name, lock, shares: false, also: Vec::new() }
+        let wanted = Wanted::Lock(worker.coordinator.lock(&resource).label(&name).fencing(fencing));
+        let worker = worker.clone();
+        Attempt { worker, number, resource, name, wanted, shares: false, also: Vec::new(), one_of: None }
     }
 
     /// Together with others.
     pub(super) fn sharing(mut self) -> Attempt {
-        (self.lock, self.shares) = (self.lock.shared(), true);
+        (self.wanted, self.shares) = (self.wanted.shared(), true);
         self
     }
 
@@ -67,8 +98,8 @@ impl Attempt {
             }
         }
         let names = self.names().map(str::to_owned).collect::<Vec<_>>();
-        let fencing = if self.worker.orders.fencing { Fencing::On } else { Fencing::Off };
-        self.lock = self.worker.coordinator.lock_all(names).label(&self.name).fencing(fencing);
+        let lock = self.worker.coordinator.lock_all(names).label(&self.name);
+        self.wanted = Wanted::Lock(lock.fencing(self.fencing()));
         self
     }
 
@@ -81,23 +112,19 @@ impl Attempt {
     /// Waits for it, or asks once.
     pub(super) async fn acquire(self, wait: Wait) -> Option<Holding> {
         let invoked = self.invoke();
-        let lease = if wait == Wait::Never {
-            self.lock.try_acquire().await.ok().flatten()
-        } else {
-            self.lock.clone().wait(wait).acquire().await.ok()
-        };
-        self.settle(invoked, lease)
+        let held = self.wanted.acquire(wait).await.ok();
+        self.settle(invoked, held)
     }
 
     /// Gives up after `patience` by dropping the future, at whatever point it is by then.
     pub(super) async fn acquire_for(self, patience: Duration) -> Option<Holding> {
         let clock = SystemClock::default();
         let invoked = self.invoke();
-        let lease = tokio::select! {
-            lease = self.lock.acquire() => lease.ok(),
+        let held = tokio::select! {
+            held = self.wanted.acquire(Wait::UpTo(ENOUGH)) => held.ok(),
             () = clock.sleep_until(clock.now() + patience) => None,
         };
-        self.settle(invoked, lease)
+        self.settle(invoked, held)
     }
 
     fn invoke(&self) -> Stamp {
@@ -113,24 +140,32 @@ impl Attempt {
             let attempt = self.name.as_str().into();
             self.worker.recorder.record_at(invoked, What::Shares { attempt });
         }
+        if let Some(permits) = self.one_of {
+            let attempt = self.name.as_str().into();
+            self.worker.recorder.record_at(invoked, What::OneOf { attempt, permits });
+        }
         invoked
     }
 
-    fn settle(self, invoked: Stamp, lease: Option<Lease>) -> Option<Holding> {
-        let Some(lease) = lease else {
+    fn settle(self, invoked: Stamp, held: Option<Held>) -> Option<Holding> {
+        let Some(held) = held else {
             self.worker.counts.not_acquired.add();
             self.worker.recorder.record(What::NotAcquired { attempt: self.name.as_str().into() });
             return None;
         };
-        let watch = lease.watch();
+        let watch = held.watch();
+        if let Some(number) = held.number() {
+            let attempt = self.name.as_str().into();
+            self.worker.recorder.record_at(invoked, What::Permit { attempt, number });
+        }
         let story = Arc::new(Story::begin(&self, invoked, &watch));
         self.worker.counts.acquired.add();
         // The own lock is given back at once: there is nothing to observe.
-        let observer = self.number.map(|_| {
+        let observer = (self.resource != self.worker.orders.own_lock).then(|| {
             let (story, watch) = (story.clone(), watch.clone());
             tokio::spawn(async move { story.observe(&watch).await }).abort_handle()
         });
-        let holding = Holding { invoked, attempt: self, lease: Some(lease), watch, story, observer };
+        let holding = Holding { invoked, attempt: self, held: Some(held), watch, story, observer };
         // Each of them is entered.
         if holding.inside().filter(|inside| inside.enter(&holding.watch)).count() > 0 {
             holding.attempt.worker.counts.overlaps.add();
@@ -146,7 +181,7 @@ pub(super) struct Holding {
     invoked: Stamp,
     attempt: Attempt,
     /// Until it is given back.
-    lease: Option<Lease>,
+    held: Option<Held>,
     watch: LeaseWatch,
     story: Arc<Story>,
     observer: Option<AbortHandle>,
@@ -193,15 +228,15 @@ impl Holding {
 
     /// Shares the lock from now on. Says whether it was still there.
     pub(super) async fn downgrade(&mut self) -> bool {
-        let Some(lease) = self.lease.take() else { return false };
-        if let Err(lost) = lease.check() {
+        let Some(held) = self.held.take() else { return false };
+        if let Err(lost) = self.watch.check() {
             self.story.told(&lost);
-            self.lease = Some(lease);
+            self.held = Some(held);
             return true;
         }
         self.story.record(What::Shares { attempt: self.story.name.clone() });
-        if let Ok(lease) = lease.downgrade().await {
-            self.lease = Some(lease);
+        if let Ok(held) = held.downgrade().await {
+            self.held = Some(held);
             true
         } else {
             drop(self.part());
@@ -224,8 +259,8 @@ impl Holding {
 
     /// Gives the lock back.
     pub(super) async fn release(mut self) {
-        if let Some(lease) = self.part() {
-            if let Err(lost) = lease.release().await {
+        if let Some(held) = self.part() {
+            if let Err(lost) = held.release().await {
                 self.story.told(&lost);
             }
             self.story.record(What::Released { attempt: self.story.name.clone() });
@@ -240,7 +275,7 @@ impl Holding {
     }
 
     /// What comes before the lease is given back.
-    fn part(&mut self) -> Option<Lease> {
+    fn part(&mut self) -> Option<Held> {
         self.inside().for_each(|inside| inside.leave(&self.watch));
         if let Some(observer) = &self.observer {
             observer.abort();
@@ -255,7 +290,7 @@ impl Holding {
             }
             Err(lost) => self.story.told(&lost),
         }
-        self.lease.take()
+        self.held.take()
     }
 
     fn inside(&self) -> impl Iterator<Item = &super::Inside> {
@@ -280,6 +315,11 @@ impl Holding {
     async fn write(&self) -> io::Result<()> {
         let Some(token) = self.watch.try_fencing_token() else { return Ok(()) };
         let mut register = self.attempt.worker.register.lock().await;
+        if self.attempt.also.is_empty() {
+            // Each permit guards something of its own.
+            let guarded = self.watch.resource();
+            return register.write(guarded.as_str(), &self.attempt.name, token.into()).await.map(drop);
+        }
         for resource in self.attempt.names() {
             register.write(resource, &self.attempt.name, token.into()).await?;
         }

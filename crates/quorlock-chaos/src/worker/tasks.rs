@@ -23,6 +23,9 @@ enum Act {
     Reading,
     Downgraded,
     Several,
+    Permit,
+    Differing,
+    Leading,
 }
 
 /// For the own lock, which nobody else wants: whoever cannot have it in this time has failed.
@@ -42,6 +45,9 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
         (load.reading, Act::Reading),
         (load.downgraded, Act::Downgraded),
         (load.several, Act::Several),
+        (load.permits, Act::Permit),
+        (load.differing, Act::Differing),
+        (load.leading, Act::Leading),
     ];
     while !worker.is_stopping()
         && let Some(act) = dice.weighted(&acts)
@@ -68,7 +74,22 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
     let locks = worker.orders.locks.len();
     let number = dice.below(locks);
     let ttl = worker.orders.ttl;
-    let attempt = Attempt::at(worker, number);
+    let semaphore = dice.below(worker.orders.semaphores.len());
+    let attempt = match act {
+        Act::Permit => Attempt::at_permit(worker, semaphore, 0),
+        Act::Differing => Attempt::at_permit(worker, semaphore, 1),
+        Act::Leading => Attempt::at_lead(worker, dice.below(worker.orders.elections.len())),
+        Act::Short
+        | Act::Long
+        | Act::OnlyIfFree
+        | Act::Cancelled
+        | Act::Nested
+        | Act::Dropped
+        | Act::Trusting
+        | Act::Reading
+        | Act::Several
+        | Act::Downgraded => Attempt::at(worker, number),
+    };
     let wait = Wait::UpTo(ttl * 2);
     let acquired = match act {
         Act::OnlyIfFree => attempt.acquire(Wait::Never).await,
@@ -79,9 +100,18 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
             let others = (0..=dice.below(2)).map(|_| dice.below(locks)).collect::<Vec<_>>();
             attempt.and(&others).acquire(wait).await
         }
-        Act::Short | Act::Long | Act::Nested | Act::Dropped | Act::Trusting | Act::Downgraded => {
-            attempt.acquire(wait).await
+        Act::Permit | Act::Leading if dice.below(10) == 0 => {
+            attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await
         }
+        Act::Short
+        | Act::Long
+        | Act::Nested
+        | Act::Dropped
+        | Act::Trusting
+        | Act::Downgraded
+        | Act::Permit
+        | Act::Differing
+        | Act::Leading => attempt.acquire(wait).await,
     };
     let Some(mut holding) = acquired else { return Ok(()) };
     match act {
@@ -100,6 +130,12 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
         Act::Dropped => {
             holding.work(Duration::from_millis(2)).await?;
             holding.forget();
+        }
+        // Now and then for so long that it has to be renewed.
+        Act::Permit | Act::Differing | Act::Leading => {
+            let longest = if dice.below(20) == 0 { ttl * 2 } else { ttl / 20 };
+            holding.work(dice.between(Duration::from_millis(1), longest)).await?;
+            if dice.below(20) == 0 { holding.forget() } else { holding.release().await }
         }
         Act::Reading => {
             holding.read(dice.between(Duration::from_millis(1), ttl / 4)).await;

@@ -187,8 +187,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::Config(format!("cannot read the configuration file {}: {error}", path.display()))
 }
 
-/// The addresses of a list that was cut at each comma: Sentinels of one service have commas between
-/// them, too.
+/// The addresses of a list that was cut at each comma: Sentinels of one service, and members of one cluster, have commas
+/// between them, too.
 pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for piece in pieces.map(str::trim).filter(|piece| !piece.is_empty()) {
@@ -203,9 +203,12 @@ pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Vec<String> {
     urls
 }
 
-/// Whether an address with Sentinels lacks its service, which stands behind the last of them.
+/// Whether an address with Sentinels lacks its service, which stands behind the last of them. One of a
+/// cluster ends with its settings, or where another one begins.
 fn ends_early(url: &str) -> bool {
-    url.split_once("+sentinel://").is_some_and(|(_, rest)| !rest.contains('/'))
+    let lacks =
+        |scheme, end| url.split_once(scheme).is_some_and(|(_, rest): (&str, &str)| !rest.contains(end));
+    lacks("+sentinel://", '/') || lacks("+cluster://", '?')
 }
 
 /// A list of addresses, or one string with commas, as on the command line.
@@ -278,6 +281,9 @@ mod tests {
         assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
         assert_eq!(file.metrics.as_deref(), Some("9464"));
         assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
+        let cut = "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?wait=1,c".split(',');
+        let clusters = ["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?wait=1", "c"];
+        assert_eq!(whole(cut), clusters);
     }
 
     #[test]

@@ -30,12 +30,33 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
     }
     let mut outcome = Outcome::before(&seen);
     let lock = as_seen(lock.clone(), &seen);
-    for holder in holders {
-        let ballot = lock.revoke(&holder.token).await?;
-        outcome.add(&holder.token, &ballot);
+    // A node names a hundred readers at a time. What stands in the place of all of them comes last: it
+    // would take the others away too, but a renewal that is on its way would put their shares back.
+    let (markers, mut holders): (Vec<Seen>, Vec<Seen>) =
+        holders.into_iter().partition(|holder| holder.token.is_marker());
+    let mut taken: Vec<Token> = Vec::new();
+    while !holders.is_empty() {
+        for holder in &holders {
+            let ballot = lock.revoke(&holder.token).await?;
+            outcome.add(&holder.token, &ballot);
+        }
+        taken.extend(holders.into_iter().map(|holder| holder.token));
+        holders = if markers.is_empty() || taken.len() > MOST_READERS {
+            Vec::new()
+        } else {
+            let left = self::holders(&look(&lock).await?).into_iter();
+            left.filter(|holder| !holder.token.is_marker() && !taken.contains(&holder.token)).collect()
+        };
+    }
+    for marker in markers {
+        let ballot = lock.revoke(&marker.token).await?;
+        outcome.add(&marker.token, &ballot);
     }
     Ok(Some(outcome))
 }
+
+/// Where readers come as fast as they are taken out, it has to end with those that are left at once.
+const MOST_READERS: usize = 10_000;
 
 /// Somebody who is to lose the lock.
 struct Seen {

@@ -1,6 +1,8 @@
 //! Readers that share a lock, and writers that have it alone.
 
 use nix::sys::signal::Signal;
+use quorlock::protocol::{Claim, readers_key};
+use quorlock::{Coordinator, Renewal, RestartGuard};
 use quorlock_testkit::{Servers, eventually};
 use serde_json::Value;
 
@@ -78,6 +80,36 @@ async fn a_reader_that_is_revoked_loses_its_share_and_the_others_keep_theirs() {
     let forced = Quorlock::new(["release", "job", "--force", "--yes"]).on(&servers).end().await.expect(0);
     assert!(forced.stderr.contains("the other") && !forced.stderr.contains("the one"), "{forced:?}");
     two.end().await.expect(76);
+    assert_eq!(keys(&servers).await, [""; 0], "a share was stored again");
+}
+
+/// A node names a hundred readers; the renewals of the others must not put their shares back.
+#[tokio::test]
+async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
+    let Some(servers) = servers(3).await else { return };
+    let coordinator = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let coordinator = coordinator.build().unwrap();
+    let lock = coordinator.lock("job").shared().renewal(Renewal::Manual);
+    let mut readers = Vec::new();
+    for _ in 0..150 {
+        readers.push(lock.acquire().await.unwrap());
+    }
+    // At each node, since a share may arrive after the lease has been counted.
+    for server in servers.iter() {
+        let count = async || server.command(&["ZCARD", &readers_key("job")]).await.unwrap().to_string();
+        eventually("all shares", SOON, async || count().await == "150").await.unwrap();
+    }
+    Quorlock::new(["release", "job", "--force", "--yes"]).on(&servers).end().await.expect(0);
+    for reader in &readers {
+        for server in servers.iter() {
+            let tombstone = Claim::new("job".into(), reader.token().clone()).tombstone();
+            let there = server.command(&["EXISTS", &tombstone]).await.unwrap().to_string();
+            assert_eq!(there, "1", "a renewal of {} would be let in", reader.token());
+        }
+    }
+    for reader in &readers {
+        assert!(reader.renew().await.is_err(), "a share was renewed that was taken away");
+    }
     assert_eq!(keys(&servers).await, [""; 0], "a share was stored again");
 }
 

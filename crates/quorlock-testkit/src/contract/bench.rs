@@ -48,6 +48,11 @@ impl<'a> Bench<'a> {
         format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// One that is in the same hash slot as all others of its kind: for what is locked at once.
+    pub(super) fn key_beside(&self) -> String {
+        format!("{{{}}}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// A new attempt to get `key`.
     pub(super) fn claim(&self, key: &str) -> Arc<Claim> {
         let context = format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed));

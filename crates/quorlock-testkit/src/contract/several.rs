@@ -51,7 +51,7 @@ pub(super) async fn several_locks_keep_out_whoever_wants_one_of_them(bench: &Ben
         held_by(&bench.renew(&bench.claim(key), LONG).await?, both.token(), LONG)?;
     }
     let [_, other] = each(&both);
-    let overlapping = Arc::new(Claim::clone(&bench.claim(&bench.key())).and(Arc::new([other.key().into()])));
+    let overlapping = Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(Arc::new([other.key().into()])));
     held_at(&bench.acquire(&overlapping, LONG).await?, &both, other.key())?;
     bench.free(overlapping.key()).await
 }
@@ -281,8 +281,8 @@ pub(super) async fn a_counter_that_is_no_number_fails_several_and_leaves_no_key(
 }
 
 pub(super) async fn sixty_four_locks_are_held_and_released(bench: &Bench<'_>) -> Finding {
-    let keys: Vec<Arc<str>> = (1..64).map(|_| bench.key().into()).collect();
-    let all = Arc::new(Claim::clone(&bench.claim(&bench.key())).and(keys.into()));
+    let keys: Vec<Arc<str>> = (1..64).map(|_| bench.key_beside().into()).collect();
+    let all = Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(keys.into()));
     is(&bench.acquire(&all, LONG).await?, &Vote::Granted)?;
     let last = all.keys().last().ok_or("no keys")?.clone();
     held_at(&bench.acquire(&again(bench, &all), LONG).await?, &all, all.key())?;
@@ -293,7 +293,7 @@ pub(super) async fn sixty_four_locks_are_held_and_released(bench: &Bench<'_>) ->
 
 /// A new attempt to get two locks that nobody has used.
 fn both(bench: &Bench<'_>) -> Arc<Claim> {
-    Arc::new(Claim::clone(&bench.claim(&bench.key())).and(Arc::new([bench.key().into()])))
+    Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(Arc::new([bench.key_beside().into()])))
 }
 
 /// Another attempt to get the same.

@@ -19,6 +19,9 @@ pub(super) struct Port {
     reservation: Option<TcpSocket>,
 }
 
+/// How far above the port for clients a server listens to the other members of its cluster.
+const BUS: u16 = 10_000;
+
 impl Port {
     /// One of at most that number.
     pub(super) fn reserve(most: u16) -> io::Result<Port> {
@@ -33,10 +36,27 @@ impl Port {
         }
     }
 
+    /// One for a member of a cluster, and the one 10,000 above, on which members talk to each other.
+    pub(super) fn reserve_two() -> io::Result<(Port, Port)> {
+        let mut taken = Vec::new();
+        loop {
+            let port = Port::reserve(u16::MAX - BUS)?;
+            match Port::at(port.number + BUS) {
+                Ok(bus) => return Ok((port, bus)),
+                Err(busy) if busy.kind() == io::ErrorKind::AddrInUse => taken.push(port),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn any() -> io::Result<Port> {
+        Port::at(0)
+    }
+
+    fn at(number: u16) -> io::Result<Port> {
         let socket = TcpSocket::new_v4()?;
         // Bound first, so that the system does not hand out a port that another one keeps.
-        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        socket.bind((Ipv4Addr::LOCALHOST, number).into())?;
         socket.set_reuseaddr(true)?;
         let number = socket.local_addr()?.port();
         Ok(Port { number, reservation: cfg!(target_os = "linux").then_some(socket) })

@@ -35,10 +35,14 @@ pub struct Server {
     options: Vec<String>,
     sentinel: String,
     port: Port,
+    #[expect(dead_code, reason = "it works by being kept")]
+    bus: Option<Port>,
     folder: TempDir,
     process: Mutex<Option<Process>>,
 }
 
+/// What a member of a cluster keeps of it.
+const MEMBERSHIP: &str = "nodes.conf";
 /// Within which a server must answer after its start. A real one takes 20 ms, a busy machine
 /// longer.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -115,7 +119,7 @@ impl Server {
     }
 
     /// Kills it if it runs, and starts it at the same port with nothing: a master that lost its
-    /// memory.
+    /// memory. A member of a cluster still knows that it is one.
     ///
     /// # Errors
     ///
@@ -128,7 +132,7 @@ impl Server {
         self.kill();
         for entry in fs::read_dir(self.folder.path())? {
             let path = entry?.path();
-            if path == self.log() {
+            if path == self.log() || path.ends_with(MEMBERSHIP) {
                 continue;
             }
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
@@ -258,12 +262,15 @@ impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
         let Setup { durable, password, environment, options, sentinel, .. } = setup;
-        // The members of a cluster talk to each other on a port that is 10,000 higher.
-        let member = options.iter().any(|option| option == "--cluster-enabled");
-        let port = Port::reserve(if member { u16::MAX - 10_000 } else { u16::MAX })?;
+        let (port, bus) = if options.iter().any(|option| option == "--cluster-enabled") {
+            let (port, bus) = Port::reserve_two()?;
+            (port, Some(bus))
+        } else {
+            (Port::reserve(u16::MAX)?, None)
+        };
         let process = Mutex::new(None);
         let server =
-            Server { kind, durable, password, environment, options, sentinel, port, folder, process };
+            Server { kind, durable, password, environment, options, sentinel, port, bus, folder, process };
         server.launch().await?;
         Ok(server)
     }

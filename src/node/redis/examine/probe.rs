@@ -11,7 +11,9 @@ use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::examination::{Facts, Need};
 use crate::node::{Answer, Lasting, NodeError, Question, Vote, ask};
-use crate::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys};
+use crate::protocol::{
+    Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
+};
 
 /// Long against the check-up's pauses, and soon over if it is interrupted.
 const TTL: Duration = Duration::from_secs(10);
@@ -31,7 +33,7 @@ impl Probe {
         Probe { one: claim(), two: claim(), ticket: entropy.half() }
     }
 
-    fn keys(&self) -> [(&'static str, String); 7] {
+    fn keys(&self) -> [(&'static str, String); 9] {
         let [order, until] = line_keys(self.one.key());
         [
             ("{key}", self.one.key().to_owned()),
@@ -42,6 +44,8 @@ impl Probe {
             ("{until}", until),
             // Of no server: only to see whether the real one may be written.
             ("{gate}", gate(self.one.key())),
+            ("{readers}", readers_key(self.one.key())),
+            ("{limit}", semaphore_limit(self.one.key())),
         ]
     }
 

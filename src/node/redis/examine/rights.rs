@@ -24,7 +24,7 @@ pub(super) const INFO: Right = right("info", Need::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Need::Waiting, "CLIENT TRACKING");
 
 /// In an order in which none of them leaves a key behind that never ends.
-const RIGHTS: [Right; 21] = [
+const RIGHTS: [Right; 26] = [
     right("set", Need::Locks, "SET {key} x NX PX 5000"),
     right("get", Need::Locks, "GET {key}"),
     right("pttl", Need::Locks, "PTTL {key}"),
@@ -46,6 +46,11 @@ const RIGHTS: [Right; 21] = [
     right("hset", Need::FairOrder, "HSET {until} a 1"),
     right("hincrby", Need::FairOrder, "HINCRBY {until} a 0"),
     right("hdel", Need::FairOrder, "HDEL {until} a"),
+    right("zincrby", Need::Sharing, "ZINCRBY {readers} 0 a"),
+    right("zrangebyscore", Need::Sharing, "ZRANGEBYSCORE {readers} 0 1"),
+    right("zpopmax", Need::Sharing, "ZPOPMAX {readers}"),
+    right("zremrangebyscore", Need::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),
+    right("set", Need::Semaphores, "SET {limit} 1 PX 1"),
 ];
 
 /// Runs each command once, all in one write.

@@ -1,0 +1,41 @@
+//! Is told who leads, and writes it down.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Clock as _, Observed, SystemClock};
+use quorlock_history::What;
+
+use super::Worker;
+use crate::record::stamp;
+
+/// How often it looks whether the worker goes on.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+
+/// Observes an election until the worker stops.
+pub(super) async fn observe(worker: Arc<Worker>, election: String) -> io::Result<()> {
+    let clock = SystemClock::default();
+    let mut observer = worker.coordinator.election(&election).observe().map_err(io::Error::other)?;
+    // A round that is under way when its caller gives up goes on, and counts for the next.
+    let mut asked = stamp();
+    while !worker.is_stopping() {
+        tokio::select! {
+            biased;
+            told = observer.changed() => {
+                if let Observed::Leader(leader) = told {
+                    worker.recorder.record(What::Observed {
+                        client: worker.orders.name.as_str().into(),
+                        resource: election.as_str().into(),
+                        leader: leader.value.as_str().into(),
+                        fencing_token: leader.fencing_token.map(u64::from),
+                        asked,
+                    });
+                }
+                asked = stamp();
+            }
+            () = clock.sleep_until(clock.now() + LOOKS_EVERY) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What clients do with semaphores.
+
+use std::time::Duration;
+
+use quorlock::{AcquireError, Clock as _, Lease, Mode, Permit, Renewal, Semaphore, Wait};
+
+use super::{LONGEST_WAIT, Worker};
+use crate::plan::{Permits, Plan, Twist};
+use crate::record::Rule;
+
+impl Worker {
+    /// Acquires a permit, holds it, and lets it go, in one of many ways.
+    pub(super) async fn permit(&self, semaphore: usize) {
+        let dice = &self.dice;
+        let Permits { right, wrong } = self.plan.permits[semaphore];
+        let permits = wrong.filter(|_| dice.percent(20)).unwrap_or(right);
+        let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
+        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let wait = match dice.below(10) {
+            0 => Wait::Never,
+            1 => Wait::Forever,
+            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+        };
+        let mut wanted = self.semaphore(semaphore, operation, permits).ttl(ttl).wait(wait);
+        let manual = dice.percent(25);
+        if manual {
+            wanted = wanted.renewal(Renewal::Manual);
+        }
+        if dice.percent(5) {
+            wanted = wanted.max_hold(dice.between(ttl / 10, ttl * 2));
+        }
+        let attempt = async {
+            if self.plan.twist == Twist::LimitIgnored && permits != right {
+                return self.uncompared(semaphore, operation, permits).await;
+            }
+            let permit = if dice.percent(15) {
+                wanted.try_acquire().await?.ok()
+            } else {
+                Some(wanted.acquire().await?)
+            };
+            Ok(permit.map(|permit| (permit.number, permit.lease)))
+        };
+        let forever = wait == Wait::Forever;
+        if let Some((number, lease)) = self.attempt(attempt, operation, forever).await {
+            let slot = Plan::slot(semaphore, number);
+            let watch = lease.watch();
+            let holding = self.recorder.granted([self.client, slot, operation], &watch, &self.clock);
+            tokio::select! {
+                biased;
+                () = self.told(&holding, lease.watch()) => {}
+                () = self.hold(&holding, &watch, manual.then_some(&lease), ttl) => {}
+            }
+            self.let_go(holding, lease, ttl, manual).await;
+        }
+        self.recorder.over(operation);
+    }
+
+    fn semaphore(&self, semaphore: usize, operation: usize, permits: usize) -> Semaphore {
+        self.coordinator.semaphore(format!("s{semaphore}"), permits).label(&format!("op{operation}"))
+    }
+
+    /// A permit as it would be if nobody kept their number: its lock alone.
+    async fn uncompared(
+        &self,
+        semaphore: usize,
+        operation: usize,
+        permits: usize,
+    ) -> Result<Option<(usize, Lease)>, AcquireError> {
+        let number = self.dice.below(permits);
+        let lock = self.lock(Plan::slot(semaphore, number), operation, Mode::Exclusive);
+        Ok(lock.try_acquire().await?.map(|lease| (number, lease)))
+    }
+
+    /// Once nothing goes wrong, everybody gets a permit.
+    pub(super) async fn last_permit(&self, semaphore: usize) {
+        let Some((permit, operation)) = self.get(semaphore).await else { return };
+        let slot = Plan::slot(semaphore, permit.number);
+        let ids = [self.client, slot, operation];
+        let holding = self.recorder.granted(ids, &permit.lease.watch(), &self.clock);
+        self.rest(Duration::ZERO, Duration::from_millis(5)).await;
+        holding.ended(false);
+        drop(permit.lease.release().await);
+        self.recorder.over(operation);
+    }
+
+    /// A permit, in a time that can be told. The wrong number of permits may stand until then.
+    async fn get(&self, semaphore: usize) -> Option<(Permit, usize)> {
+        let permits = self.plan.permits[semaphore].right;
+        let until = self.clock.now() + self.bound();
+        loop {
+            let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
+            let wanted = self.semaphore(semaphore, operation, permits).wait(Wait::UpTo(self.bound()));
+            match wanted.acquire().await {
+                Ok(permit) => return Some((permit, operation)),
+                Err(AcquireError::NeedsMending { .. }) if self.clock.now() < until => {
+                    self.recorder.over(operation);
+                    self.rest(Duration::from_millis(100), Duration::from_millis(200)).await;
+                }
+                Err(error) => {
+                    let bound = self.bound();
+                    let text = format!(
+                        "client {} got no permit of s{semaphore} within {bound:?} of peace: {error}",
+                        self.client
+                    );
+                    self.recorder.find(Rule::Liveness, text);
+                    self.recorder.over(operation);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Once nobody else wants any, all permits can be held at once, and not one more.
+    pub(super) async fn fill(&self, semaphore: usize) {
+        let permits = self.plan.permits[semaphore].right;
+        let mut held = Vec::new();
+        while held.len() < permits {
+            let Some((permit, operation)) = self.get(semaphore).await else { return };
+            let slot = Plan::slot(semaphore, permit.number);
+            let ids = [self.client, slot, operation];
+            held.push((self.recorder.granted(ids, &permit.lease.watch(), &self.clock), permit, operation));
+        }
+        let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
+        match self.semaphore(semaphore, operation, permits).try_acquire().await {
+            Ok(Err(full)) if full.holders.iter().all(Option::is_some) => {}
+            other => {
+                let text = format!("with all {permits} permits of s{semaphore} taken, one more is {other:?}");
+                self.recorder.find(Rule::Permits, text);
+            }
+        }
+        self.recorder.over(operation);
+        for (holding, permit, operation) in held {
+            holding.confirmed(&permit.lease.watch());
+            holding.ended(false);
+            drop(permit.lease.release().await);
+            self.recorder.over(operation);
+        }
+    }
+}

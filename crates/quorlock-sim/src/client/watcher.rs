@@ -1,0 +1,82 @@
+//! Those who are told who leads, and do not campaign.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Clock as _, Coordinator, Observed};
+
+use crate::clock::HostClock;
+use crate::dice::Dice;
+use crate::plan::{Plan, Twist};
+use crate::record::{Recorder, Seen};
+use crate::world::World;
+
+/// An observer of one election.
+pub(crate) struct Watcher {
+    pub(crate) world: Arc<World>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) clock: HostClock,
+    pub(crate) dice: Dice,
+    pub(crate) client: usize,
+    pub(crate) resource: usize,
+}
+
+impl Watcher {
+    /// Watches until the end of the run.
+    pub(crate) async fn run(self) {
+        let key = self.plan.key(self.resource);
+        let election = self.coordinator.election(&key);
+        let Ok(mut observer) = election.observe() else { return };
+        // A round that is under way goes on when its caller gives up.
+        let mut asked = self.world.now();
+        loop {
+            let patience = self.rest(if self.dice.percent(20) {
+                self.plan.distance * 8
+            } else {
+                Duration::from_secs(3600)
+            });
+            tokio::select! {
+                biased;
+                told = observer.changed() => {
+                    self.recorder.observed([self.client, self.resource], asked, seen(&told).as_ref());
+                    asked = self.world.now();
+                }
+                () = patience => {
+                    if !self.recorder.is_peace() && self.dice.percent(20) {
+                        let asked = self.world.now();
+                        let seen = if self.plan.twist == Twist::Credulous {
+                            self.credulous(&key).await
+                        } else {
+                            election.leader().await.ok().and_then(|told| seen(&told))
+                        };
+                        self.recorder.glanced([self.client, self.resource], asked, seen.as_ref());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes whomever most of the nodes name that answer, however few.
+    async fn credulous(&self, key: &str) -> Option<Seen> {
+        let ballot = self.coordinator.lock(key).inspect().await.ok()?;
+        let holder = ballot.holder()?;
+        Some(Seen { token: holder.token, fencing_token: holder.fence.map(u64::from) })
+    }
+
+    async fn rest(&self, longest: Duration) {
+        let until = self.clock.now() + self.dice.between(Duration::ZERO, longest);
+        self.clock.sleep_until(until).await;
+    }
+}
+
+fn seen(observed: &Observed) -> Option<Seen> {
+    match observed {
+        Observed::Leader(leader) => {
+            let (token, fencing_token) = (leader.token.clone(), leader.fencing_token.map(u64::from));
+            Some(Seen { token, fencing_token })
+        }
+        Observed::Nobody | Observed::Unknown(_) => None,
+    }
+}

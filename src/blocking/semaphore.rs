@@ -1,0 +1,158 @@
+//! Semaphores for programs without async.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Lease;
+use super::background::Background;
+use crate::ballot::Ballot;
+use crate::coordinator::{Coordinator, Shared};
+use crate::error::{AcquireError, ConfigError, Full, WithError};
+use crate::lock::{Fencing, Renewal};
+use crate::wait::{HandOver, Wait, Waiting};
+
+/// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
+///
+/// ```
+/// # let nodes = quorlock_testkit::memory_nodes(5);
+/// # let coordinator = quorlock::Coordinator::builder().custom_nodes(nodes).build_blocking()?;
+/// let exports = coordinator.semaphore("exports", 2);
+/// let first = exports.acquire()?;
+/// let second = exports.acquire()?;
+/// assert_ne!(first.number, second.number);
+/// let full = exports.try_acquire()?.unwrap_err();
+/// assert!(full.to_string().starts_with("all 2 permits of `exports` are taken"));
+/// first.lease.release()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a semaphore does nothing until a permit is acquired"]
+pub struct Semaphore {
+    inner: crate::Semaphore,
+    shared: Arc<Shared>,
+    background: Background,
+}
+
+/// One of a semaphore's permits, held, as [`crate::Permit`].
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping the permit gives it back at once"]
+pub struct Permit {
+    /// Which: 0 to K-1. No two who hold a permit have the same.
+    pub number: usize,
+    /// Its lease, which renews itself in the background.
+    pub lease: Lease,
+}
+
+impl Semaphore {
+    pub(super) fn new(
+        coordinator: &Coordinator,
+        resource: &str,
+        permits: usize,
+        background: &Background,
+    ) -> Semaphore {
+        let (inner, shared) = (coordinator.semaphore(resource, permits), coordinator.shared.clone());
+        Semaphore { inner, shared, background: background.clone() }
+    }
+
+    /// As [`crate::Semaphore::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Semaphore {
+        Semaphore { inner: self.inner.ttl(ttl), ..self }
+    }
+
+    /// As [`crate::Semaphore::wait`].
+    pub fn wait(self, wait: Wait) -> Semaphore {
+        Semaphore { inner: self.inner.wait(wait), ..self }
+    }
+
+    /// As [`crate::Semaphore::renewal`].
+    pub fn renewal(self, renewal: Renewal) -> Semaphore {
+        Semaphore { inner: self.inner.renewal(renewal), ..self }
+    }
+
+    /// As [`crate::Semaphore::max_hold`].
+    pub fn max_hold(self, longest: Duration) -> Semaphore {
+        Semaphore { inner: self.inner.max_hold(longest), ..self }
+    }
+
+    /// As [`crate::Semaphore::label`].
+    pub fn label(self, label: &str) -> Semaphore {
+        Semaphore { inner: self.inner.label(label), ..self }
+    }
+
+    /// As [`crate::Semaphore::hand_over`].
+    pub fn hand_over(self, hand_over: HandOver) -> Semaphore {
+        Semaphore { inner: self.inner.hand_over(hand_over), ..self }
+    }
+
+    /// As [`crate::Semaphore::fencing`].
+    pub fn fencing(self, fencing: Fencing) -> Semaphore {
+        Semaphore { inner: self.inner.fencing(fencing), ..self }
+    }
+
+    /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
+    /// all locks: it must not block.
+    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
+        Semaphore { inner: self.inner.on_wait(listener), ..self }
+    }
+
+    /// As [`crate::Semaphore::validate`].
+    ///
+    /// # Errors
+    ///
+    /// Says what cannot work, and what would.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.inner.validate()
+    }
+
+    /// As [`crate::Semaphore::acquire`]: waits until a permit is free, and takes it.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AcquireError::InAsyncContext`].
+    pub fn acquire(&self) -> Result<Permit, AcquireError> {
+        let semaphore = self.inner.clone();
+        let permit = self.background.ask(async move { semaphore.acquire().await })?;
+        Ok(self.permit(permit))
+    }
+
+    /// As [`crate::Semaphore::try_acquire`]. The inner error says who has all permits.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AcquireError::InAsyncContext`].
+    pub fn try_acquire(&self) -> Result<Result<Permit, Full>, AcquireError> {
+        let semaphore = self.inner.clone();
+        let permit = self.background.ask(async move { semaphore.try_acquire().await })?;
+        Ok(permit.map(|permit| self.permit(permit)))
+    }
+
+    /// Acquires a permit, runs `work` under it on this thread, and gives it back, as
+    /// [`Lock::with`](super::Lock::with): it cannot stop the work.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Panics
+    ///
+    /// If the work does; the permit is given back.
+    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
+        self.acquire().map_err(WithError::Acquire)?.lease.run(work)
+    }
+
+    /// As [`crate::Semaphore::inspect`]: who holds each permit, by number.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AcquireError::InAsyncContext`].
+    pub fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
+        let semaphore = self.inner.clone();
+        self.background.ask(async move { semaphore.inspect().await })
+    }
+
+    fn permit(&self, permit: crate::Permit) -> Permit {
+        let lease = Lease::new(permit.lease, &self.shared, &self.background);
+        Permit { number: permit.number, lease }
+    }
+}

@@ -1,0 +1,222 @@
+//! A node that is a whole Redis Cluster: one failure domain, with one vote.
+//!
+//! A `map` tells which master serves which slots. The `keeper`, one task, asks the members for it when
+//! it is needed, and keeps one `shard` for each master: an ordinary node for a single server. The
+//! `desk` sends each question to the shard of its key. A `passage` brings the answer back, in the name
+//! of the cluster, and the `chorus` does the same with hints. See docs/adr/0014-cluster.md.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::chorus::Chorus;
+use self::desk::{Desk, Routed};
+use self::map::Place;
+use self::passage::Passage;
+use super::address::{Address, ClusterAddress};
+use super::wire::key_of_one;
+use super::{Settings, runtime};
+use crate::examination::Facts;
+use crate::node::{Contact, Listener, Node, NodeError, Question, Reply, Watcher};
+use crate::protocol::Slot;
+
+mod chorus;
+mod desk;
+mod examine;
+mod keeper;
+mod map;
+mod passage;
+mod shard;
+
+/// A [`Node`] that is a whole Redis Cluster.
+///
+/// [`Builder::nodes`](crate::Builder::nodes) makes these from addresses such as
+/// `redis+cluster://10.0.0.1:7000,10.0.0.2:7000`. It is one node however many masters it has: all of
+/// them are run by the same people with the same software, and one failover can lose locks of one.
+///
+/// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Then it
+/// keeps one connection to each master that serves slots, and asks a member for the map every second,
+/// and at once when one of them sends a question away, or is lost. Its tasks live on the runtime that is current
+/// then, and end when the node is dropped.
+pub struct ClusterNode {
+    inside: Arc<Inside>,
+    started: AtomicBool,
+    /// Ends the keeper.
+    leaving: DropGuard,
+}
+
+/// What the handle shares with its tasks.
+#[derive(Debug)]
+struct Inside {
+    name: Arc<str>,
+    address: ClusterAddress,
+    settings: Settings,
+    desk: Mutex<Desk>,
+    chorus: Arc<Chorus>,
+    observers: Mutex<Vec<Arc<dyn Watcher>>>,
+    /// The map may be wrong.
+    doubt: Notify,
+    /// Cancelled once all masters have been contacted for the first time, or nobody could be.
+    contacted: CancellationToken,
+}
+
+impl ClusterNode {
+    /// The cluster at `address`, with the system's clock, randomness and network.
+    #[must_use]
+    pub fn new(address: ClusterAddress) -> ClusterNode {
+        ClusterNode::with(address, Settings::default())
+    }
+
+    /// The cluster at `address`.
+    pub(crate) fn with(address: ClusterAddress, settings: Settings) -> ClusterNode {
+        let inside = Inside {
+            name: address.to_string().into(),
+            address,
+            settings,
+            desk: Mutex::default(),
+            chorus: Arc::default(),
+            observers: Mutex::default(),
+            doubt: Notify::new(),
+            contacted: CancellationToken::new(),
+        };
+        let leaving = CancellationToken::new().drop_guard();
+        ClusterNode { inside: Arc::new(inside), started: AtomicBool::new(false), leaving }
+    }
+
+    /// Starts the keeper, the first time.
+    fn start(&self) -> Result<(), NodeError> {
+        if self.started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let runtime = runtime()?;
+        if !self.started.swap(true, Ordering::AcqRel) {
+            let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.token().clone());
+            runtime.spawn(async move { leaving.run_until_cancelled(keeper::keep(inside)).await });
+        }
+        Ok(())
+    }
+}
+
+impl Inside {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The member at this place, logged in to as the one that was named first.
+    fn beside(&self, place: &Place) -> Address {
+        match self.address.seeds() {
+            [seed, ..] => seed.beside(&place.host, place.port),
+            [] => unreachable!("no address of a cluster is without a member"),
+        }
+    }
+
+    /// Sends the question to the master that serves its key.
+    fn pass_on(self: &Arc<Self>, question: Question, reply: Reply) {
+        let slot = Slot::of(key_of_one(&question));
+        // Not asked under the lock: it may be answered at once.
+        let routed = self.desk().route(self.settings.clock.now(), slot, question, reply);
+        self.send(slot, routed);
+    }
+
+    /// The same for a question that was kept until now.
+    fn forward(self: &Arc<Self>, question: Question, reply: Reply) {
+        let slot = Slot::of(key_of_one(&question));
+        let routed = self.desk().send(self.settings.clock.now(), slot, question, reply);
+        self.send(slot, routed);
+    }
+
+    fn send(self: &Arc<Self>, slot: Slot, routed: Routed) {
+        match routed {
+            Routed::To { shard, question, reply } => {
+                let passage = Passage::new(self, &shard.face, slot, reply);
+                shard.node.ask(question, Reply::new(Arc::new(passage), 0));
+            }
+            Routed::Nowhere { error, reply } => {
+                self.doubt.notify_one();
+                reply.send(Err(error));
+            }
+            Routed::Kept => {}
+        }
+    }
+
+    /// Tells everybody how the cluster stands.
+    fn tell(&self) {
+        let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner);
+        let contact = self.desk().contact();
+        if let Some(contact) = contact {
+            observers.iter().for_each(|observer| observer.see(contact.clone()));
+        }
+    }
+}
+
+impl Node for ClusterNode {
+    fn name(&self) -> &str {
+        &self.inside.name
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        match self.start() {
+            Ok(()) => self.inside.pass_on(question, reply),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        let (started, inside) = (self.start(), Arc::clone(&self.inside));
+        Box::pin(async move {
+            started?;
+            inside.contacted.cancelled().await;
+            let contact = inside.desk().contact();
+            match contact {
+                Some(Contact::Connected(_)) => Ok(()),
+                Some(
+                    Contact::Partial(error)
+                    | Contact::Stalled(error)
+                    | Contact::Lost(error)
+                    | Contact::Ended(error),
+                ) => Err(error),
+                None => Err(NodeError::NotAsked),
+            }
+        })
+    }
+
+    /// Where their names put them into one slot. Else its master refuses, and says how they would be.
+    fn takes_several(&self) -> bool {
+        true
+    }
+
+    /// Hints come from each master, as they do from a single server, and the node hears of changes
+    /// while all masters tell them.
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inside.chorus.add(listener);
+    }
+
+    /// Of the master of which there is most to say.
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.inside.desk().facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let inside = Arc::clone(&self.inside);
+        Box::pin(async move { Some(examine::examine(inside, key).await) })
+    }
+
+    fn observe(&self, observer: Arc<dyn Watcher>) {
+        let mut observers = self.inside.observers.lock().unwrap_or_else(PoisonError::into_inner);
+        let contact = self.inside.desk().contact();
+        if let Some(contact) = contact {
+            observer.see(contact);
+        }
+        observers.push(observer);
+    }
+}
+
+impl fmt::Debug for ClusterNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterNode").field("name", &self.inside.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,212 @@
+//! Which member of a cluster serves which slots, as one of them sees it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::protocol::Slot;
+
+/// What a member says of all (`CLUSTER NODES`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Map {
+    /// All that it knows, by the names that they keep for life.
+    pub(super) members: BTreeSet<Arc<str>>,
+    /// Where they are, the masters first.
+    pub(super) places: Vec<Place>,
+    pub(super) masters: Vec<Master>,
+    /// The newest change that it knows of: whoever takes slots over counts it up. What it says of those
+    /// that serve none does not matter, and goes back when a master becomes a replica.
+    pub(super) epoch: u64,
+}
+
+/// Where a member listens.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    /// Empty if the member does not know its own.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// A master that serves slots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Master {
+    pub(super) place: Place,
+    /// The first and the last of each part, in order.
+    pub(super) slots: Vec<(u16, u16)>,
+    /// How many replicas follow it and are not taken for dead.
+    pub(super) replicas: u64,
+}
+
+impl Map {
+    /// Reads the table. A line that makes no sense is left out; a table without a master is none.
+    pub(super) fn read(table: &str) -> Option<Map> {
+        let mut map = Map::default();
+        let mut replicas = Vec::new();
+        let mut names = Vec::new();
+        for line in table.lines() {
+            let Some(row) = Row::read(line) else { continue };
+            map.members.insert(row.id.into());
+            if row.has("noaddr") || row.has("handshake") {
+                continue;
+            }
+            if row.has("master") && !row.slots.is_empty() {
+                map.places.insert(map.masters.len(), row.place.clone());
+                names.push(row.id);
+                map.epoch = map.epoch.max(row.epoch);
+                map.masters.push(Master { place: row.place, slots: row.slots, replicas: 0 });
+            } else {
+                if !row.has("fail") {
+                    replicas.push(row.master);
+                }
+                map.places.push(row.place);
+            }
+        }
+        for (master, name) in map.masters.iter_mut().zip(names) {
+            master.replicas = u64::try_from(replicas.iter().filter(|of| **of == name).count()).unwrap_or(0);
+        }
+        (!map.masters.is_empty()).then_some(map)
+    }
+
+    /// How many slots nobody serves.
+    pub(super) fn uncovered(&self) -> u16 {
+        let served: u32 = self.masters.iter().map(Master::share).map(u32::from).sum();
+        Slot::COUNT - u16::try_from(served).unwrap_or(Slot::COUNT).min(Slot::COUNT)
+    }
+
+    /// Gives those that do not know their own host this one: that of the member that was asked.
+    pub(super) fn call_nameless(&mut self, host: &str) {
+        let masters = self.masters.iter_mut().map(|master| &mut master.place);
+        for place in self.places.iter_mut().chain(masters).filter(|place| place.host.is_empty()) {
+            host.clone_into(&mut place.host);
+        }
+    }
+
+    /// Whether it is another cluster's: the two know nobody in common.
+    pub(super) fn is_of_another_cluster_than(&self, other: &Map) -> bool {
+        self.members.is_disjoint(&other.members)
+    }
+}
+
+impl Master {
+    /// How many slots it serves.
+    pub(super) fn share(&self) -> u16 {
+        let of = |(first, last): &(u16, u16)| u32::from(last.saturating_sub(*first)) + 1;
+        u16::try_from(self.slots.iter().map(of).sum::<u32>()).unwrap_or(Slot::COUNT)
+    }
+
+    /// The first of its slots.
+    pub(super) fn home(&self) -> Slot {
+        let first = self.slots.first().map_or(0, |(first, _)| *first);
+        Slot::numbered(first).unwrap_or(Slot::of(""))
+    }
+
+    pub(super) fn serves(&self, slot: Slot) -> bool {
+        self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot.number()))
+    }
+}
+
+/// A line of the table.
+struct Row<'a> {
+    id: &'a str,
+    place: Place,
+    flags: &'a str,
+    master: &'a str,
+    epoch: u64,
+    slots: Vec<(u16, u16)>,
+}
+
+/// The longest name of a host that is believed.
+const LONGEST_HOST: usize = 255;
+
+impl<'a> Row<'a> {
+    /// `id host:port@bus[,name…] flags master ping pong epoch link slot…`
+    fn read(line: &'a str) -> Option<Row<'a>> {
+        let mut words = line.split(' ');
+        let (id, address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (_, _, epoch, _) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        if id.is_empty() || id.len() > 64 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let (address, more) = address.split_once(',').unwrap_or((address, ""));
+        let (host, port) = address.split('@').next()?.rsplit_once(':')?;
+        // The name that the member was given on purpose goes first: certificates are for names.
+        let name = more.split(',').next().unwrap_or("");
+        let host = if name.is_empty() || name.contains('=') { host } else { name };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_%".contains(&byte);
+        if host.len() > LONGEST_HOST || !host.bytes().all(plain) {
+            return None;
+        }
+        let place = Place { host: host.into(), port: port.parse().ok()? };
+        // What is on its way to or from a member stands in brackets: it is served where it was.
+        let slots = words.filter(|word| !word.starts_with('[')).map(slots).collect::<Option<_>>()?;
+        Some(Row { id, place, flags, master, epoch: epoch.parse().ok()?, slots })
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.split(',').any(|word| word == flag)
+    }
+}
+
+fn slots(word: &str) -> Option<(u16, u16)> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < Slot::COUNT).then_some((first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TABLE: &str = "\
+a1 127.0.0.1:7001@17001,,tls-port=0,shard-id=9 master - 0 1700000000000 2 connected 5461-10922 [5461->-c3]
+b2 10.0.0.2:7002@17002,db-7 myself,master - 0 0 9 connected 0-5459 5460 10923-10924
+c3 10.0.0.3:7003@17003 master,fail - 1700000000000 1700000000000 3 disconnected 10925-16380
+d4 10.0.0.4:7004@17004 slave b2 0 1700000000000 12 connected
+e5 10.0.0.5:7005@17005 slave,fail b2 0 1700000000000 9 connected
+f6 :0@0 slave,noaddr a1 0 1700000000000 1 disconnected
+";
+
+    #[test]
+    fn each_line_of_the_table_is_understood() {
+        let map = Map::read(TABLE).unwrap();
+        assert_eq!((map.members.len(), map.masters.len(), map.epoch, map.uncovered()), (6, 3, 9, 3));
+        let [one, two, three] = &map.masters[..] else { panic!("{map:?}") };
+        assert_eq!(one.place, Place { host: "127.0.0.1".into(), port: 7001 });
+        assert_eq!(two.place, Place { host: "db-7".into(), port: 7002 }, "its name goes first");
+        assert_eq!((two.share(), two.replicas, one.replicas), (5463, 1, 0));
+        assert!(
+            three.serves(Slot::numbered(16380).unwrap()),
+            "a dead master has its slots until another does"
+        );
+        let places: Vec<_> = map.places.iter().map(|place| place.port).collect();
+        assert_eq!(places, [7001, 7002, 7003, 7004, 7005]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out() {
+        for line in [
+            "",
+            "a1 1.1.1.1:70000@1 master - 0 0 1 connected 0-5",
+            "a1 1.1.1.1:7000@1 master - 0 0 1 connected 5-16384",
+            "a1 1.1.1.1:7000@1 master - 0 0 1 connected 5-0",
+            "a1 a/b@c:7000@1 master - 0 0 1 connected 0-5",
+            "a1 \u{1b}[2J:7000@1 master - 0 0 1 connected 0-5",
+            "a1 1.1.1.1:7000@1 master - 0 0 1 connected",
+            "a1 1.1.1.1:7000@1 slave b2 0 0 1 connected",
+        ] {
+            assert_eq!(Map::read(line), None, "{line:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_table_makes_it_panic(
+            words in prop::collection::vec("[a-f0-9:@,.-]{0,12}|master|slave|0-16383|[0-9]{1,6}(-[0-9]{1,6})?", 0..40),
+        ) {
+            if let Some(map) = Map::read(&words.join(" ").replace(" f ", "\n")) {
+                prop_assert!(map.uncovered() <= Slot::COUNT);
+            }
+        }
+    }
+}

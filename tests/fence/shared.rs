@@ -1,0 +1,99 @@
+//! The check with two marks, for data that is read under shared leases: in memory and in SQLite the same
+//! story, told by one table.
+
+use std::sync::Barrier;
+use std::thread;
+
+use quorlock::fence::{Stale, shared, sql};
+use quorlock::{Coordinator, FencingToken, Lease};
+use quorlock_testkit::memory_nodes;
+use rusqlite::{Connection, params};
+
+use crate::token;
+
+/// Who comes, with which token, and whether it is let in.
+pub(crate) const STORY: [(bool, u64, bool); 12] = [
+    (READ, 30, true),
+    (WRITE, 33, true),
+    (WRITE, 33, true),
+    // A reader of before, who slept.
+    (READ, 30, false),
+    // The writer reads on; two readers join, in either order.
+    (READ, 33, true),
+    (READ, 36, true),
+    (READ, 35, true),
+    // What the writer sent too late, and what lies between the readers' tokens.
+    (WRITE, 33, false),
+    (WRITE, 35, false),
+    (WRITE, 40, true),
+    (READ, 36, false),
+    (READ, 40, true),
+];
+const READ: bool = false;
+const WRITE: bool = true;
+
+fn tell(what: &str, mut show: impl FnMut(bool, FencingToken) -> Result<(), Stale>) {
+    for (step, (writes, number, is_let_in)) in STORY.into_iter().enumerate() {
+        let shown = show(writes, token(number));
+        assert_eq!(shown.is_ok(), is_let_in, "{what}, step {step}: {number} {shown:?}");
+    }
+}
+
+#[test]
+fn in_memory_readers_and_writers_are_let_in_as_they_held_the_lock() {
+    let guarded = shared::Guarded::new(0);
+    tell("in memory", |writes, token| {
+        if writes { guarded.write(token, |data| *data += 1) } else { guarded.read(token, |_| ()) }
+    });
+    assert_eq!(guarded.read(token(40), |data| *data).unwrap(), 3, "one write for each that was let in");
+}
+
+#[test]
+fn in_sqlite_readers_and_writers_are_let_in_as_they_held_the_lock() {
+    let database = Connection::open_in_memory().unwrap();
+    database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
+    database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
+    tell("in SQLite", |writes, token| {
+        let guard = if writes { shared::WRITE_GUARD } else { shared::READ_GUARD };
+        sql::written(database.execute(guard, params!["account/7", i64::from(token)]).unwrap(), token)
+    });
+    let other = database.execute(shared::WRITE_GUARD, params!["account/8", 1]).unwrap();
+    assert_eq!(other, 1, "tokens of another lock are others");
+}
+
+#[test]
+fn readers_in_memory_are_inside_together() {
+    let (guarded, meeting) = (shared::Guarded::new(7), Barrier::new(2));
+    thread::scope(|scope| {
+        for number in [33, 34] {
+            let (guarded, meeting) = (&guarded, &meeting);
+            // Each waits for the other within: one at a time would wait for ever.
+            scope.spawn(move || guarded.read(token(number), |_| meeting.wait()).unwrap());
+        }
+    });
+}
+
+/// The tokens of real leases: late writes and late reads are refused, readers are not.
+#[tokio::test]
+async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
+    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
+    let (alone, together) = (coordinator.lock("r"), coordinator.lock("r").shared());
+    let store = shared::Guarded::new(0);
+    let of = Lease::fencing_token;
+
+    let writer = alone.acquire().await.unwrap();
+    let first = of(&writer);
+    store.write(first, |data| *data = 1).unwrap();
+    let reader = writer.downgrade().await.unwrap();
+    let beside = together.acquire().await.unwrap();
+    assert_eq!(store.read(of(&beside), |data| *data).unwrap(), 1);
+    assert_eq!(store.read(of(&reader), |data| *data).unwrap(), 1, "it reads on");
+    assert!(store.write(first, |data| *data = 2).is_err(), "sent when it wrote, and too late");
+    let late = of(&beside);
+    reader.release().await.unwrap();
+    beside.release().await.unwrap();
+    let next = alone.acquire().await.unwrap();
+    store.write(of(&next), |data| *data = 3).unwrap();
+    assert!(store.read(late, |data| *data).is_err(), "it slept while somebody wrote");
+    next.release().await.unwrap();
+}

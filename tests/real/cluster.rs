@@ -1,0 +1,454 @@
+//! A whole Redis Cluster as one node, on real clusters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use quorlock::{
+    AcquireError, ClusterAddress, ClusterNode, Condition, Coordinator, Hint, Listener, LossReason, Matter,
+    Node as _, RestartGuard, Role, Said, Standing, SystemClock, Wait,
+};
+use quorlock_testkit::contract::check_contract;
+use quorlock_testkit::{Cluster, Server, Servers, eventually};
+
+use crate::world::{DEADLINE, client};
+
+mod load;
+
+/// Short, so that the quarantine is; long against a loaded machine.
+const MAX_TTL: Duration = Duration::from_secs(4);
+
+async fn cluster(masters: usize, replicas_each: usize) -> Cluster {
+    let cluster = Cluster::start(masters, replicas_each).await.unwrap();
+    println!("on {cluster}");
+    cluster
+}
+
+/// A client for which the cluster is the only node.
+fn alone(cluster: &Cluster) -> Coordinator {
+    client(&[cluster.url()], |builder| builder)
+}
+
+/// The same with the restart guard.
+fn guarded(urls: &[String]) -> Coordinator {
+    client(urls, |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(RestartGuard::On))
+}
+
+async fn votes(client: &Coordinator, resource: &str) {
+    let mut last = String::new();
+    let granted = async || match client.lock(resource).try_acquire().await {
+        Ok(Some(_)) => true,
+        Ok(None) => false,
+        Err(error) => {
+            last = error.to_string();
+            false
+        }
+    };
+    let voted = eventually("a vote", DEADLINE, granted).await;
+    voted.unwrap_or_else(|error| panic!("{error}; the last answer: {last}"));
+}
+
+/// Waits until the only node is quarantined.
+async fn stands_aside(client: &Coordinator) {
+    let quarantined = async || {
+        let answer = client.lock("r").try_acquire().await;
+        answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
+    };
+    eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
+}
+
+/// How many of the servers that run have a key of this name.
+async fn keys(cluster: &Cluster, key: &str) -> usize {
+    let mut keys = 0;
+    for server in cluster.iter().filter(|server| server.pid().is_some()) {
+        let found = server.command(&["KEYS", key]).await.unwrap();
+        keys += usize::from(found.to_string() == key);
+    }
+    keys
+}
+
+/// Another master than that of `key`.
+async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Server {
+    let owner = cluster.master_of(key).await.unwrap().port();
+    cluster[..masters].iter().find(|master| master.port() != owner).unwrap()
+}
+
+#[derive(Debug, Default)]
+struct Hears(AtomicBool);
+
+impl Listener for Hears {
+    fn hear(&self, hint: Hint<'_>) {
+        self.0.fetch_or(hint == Hint::Hearing, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_keeps_the_contract() {
+    for replicas in [0, 1] {
+        let cluster = cluster(3, replicas).await;
+        let node = ClusterNode::new(ClusterAddress::parse(&cluster.url()).unwrap());
+        let hears = Arc::new(Hears::default());
+        node.listen(Arc::clone(&hears) as Arc<dyn Listener>);
+        if let Err(breach) = check_contract(&node, &cluster, &SystemClock::default()).await {
+            panic!("{breach}");
+        }
+        assert!(hears.0.load(Ordering::Relaxed), "the clauses about hints were skipped");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_member_that_answers_is_enough_to_find_the_others() {
+    let cluster = cluster(3, 0).await;
+    let url = format!("redis+cluster://127.0.0.1:1,{}", cluster[1].address());
+    let coordinator = client(&[url], |builder| builder);
+    for resource in ["a", "b", "c", "d", "e", "f"] {
+        let lease = coordinator.lock(resource).try_acquire().await.unwrap().unwrap();
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_locks_at_once_need_one_hash_tag_in_a_cluster() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = alone(&cluster);
+    // In slots of two masters.
+    let refused = coordinator.lock_all(["a", "b"]).try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("one hash tag, such as `{accounts}/1`"), "{refused}");
+    assert_eq!(keys(&cluster, "a").await + keys(&cluster, "b").await, 0);
+
+    let both = coordinator.lock_all(["{a}/1", "{a}/2"]).acquire().await.unwrap();
+    assert!(coordinator.lock("{a}/2").try_acquire().await.unwrap().is_none());
+    both.renew().await.unwrap();
+    both.release().await.unwrap();
+    let left = async || keys(&cluster, "{a}/1").await + keys(&cluster, "{a}/2").await;
+    eventually("no key left", DEADLINE, async || left().await == 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_survives_the_move_of_its_slot() {
+    let cluster = cluster(3, 0).await;
+    let (holder, other) = (alone(&cluster), alone(&cluster));
+    let lease = holder.lock("r").acquire().await.unwrap();
+    votes(&other, "{r}/other").await;
+    cluster.move_slot("r", another(&cluster, 3, "r").await).await.unwrap();
+
+    // Whoever asks the master that has the slot no more is sent away once, and then knows.
+    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    let held = async || matches!(other.lock("r").try_acquire().await, Ok(None));
+    eventually("a refusal by the new master", DEADLINE, held).await.unwrap();
+    let waiting = other.lock("r").wait(Wait::UpTo(DEADLINE));
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    lease.check().unwrap();
+    lease.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    next.release().await.unwrap();
+    eventually("no key left", DEADLINE, async || keys(&cluster, "r").await == 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_moves_to_a_young_master_is_not_voted_for_until_that_is_old_enough() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = guarded(&[cluster.url()]);
+    votes(&coordinator, "r").await;
+    let to = another(&cluster, 3, "r").await;
+    to.restart_empty().await.unwrap();
+    cluster.settled().await.unwrap();
+    cluster.move_slot("r", to).await.unwrap();
+    stands_aside(&coordinator).await;
+    votes(&coordinator, "r").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = alone(&cluster);
+    let lease = coordinator.lock("r").acquire().await.unwrap();
+    let from = cluster.master_of("r").await.unwrap();
+    let to = another(&cluster, 3, "r").await;
+    let slot = from.command(&["CLUSTER", "KEYSLOT", "r"]).await.unwrap().to_string();
+    let (source, target) = (id(from).await, id(to).await);
+    told(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
+    told(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
+
+    // What is held is renewed; what is free may be free or may have moved.
+    lease.renew().await.expect("the key has not moved yet");
+    let error = coordinator.lock("{r}/free").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("on its way"), "{error}");
+    lease.release().await.unwrap();
+    let error = coordinator.lock("r").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("on its way"), "{error}");
+    for server in [from, to] {
+        told(server, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
+    }
+    votes(&coordinator, "r").await;
+    for key in ["r", "{r}/free"] {
+        eventually("no key left", DEADLINE, async || keys(&cluster, key).await == 0).await.unwrap();
+    }
+}
+
+async fn id(server: &Server) -> String {
+    server.command(&["CLUSTER", "MYID"]).await.unwrap().to_string()
+}
+
+async fn told(server: &Server, words: &[&str]) {
+    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
+}
+
+async fn says(server: &Server, what: &str) {
+    let said = async || {
+        server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
+    };
+    eventually(what, DEADLINE, said).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_ends_what_a_cluster_alone_has_granted_and_never_in_silence() {
+    let cluster = cluster(3, 1).await;
+    let holder = guarded(&[cluster.url()]);
+    votes(&holder, "r").await;
+    let lease = holder.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    cluster.master_of("r").await.unwrap().kill();
+    let other = guarded(&[cluster.url()]);
+    let next = tokio::spawn(async move { other.lock("r").wait(Wait::UpTo(2 * DEADLINE)).acquire().await });
+    assert_eq!(lease.lost().await.reason, LossReason::Expired);
+    let next = next.await.unwrap().unwrap();
+    assert!(lease.check().is_err(), "two holders at once");
+    next.release().await.unwrap();
+}
+
+/// A cluster whose replica has not heard of the lock that `holder` holds, and takes over.
+async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, quorlock::Lease) {
+    let cluster = cluster(3, 1).await;
+    let holder = holder(&cluster);
+    votes(&holder, "r").await;
+    for replica in &cluster[3..] {
+        replica.freeze().unwrap();
+    }
+    // What a master sends over a connection that is there would wait in the replica's socket.
+    for master in &cluster[..3] {
+        master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
+    }
+    let lease = holder.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    cluster.master_of("r").await.unwrap().kill();
+    for replica in &cluster[3..] {
+        replica.thaw().unwrap();
+    }
+    cluster.settled().await.unwrap();
+    assert_eq!(keys(&cluster, "r").await, 0, "it has heard of the lock");
+    (cluster, lease)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i17_a_replica_that_takes_over_grants_nothing_that_it_may_have_missed() {
+    let (cluster, lease) = lossy_failover(|cluster| guarded(&[cluster.url()])).await;
+    let other = guarded(&[cluster.url()]);
+    let error = other.lock("r").try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+    assert!(matches!(ballot.papers()[0].said, Said::Quarantined { .. }), "{error}");
+    let next = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    assert!(lease.check().is_err(), "two holders at once");
+    drop(next);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_guard_off_a_failover_makes_two_holders() {
+    let (cluster, lease) = lossy_failover(alone).await;
+    let next = alone(&cluster).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    assert!(lease.check().is_ok() && next.check().is_ok(), "the test above bites");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
+    let (cluster, servers) = (cluster(3, 1).await, Servers::start(2).await.unwrap());
+    let urls = [servers.urls(), vec![cluster.url()]].concat();
+    let coordinator = guarded(&urls);
+    votes(&coordinator, "r").await;
+    let all_vote =
+        async || coordinator.health().now().iter().all(|node| node.condition == Condition::Connected);
+    eventually("three that vote", DEADLINE, all_vote).await.unwrap();
+    let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    cluster.master_of("r").await.unwrap().kill();
+    let partial = async || matches!(coordinator.health().now()[2].condition, Condition::Partial { .. });
+    eventually("a cluster in part", DEADLINE, partial).await.unwrap();
+    eventually("the replica's vote", DEADLINE, all_vote).await.unwrap();
+    lease.check().expect("two of three nodes were enough");
+    // The cluster is needed now, and has its key again.
+    servers[0].kill();
+    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vote() {
+    let cluster = cluster(3, 1).await;
+    let coordinator = guarded(&[cluster.url()]);
+    votes(&coordinator, "r").await;
+    let master = cluster.master_of("r").await.unwrap();
+    let name = id(master).await;
+    let mut replica = None;
+    for server in &cluster[3..] {
+        let nodes = server.command(&["CLUSTER", "NODES"]).await.unwrap().to_string();
+        if nodes.lines().any(|line| line.contains("myself,slave") && line.contains(&name)) {
+            replica = Some(server);
+        }
+    }
+    let replica = replica.unwrap();
+    // Nobody asks anything meanwhile, and no connection ends.
+    for (promoted, demoted) in [(replica, master), (master, replica)] {
+        told(promoted, &["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+        says(promoted, "role:master").await;
+        says(demoted, "master_link_status:up").await;
+    }
+    let error = coordinator.lock("r").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("was one meanwhile"), "{error}");
+    stands_aside(&coordinator).await;
+    votes(&coordinator, "r").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
+    let cluster = Cluster::with(3, 0, &["--cluster-require-full-coverage", "no"]).await.unwrap();
+    let coordinator = alone(&cluster);
+    votes(&coordinator, "r").await;
+    let lost = cluster.master_of("r").await.unwrap();
+    let elsewhere = another(&cluster, 3, "r").await;
+    let mut kept = None;
+    for number in 0.. {
+        let resource = format!("s{number}");
+        if cluster.master_of(&resource).await.unwrap().port() == elsewhere.port() {
+            kept = Some(resource);
+            break;
+        }
+    }
+    let kept = coordinator.lock(kept.unwrap());
+    lost.kill();
+    let partial = async || {
+        let Condition::Partial { reason } = &coordinator.health().now()[0].condition else { return false };
+        reason.to_string().contains(&lost.address().to_string())
+    };
+
+    eventually("health names the master that is away", DEADLINE, partial).await.unwrap();
+    let error = coordinator.lock("r").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains(&format!("its master redis://{}", lost.address())), "{error}");
+    drop(kept.try_acquire().await.unwrap().expect("another master has it"));
+    lost.restart_empty().await.unwrap();
+    votes(&coordinator, "r").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_has_lost_slots_says_so() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = alone(&cluster);
+    votes(&coordinator, "r").await;
+    let lost = another(&cluster, 3, "r").await;
+    lost.kill();
+    // It wants all slots to be served, or serves none.
+    let unserved = async || {
+        let answer = coordinator.lock("r").try_acquire().await;
+        answer.is_err_and(|error| error.to_string().contains("the cluster does not serve its slot"))
+    };
+    eventually("a refusal", DEADLINE, unserved).await.unwrap();
+    lost.restart_empty().await.unwrap();
+    votes(&coordinator, "r").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i2_two_nodes_that_share_a_cluster_are_one_vote() {
+    let (cluster, servers) = (cluster(3, 0).await, Servers::start(1).await.unwrap());
+    let member = |place: usize| format!("redis+cluster://{}", cluster[place].address());
+    let coordinator = client(&[member(0), member(1), servers[0].url()], |builder| builder);
+    votes(&coordinator, "r").await;
+    servers[0].kill();
+    for resource in ["r", "s", "t"] {
+        let error = coordinator.lock(resource).try_acquire().await.unwrap_err();
+        let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
+        assert!(matches!(ballot.papers()[1].said, Said::Duplicate { .. }), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_a_member_for_a_server_is_told_the_cure() {
+    let (cluster, servers) = (cluster(3, 0).await, Servers::start(1).await.unwrap());
+    let error = client(&[cluster[0].url()], |builder| builder).lock("r").try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("`redis+cluster://host:port,host:port`"), "{error}");
+    let server = servers[0].url().replace("redis://", "redis+cluster://");
+    let error = client(&[server], |builder| builder).lock("r").try_acquire().await.unwrap_err();
+    assert!(
+        error.to_string().contains("no member of a cluster") && error.to_string().contains("redis://"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_lock_works_on_a_cluster() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = alone(&cluster);
+    let semaphore = coordinator.semaphore("exports", 2);
+    let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    assert!(semaphore.try_acquire().await.unwrap().is_err(), "a third of two");
+    for permit in [one, two] {
+        permit.lease.renew().await.unwrap();
+        permit.lease.release().await.unwrap();
+    }
+    let shared = || coordinator.lock("papers").shared();
+    let readers = [shared().acquire().await.unwrap(), shared().acquire().await.unwrap()];
+    assert!(coordinator.lock("papers").try_acquire().await.unwrap().is_none(), "a writer among readers");
+    drop(readers);
+    let writer = coordinator.lock("papers").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    writer.downgrade().await.unwrap().release().await.unwrap();
+    let fair = coordinator.lock("line").fair().wait(Wait::UpTo(DEADLINE));
+    fair.acquire().await.unwrap().release().await.unwrap();
+    let plain = coordinator.lock("plain").fencing(quorlock::Fencing::Off);
+    plain.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let leadership = coordinator.election("scheduler").campaign("http://10.0.0.7").await.unwrap();
+    drop(leadership);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
+    let cluster = cluster(3, 0).await;
+    for (prefix, masters) in [("", 3), ("{locks}/", 1)] {
+        let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
+        let examination = coordinator.examine().await;
+        let found =
+            |matter: Matter| examination.findings.iter().filter(|finding| finding.matter == matter).count();
+        let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(examination.nodes[0].standing, Standing::Votes, "{shown:#?}");
+        assert_eq!(examination.nodes[0].role, Some(Role::Cluster));
+        assert_eq!(found(Matter::NoReplica), masters, "{shown:#?}");
+        for matter in [Matter::LockFails, Matter::MissingRight, Matter::SlotsUncovered, Matter::ClusterMember]
+        {
+            assert_eq!(found(matter), 0, "{shown:#?}");
+        }
+    }
+    for server in cluster.iter() {
+        assert_eq!(server.command(&["DBSIZE"]).await.unwrap().to_string(), "0", "something was left behind");
+    }
+    let lost = &cluster[1];
+    lost.kill();
+    let examination = alone(&cluster).examine().await;
+    let names_it = |finding: &quorlock::Finding| finding.evidence.contains(&lost.address().to_string());
+    let away = examination.findings.iter().find(|finding| finding.matter == Matter::Unreachable);
+    assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_needs_the_right_to_ask_for_the_map_and_no_other_than_at_a_server() {
+    let cluster = cluster(3, 0).await;
+    let grant = async |rights: &[&str]| {
+        for server in cluster.iter() {
+            told(server, &[&["ACL", "SETUSER", "anna"], rights].concat()).await;
+        }
+    };
+    // As SECURITY.md has it.
+    let security = include_str!("../../SECURITY.md");
+    let line = security.lines().find(|line| line.starts_with("ACL SETUSER quorlock ")).unwrap();
+    let rights: Vec<_> = line.split(' ').skip(3).filter(|word| !word.starts_with('>')).collect();
+    grant(&[&["on", ">s3cret"], &rights[..]].concat()).await;
+    let url = cluster.url().replace("://", "://anna:s3cret@");
+    let lock = || client(std::slice::from_ref(&url), |builder| builder.key_prefix("locks:")).lock("r");
+    let error = lock().try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("+cluster|nodes") && error.to_string().contains("anna"), "{error}");
+    grant(&["+cluster|nodes"]).await;
+    lock().try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
