@@ -32,7 +32,7 @@
 //! | any of these, read under shared leases | two marks: [`shared`] |
 //! | anything else | [`check`], inside whatever makes a step atomic there |
 //!
-//! `docs/fencing.md` says what the order of the numbers rests on, and what fencing cannot do.
+//! [`guide::fencing`](crate::guide::fencing) says what the order of the numbers rests on, and what fencing cannot do.
 
 mod gate;
 mod guarded;

@@ -92,7 +92,8 @@
 //! # Testing your own code
 //!
 //! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
-//! cut off and restarted; give them to [`Builder::custom_nodes`].
+//! cut off and restarted; give them to [`Builder::custom_nodes`]. See [`guide::testing`], and
+//! [`guide`] for more of the book.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -110,6 +111,8 @@ mod entropy;
 mod error;
 mod examination;
 pub mod fence;
+#[cfg(all(doc, not(doctest)))]
+pub mod guide;
 mod health;
 mod keeper;
 mod lease;

@@ -54,7 +54,7 @@ impl Drift {
 
 impl Default for Drift {
     /// One per cent, as Redlock clients agree on. It is a convention and no proof: a clock that is
-    /// being slewed may run faster. See the chapter on choosing the drift.
+    /// being slewed may run faster. See [choosing the drift](crate::guide::choosing#drift).
     fn default() -> Drift {
         Drift { factor: 0.01 }
     }

@@ -212,7 +212,7 @@ impl FromStr for WaitArg {
     }
 }
 
-const SOURCES: &str = "\
+pub(crate) const SOURCES: &str = "\
 Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
 configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
 file. This holds for all that is listed under Nodes and under Metrics, and for --ttl, --wait and

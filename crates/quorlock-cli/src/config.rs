@@ -13,6 +13,8 @@ use crate::metrics::MetricsArgs;
 
 mod layer;
 
+#[cfg(test)]
+pub(crate) use layer::KEYS;
 use layer::Layer;
 
 /// Everything that can be set, not yet checked against each other.

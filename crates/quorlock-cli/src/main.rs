@@ -24,6 +24,8 @@ mod notice;
 mod paint;
 mod parent_death;
 mod program;
+#[cfg(test)]
+mod reference;
 mod release;
 mod report;
 mod run;

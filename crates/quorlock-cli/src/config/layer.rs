@@ -39,7 +39,7 @@ pub(super) struct Layer {
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 16] = [
     "nodes",
     "key-prefix",
     "node-limit",

@@ -51,7 +51,8 @@ pub(super) async fn several_locks_keep_out_whoever_wants_one_of_them(bench: &Ben
         held_by(&bench.renew(&bench.claim(key), LONG).await?, both.token(), LONG)?;
     }
     let [_, other] = each(&both);
-    let overlapping = Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(Arc::new([other.key().into()])));
+    let overlapping =
+        Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(Arc::new([other.key().into()])));
     held_at(&bench.acquire(&overlapping, LONG).await?, &both, other.key())?;
     bench.free(overlapping.key()).await
 }

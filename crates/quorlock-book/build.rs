@@ -1,0 +1,133 @@
+//! Makes a function of each block of Rust that a page shows, for `tests/snippets`.
+//!
+//! A page shows what a reader needs to see, and not where its `coordinator` comes from. So what a
+//! block names and does not make itself is *given* to it, by `tests/snippets/given.rs`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+#[expect(dead_code, unreachable_pub, reason = "it is a part of the library, which uses all of it")]
+#[path = "src/block.rs"]
+mod block;
+
+use block::{Block, blocks};
+
+/// What a block may name without having made it.
+const GIVEN: [&str; 6] = ["coordinator", "lock", "lease", "election", "nodes", "servers"];
+
+fn main() -> io::Result<()> {
+    let root = Path::new("../..");
+    let mut pages = vec![root.join("README.md")];
+    find(&root.join("docs"), &mut pages)?;
+    pages.sort();
+    let (mut functions, mut list) = (String::new(), String::new());
+    for page in pages {
+        println!("cargo::rerun-if-changed={}", page.display());
+        let text = fs::read_to_string(&page)?;
+        let page = page.strip_prefix(root).unwrap_or(&page).display().to_string();
+        for block in blocks(&text).iter().filter(|block| block.language.split(',').next() == Some("rust")) {
+            add(&page, block, &mut functions, &mut list);
+        }
+    }
+    println!("cargo::rerun-if-changed=../../docs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("snippets.rs");
+    fs::write(out, format!("{functions}\npub(crate) const SNIPPETS: &[Snippet] = &[\n{list}];\n"))
+}
+
+fn find(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
+    println!("cargo::rerun-if-changed={}", folder.display());
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find(&path, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Adds the function for `block`, and its line in the list.
+fn add(page: &str, block: &Block, functions: &mut String, list: &mut String) {
+    let place = format!("{page}:{}", block.line);
+    let name: String =
+        place.chars().map(|letter| if letter.is_alphanumeric() { letter } else { '_' }).collect();
+    let name = name.to_lowercase();
+    let code = with_real_nodes(&block.text);
+    let mut write = |text: String| functions.push_str(&text);
+    let run = if code.contains("fn main()") {
+        let code = code.replace("async fn main()", "fn main()").replace("fn main()", "pub fn main()");
+        let code = code.replace("#[tokio::main]\npub fn", "#[tokio::main]\npub async fn");
+        write(format!("// {place}\nmod {name} {{\n{code}\n}}\n\n"));
+        format!("Run::Program(|| ended({name}::main()))")
+    } else if code.contains("#[test]") || code.contains("#[tokio::test") {
+        write(format!("// {place}\nmod {name} {{\n{code}\n}}\n\n"));
+        // The harness runs it.
+        return;
+    } else if code.contains("await") {
+        let given = given(&code, "");
+        write(format!("// {place}\nasync fn {name}() -> Outcome {{\n{given}{code}\nOk(())\n}}\n\n"));
+        if block.language.contains("no_run") {
+            return;
+        }
+        format!("Run::Async(|| Box::pin({name}()))")
+    } else {
+        let given = given(&code, "blocking_");
+        write(format!("// {place}\nfn {name}() -> Outcome {{\n{given}{code}\nOk(())\n}}\n\n"));
+        format!("Run::Program({name})")
+    };
+    // Whoever follows something does so for ever.
+    let endless = code.contains("loop {") || code.contains("while let");
+    let _ = writeln!(list, "    Snippet {{ place: {place:?}, endless: {endless}, run: {run} }},");
+}
+
+/// With the nodes of the test in the place of those of the page, which were started just now and so
+/// need no restart guard.
+fn with_real_nodes(code: &str) -> String {
+    let mut real = String::new();
+    let mut rest = code;
+    while let Some(start) = rest.find("\"redis://10.") {
+        let (before, from) = rest.split_at(start);
+        let end = from.get(1..).and_then(|text| text.find('"')).map_or(from.len(), |end| end + 2);
+        let (address, after) = from.split_at(end);
+        let _ = write!(real, "{before}crate::given::node({address})");
+        rest = after;
+    }
+    real.push_str(rest);
+    real = real.replace("std::env::var(", "crate::given::variable(");
+    for build in [".build()", ".build_blocking()"] {
+        real = real.replace(build, &format!(".restart_guard(quorlock::RestartGuard::Off){build}"));
+    }
+    real
+}
+
+/// A line for each thing that `code` names and has not made.
+fn given(code: &str, prefix: &str) -> String {
+    let mut lines = String::new();
+    for name in GIVEN {
+        let made = [format!("let {name}"), format!("let mut {name}"), format!("|{name}|")];
+        if names(code, name) && !made.iter().any(|made| code.contains(made)) {
+            let wait = if prefix.is_empty() { ".await" } else { "" };
+            let _ = writeln!(lines, "let {name} = crate::given::{prefix}{name}(){wait};");
+        }
+    }
+    lines
+}
+
+/// Whether `code` has `name` as that of a variable: not of a method, and not in text or a comment.
+fn names(code: &str, name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    code.lines().any(|line| {
+        let line = line.split("//").next().unwrap_or_default();
+        // Every second part is text.
+        line.split('"').step_by(2).any(|part| {
+            part.match_indices(name).any(|(start, _)| {
+                let before = part.get(..start).and_then(|before| before.chars().next_back());
+                let after = part.get(start + name.len()..).and_then(|after| after.chars().next());
+                !before.is_some_and(|before| is_letter(before) || before == '.')
+                    && !after.is_some_and(|after| is_letter(after) || after == '(')
+            })
+        })
+    })
+}

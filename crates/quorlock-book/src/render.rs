@@ -1,0 +1,137 @@
+//! Building the book.
+//!
+//! Its pages are those of `docs/`. They also lead to files outside of it: to other pages, which get
+//! chapters of their own at the end, and to sources, which are put beside the book as they are. So
+//! no link leads out of the book but to other places of the world.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mdbook_driver::MDBook;
+use mdbook_driver::book::{Book, BookItem, Chapter};
+use mdbook_driver::errors::{Error, Result};
+use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
+
+use crate::link::{links, way};
+use crate::page::{Page, page, root};
+
+/// Where the pages of the book are.
+const DOCS: &str = "docs";
+/// Where pages from elsewhere are put, within the book.
+const PROJECT: &str = "project";
+/// Where sources are put.
+const FILES: &str = "files";
+
+/// Builds the book into `folder`, or into `target/book`.
+///
+/// # Errors
+///
+/// If a page cannot be read, or a link leads to no file.
+pub fn build(folder: Option<PathBuf>) -> Result<PathBuf> {
+    let mut book = MDBook::load(root())?;
+    if let Some(folder) = folder {
+        book.config.build.build_dir = folder;
+    }
+    let sources = Arc::new(Mutex::default());
+    book.with_preprocessor(Outside { sources: Arc::clone(&sources) });
+    book.build()?;
+    let folder = book.build_dir_for("html");
+    for source in &*sources.lock().unwrap_or_else(PoisonError::into_inner) {
+        let copy = folder.join(FILES).join(source);
+        fs::create_dir_all(copy.parent().unwrap_or(&folder))?;
+        fs::copy(root().join(source), copy)?;
+    }
+    Ok(folder)
+}
+
+/// Brings into the book what its pages lead to.
+struct Outside {
+    /// Files to be copied, found while pages are read.
+    sources: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+impl Preprocessor for Outside {
+    fn name(&self) -> &'static str {
+        "outside"
+    }
+
+    fn run(&self, _context: &PreprocessorContext, mut book: Book) -> Result<Book> {
+        let mut wanted = BTreeSet::new();
+        let mut failed = None;
+        book.for_each_chapter_mut(|chapter| {
+            let Some(path) = chapter.source_path.clone() else { return };
+            let page = Page { path: Path::new(DOCS).join(path), text: chapter.content.clone() };
+            match self.led_within(&page, &mut wanted) {
+                Ok(content) => chapter.content = content,
+                Err(error) => failed = Some(error),
+            }
+        });
+        let mut chapters = BTreeMap::new();
+        while let Some(path) = wanted.pop_first() {
+            if let Entry::Vacant(chapter) = chapters.entry(path) {
+                let content = self.led_within(&page(chapter.key())?, &mut wanted)?;
+                chapter.insert(content);
+            }
+        }
+        book.push_item(BookItem::PartTitle("The project".to_owned()));
+        for (path, content) in chapters {
+            let title = content.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
+            book.push_item(Chapter::new(&title, content, Path::new(PROJECT).join(path), Vec::new()));
+        }
+        failed.map_or(Ok(book), Err)
+    }
+}
+
+impl Outside {
+    /// The text of `page` with each link leading to where its target is in the book. Pages that it
+    /// leads to and that are not in the book yet are `wanted`.
+    fn led_within(&self, page: &Page, wanted: &mut BTreeSet<PathBuf>) -> Result<String> {
+        let here = place(&page.path);
+        let mut text = page.text.clone();
+        let mut links = links(&page.text);
+        // From the end, so that the places of those before stay as they are.
+        links.sort_by_key(|link| std::cmp::Reverse(link.span.start));
+        for link in links {
+            let (mut target, heading) = link.resolve(&page.path);
+            if root().join(&target).is_dir() {
+                // As a reader finds it who looks into the folder.
+                target.push("README.md");
+            }
+            if !root().join(&target).is_file() {
+                return Err(Error::msg(format!("{}: {} is no file", page.path.display(), link.target)));
+            }
+            let renamed = target.ends_with("README.md");
+            if target == page.path || (page.path.starts_with(DOCS) && target.starts_with(DOCS) && !renamed) {
+                continue;
+            }
+            if !target.starts_with(DOCS) {
+                if is_page(&target) {
+                    wanted.insert(target.clone());
+                } else {
+                    self.sources.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone());
+                }
+            }
+            let heading = heading.map(|heading| format!("#{heading}")).unwrap_or_default();
+            text.replace_range(link.span, &format!("{}{heading}", way(&here, &place(&target))));
+        }
+        Ok(text)
+    }
+}
+
+/// Where a file of the project is within the book.
+fn place(path: &Path) -> PathBuf {
+    match path.strip_prefix(DOCS) {
+        // As mdBook calls it.
+        Ok(within) if within.ends_with("README.md") => within.with_file_name("index.md"),
+        Ok(within) => within.to_owned(),
+        Err(_) if is_page(path) => Path::new(PROJECT).join(path),
+        Err(_) => Path::new(FILES).join(path),
+    }
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
+}

@@ -1,0 +1,140 @@
+//! The book is built, all of it, and nothing in it leads nowhere.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quorlock_book::link::{anchors, links};
+use quorlock_book::page::{page, pages, root};
+use quorlock_book::render::build;
+use regex::Regex;
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let summary = page("docs/SUMMARY.md").unwrap();
+    let listed: BTreeSet<PathBuf> =
+        links(&summary.text).iter().map(|link| link.resolve(&summary.path).0).collect();
+    for page in pages().unwrap().iter().filter(|page| page.path.starts_with("docs")) {
+        assert!(listed.contains(&page.path), "{} is not in docs/SUMMARY.md", page.path.display());
+    }
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
+    let mut pages = pages().unwrap();
+    for path in [
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "compose/README.md",
+        "docs/SUMMARY.md",
+    ] {
+        pages.push(page(path).unwrap());
+    }
+    let mut count = 0;
+    for page in &pages {
+        for link in links(&page.text) {
+            let (path, heading) = link.resolve(&page.path);
+            let here = format!("{}: the link {}", page.path.display(), link.target);
+            let file = root().join(&path);
+            assert!(file.exists(), "{here} leads to no file");
+            if let Some(heading) = heading {
+                let text = fs::read_to_string(file).unwrap();
+                assert!(anchors(&text).iter().any(|anchor| anchor == heading), "{here} leads to no heading");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 100, "{count} links were found");
+}
+
+#[test]
+fn the_book_is_built_and_every_link_in_it_leads_somewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let book = build(Some(folder.path().to_owned())).unwrap();
+    let mut files = Vec::new();
+    find(&book, &mut files);
+    let html: Vec<&PathBuf> =
+        files.iter().filter(|file| file.extension().is_some_and(|it| it == "html")).collect();
+    for page in pages().unwrap().iter().filter(|page| page.path.starts_with("docs")) {
+        let name = page.path.strip_prefix("docs").unwrap().with_extension("html");
+        let name = if name.ends_with("README.html") { name.with_file_name("index.html") } else { name };
+        assert!(book.join(&name).is_file(), "{} is not in the book", page.path.display());
+    }
+
+    let (href, id) =
+        (Regex::new(r#"(?:href|src)="([^"]*)""#).unwrap(), Regex::new(r#"\bid="([^"]*)""#).unwrap());
+    let texts: HashMap<&PathBuf, String> =
+        html.iter().map(|file| (*file, fs::read_to_string(file).unwrap())).collect();
+    let mut count = 0;
+    for (file, text) in &texts {
+        for target in href.captures_iter(text).map(|found| found.get(1).unwrap().as_str()) {
+            if target.contains("://") || target.starts_with("data:") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let led =
+                if path.is_empty() { (*file).clone() } else { normal(&file.parent().unwrap().join(path)) };
+            let here = format!("{}: {target}", file.strip_prefix(&book).unwrap().display());
+            assert!(led.is_file(), "{here} leads to no file");
+            if let Some(text) = texts.get(&led).filter(|_| !anchor.is_empty()) {
+                let found = id.captures_iter(text).any(|found| &found[1] == anchor);
+                assert!(found, "{here} leads to no heading");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 1000, "{count} links were found in {} pages", texts.len());
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            find(&path, files);
+        } else {
+            files.push(path);
+        }
+    }
+}
+
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        if part.as_os_str() == ".." {
+            normal.pop();
+        } else {
+            normal.push(part);
+        }
+    }
+    normal
+}
+
+#[test]
+fn every_link_of_the_pages_on_docs_rs_leads_somewhere_there() {
+    let guide = page("src/guide.rs").unwrap().text;
+    let there = page("src/guide/links.md").unwrap().text;
+    let included = Regex::new(r#"include_str!\("\.\./(docs/[^"]+)"\)"#).unwrap();
+    let mut count = 0;
+    for found in included.captures_iter(&guide) {
+        let page = page(&found[1]).unwrap();
+        for link in links(&page.text) {
+            let defined = there.contains(&format!("\n[{}]: ", link.target))
+                || there.starts_with(&format!("[{}]: ", link.target));
+            assert!(defined, "{}: [{}] is not in src/guide/links.md", page.path.display(), link.target);
+            // A link within the brackets of the text could not be led elsewhere.
+            let inline = format!("]({})", link.target);
+            assert!(
+                !page.text.contains(&inline),
+                "{}: write [{}] for {inline}",
+                page.path.display(),
+                link.target
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count} links were found");
+}

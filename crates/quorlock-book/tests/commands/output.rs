@@ -1,0 +1,85 @@
+//! Whether a command has printed what its page shows.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use quorlock_testkit::Server;
+use regex::{Captures, Regex};
+
+/// What is different each time, and what stands for it.
+static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    [
+        (r"\x1b\[[0-9;]*m", ""),
+        (r"(redis|valkey)-server \d\S*( \(\S+\))?", "SERVER"),
+        (r"\b[0-9a-f]{32}\b|\b[0-9a-f]{8}\b", "TOKEN"),
+        (r"(\b\d+(\.\d+)? ?(h|m|min|s|ms|us|µs|ns)\b ?)+", "TIME "),
+        (r"\d+(\.\d+)?", "N"),
+        (r"[ \t]+", " "),
+        (r"(?m)^ | $", ""),
+    ]
+    .map(|(pattern, mask)| (Regex::new(pattern).expect("a pattern"), mask))
+    .into()
+});
+
+/// The name of the machine in the pages.
+const HOST: &str = "db-7";
+
+static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"10\.(\d)\.0\.1(:\d+)?").expect("a pattern"));
+
+static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"127\.0\.0\.1:(\d+)").expect("a pattern"));
+
+/// `text` with servers of the test in the place of the nodes of the page.
+pub(crate) fn with_servers(text: &str, servers: &[Server]) -> String {
+    let real = |address: &Captures<'_>| {
+        let number: usize = address[1].parse().unwrap();
+        format!("127.0.0.1:{}", servers[number].port())
+    };
+    ADDRESS.replace_all(text, real).into_owned()
+}
+
+/// `text` with the nodes of the page in the place of the servers of the test, and without what is
+/// different each time.
+fn masked(text: &str, servers: &[Server]) -> String {
+    let mut text = text.to_owned();
+    // The whole port: that of another server may begin with it.
+    let real = |address: &Captures<'_>| {
+        let known = servers.iter().position(|server| server.port().to_string() == address[1]);
+        known.map_or_else(|| address[0].to_owned(), |number| format!("10.{number}.0.1:6379"))
+    };
+    text = LOOPBACK.replace_all(&text, real).into_owned();
+    if let Ok(host) = fs::read_to_string("/proc/sys/kernel/hostname") {
+        text = text.replace(host.trim(), HOST);
+    }
+    let text = ADDRESS.replace_all(&text, |node: &Captures<'_>| format!("NODE-{}", &node[1])).into_owned();
+    MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
+}
+
+/// Whether `printed` is what the page `shows`, in which `…` is anything, within a line or alone.
+///
+/// An exit code stands alone in its line, and has to be that one.
+pub(crate) fn agrees(shows: &str, printed: &str, servers: &[Server]) -> Result<(), String> {
+    if let Ok(code) = shows.trim().parse::<u8>() {
+        let differs = || format!("the page shows {code}, and it prints {}", printed.trim());
+        return if printed.trim().parse() == Ok(code) { Ok(()) } else { Err(differs()) };
+    }
+    let (shows, printed) = (masked(shows, servers), masked(printed, servers));
+    let lines =
+        |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let pattern: Vec<String> = lines(&shows)
+        .iter()
+        .map(|line| {
+            if line == "…" {
+                "(.*\n)*".to_owned()
+            } else {
+                format!("{}\n", regex::escape(line).replace('…', ".*"))
+            }
+        })
+        .collect();
+    let pattern = Regex::new(&format!("^{}$", pattern.concat())).unwrap();
+    let text = lines(&printed).join("\n") + "\n";
+    if pattern.is_match(&text) {
+        Ok(())
+    } else {
+        Err(format!("the page shows\n{shows}\nand it prints\n{text}"))
+    }
+}

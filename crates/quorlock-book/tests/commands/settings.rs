@@ -1,0 +1,58 @@
+//! Files of settings, read by the program that they are for.
+
+use std::fs;
+use std::process::Command;
+
+use quorlock_book::block::blocks;
+use quorlock_book::page::pages;
+use quorlock_testkit::Servers;
+use toml::{Table, Value};
+
+use crate::output::with_servers;
+use crate::programs::target;
+
+const NO_QUORUM: i32 = 69;
+
+#[tokio::test]
+async fn every_file_of_settings_is_read() {
+    let servers = Servers::start(5).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for page in pages().unwrap() {
+        for block in blocks(&page.text).into_iter().filter(|block| block.language == "toml") {
+            let place = format!("{}:{}", page.path.display(), block.line);
+            let text = with_servers(&block.text, &servers);
+            let table: Table = text.parse().unwrap_or_else(|error| panic!("{place}: {error}"));
+            if !is_of_quorlock(&table) {
+                // Layouts and scenarios, which their page's session has `quorlock-chaos` read, and
+                // dependencies, which cargo reads there.
+                continue;
+            }
+            let file = folder.path().join("quorlock.toml");
+            fs::write(&file, text).unwrap();
+            let mut quorlock = Command::new(target().join("quorlock"));
+            quorlock.args(["status", "--config"]).arg(&file).arg("job").env_clear();
+            let ended = quorlock.output().unwrap();
+            // What Sentinels look after, and clusters, are not started here: that the servers are none is
+            // found after the settings were read, and tests/real/ asks real ones.
+            let expected = if names_servers(&table) { 0 } else { NO_QUORUM };
+            let told = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(expected), "{place}: {told}");
+            count += 1;
+        }
+    }
+    assert!(count > 0, "the README shows one");
+}
+
+fn is_of_quorlock(table: &Table) -> bool {
+    nodes(table).any(|url| url.contains("://"))
+}
+
+fn names_servers(table: &Table) -> bool {
+    !nodes(table).any(|url| url.contains("+sentinel://") || url.contains("+cluster://"))
+}
+
+fn nodes(table: &Table) -> impl Iterator<Item = &str> {
+    let nodes = table.get("nodes").and_then(Value::as_array);
+    nodes.into_iter().flatten().filter_map(Value::as_str)
+}

@@ -1,0 +1,107 @@
+//! What `docs/masters.md` says of five masters, done to five real ones.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use quorlock::{Condition, Coordinator, Finding, Matter, Severity};
+use quorlock_book::block::blocks;
+use quorlock_book::page::page;
+use quorlock_testkit::{Kind, Servers, eventually};
+
+/// Short, so that a quarantine is.
+const MAX_TTL: Duration = Duration::from_secs(2);
+/// For whatever should happen soon, on a machine that has much else to do.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The settings that the page shows, as words of a command line.
+fn options() -> Vec<String> {
+    let page = page("docs/masters.md").unwrap();
+    let block = blocks(&page.text).into_iter().find(|block| block.language == "conf").expect("a file");
+    let lines = block.text.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.flat_map(|line| {
+        let (name, value) = line.split_once(' ').expect("a name and a value");
+        [format!("--{name}"), value.trim_matches('"').to_owned()]
+    });
+    words.collect()
+}
+
+async fn masters() -> Option<Servers> {
+    if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
+        // Not by `eprintln`, which the harness keeps to itself while a test passes.
+        drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server is here"));
+        return None;
+    }
+    let options = options();
+    let words: Vec<&str> = options.iter().map(String::as_str).collect();
+    Some(Servers::setup().durable().options(&words).start(5).await.unwrap())
+}
+
+/// With the restart guard, as in production.
+fn client(servers: &Servers) -> Coordinator {
+    Coordinator::builder().nodes(servers.urls()).ttl(MAX_TTL).max_ttl(MAX_TTL).build().unwrap()
+}
+
+/// Until each node votes, the first `restarted` of them as another process than at first: what the
+/// page waits for between two restarts.
+async fn all_vote(coordinator: &Coordinator, restarted: usize) {
+    let health = coordinator.health();
+    eventually("a vote of each node", SOON, async || {
+        let nodes = health.now();
+        let back = nodes.iter().take(restarted).all(|node| node.restarts == 1);
+        back && nodes.iter().all(|node| node.condition == Condition::Connected)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_of_the_page_are_found_safe() {
+    let Some(servers) = masters().await else { return };
+    let coordinator = client(&servers);
+    let examination = coordinator.examine().await;
+    assert!(!examination.has(Severity::Unsafe), "{:?}", examination.findings);
+    let durable = |finding: &Finding| finding.matter != Matter::NotPersistent;
+    assert!(examination.findings.iter().all(durable), "{:?}", examination.findings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_held_through_the_restart_of_all_five_masters_one_after_the_other() {
+    let Some(servers) = masters().await else { return };
+    let (holder, other) = (client(&servers), client(&servers));
+    let held = eventually("a first lock, after the quarantine of new servers", SOON, async || {
+        holder.lock("before").try_acquire().await.is_ok_and(|lease| lease.is_some())
+    });
+    held.await.unwrap();
+    all_vote(&holder, 0).await;
+    let lease = holder.lock("held").acquire().await.unwrap();
+    let token = lease.fencing_token();
+
+    for (number, server) in servers.iter().enumerate() {
+        // Some of them lose their memory.
+        if number % 2 == 0 {
+            server.restart_empty().await.unwrap();
+        } else {
+            server.restart_with_data().await.unwrap();
+        }
+        lease.check().unwrap_or_else(|lost| panic!("after the restart of server {number}: {lost}"));
+        let free = other.lock("free").acquire().await;
+        free.unwrap_or_else(|error| panic!("while server {number} is silent: {error}"))
+            .release()
+            .await
+            .unwrap();
+        let other_lease = other.lock("held").try_acquire().await.unwrap();
+        assert!(
+            other_lease.is_none(),
+            "the lock was lost by the restart of server {number}: its holder says {:?}",
+            lease.check()
+        );
+        all_vote(&holder, number + 1).await;
+    }
+
+    lease.check().expect("it is held after the last restart");
+    assert_eq!(lease.fencing_token(), token, "it was one lease all the time");
+    lease.release().await.expect("and was not lost unseen");
+}

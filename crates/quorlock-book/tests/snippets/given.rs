@@ -1,0 +1,86 @@
+//! What the blocks of the pages take for granted.
+
+use std::sync::{Mutex, PoisonError};
+
+use quorlock_testkit::Servers;
+
+pub(crate) use quorlock::*;
+pub(crate) use tracing::warn;
+
+/// The addresses of the servers that have been started.
+static NODES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Starts the servers that stand for those of the pages.
+pub(crate) async fn start() -> Servers {
+    let servers = Servers::start(5).await.unwrap();
+    *NODES.lock().unwrap_or_else(PoisonError::into_inner) = servers.urls();
+    servers
+}
+
+/// The server that stands for `address`, which is that of the first node, the second, and so on:
+/// `redis://10.0.0.1`, `redis://10.1.0.1`.
+pub(crate) fn node(address: &str) -> String {
+    let number: usize = address.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap();
+    NODES.lock().unwrap_or_else(PoisonError::into_inner)[number].clone()
+}
+
+/// What `quorlock demo` says in the environment of those whom it lends its servers to.
+pub(crate) fn variable(name: &str) -> Result<String, String> {
+    assert_eq!(name, "QUORLOCK_NODES", "the only one that a program reads for itself");
+    Ok(blocking_nodes().join(","))
+}
+
+pub(crate) async fn nodes() -> Vec<String> {
+    NODES.lock().unwrap_or_else(PoisonError::into_inner).iter().take(3).cloned().collect()
+}
+
+pub(crate) fn blocking_nodes() -> Vec<String> {
+    NODES.lock().unwrap_or_else(PoisonError::into_inner).iter().take(3).cloned().collect()
+}
+
+pub(crate) async fn coordinator() -> Coordinator {
+    Coordinator::builder().nodes(nodes().await).restart_guard(RestartGuard::Off).build().unwrap()
+}
+
+pub(crate) fn blocking_coordinator() -> blocking::Coordinator {
+    let builder = Coordinator::builder().nodes(blocking_nodes()).restart_guard(RestartGuard::Off);
+    builder.build_blocking().unwrap()
+}
+
+pub(crate) async fn lock() -> quorlock::Lock {
+    coordinator().await.lock("orders/given")
+}
+
+pub(crate) async fn lease() -> quorlock::Lease {
+    lock().await.acquire().await.unwrap()
+}
+
+pub(crate) async fn election() -> quorlock::Election {
+    coordinator().await.election("scheduler")
+}
+
+pub(crate) async fn load(_: u32) -> Result<u32, Lost> {
+    Ok(40)
+}
+
+pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Lost> {
+    Ok(order + 2)
+}
+
+pub(crate) async fn transfer(_: FencingToken) -> Result<(), Lost> {
+    Ok(())
+}
+
+pub(crate) fn port(number: usize) -> usize {
+    number
+}
+
+pub(crate) async fn write_to(_: usize) -> Result<(), Lost> {
+    Ok(())
+}
+
+pub(crate) async fn schedule() {}
+
+pub(crate) async fn connect(_: &str) {}
+
+pub(crate) fn wait_for_one() {}

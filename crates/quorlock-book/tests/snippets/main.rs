@@ -1,0 +1,94 @@
+//! Every block of Rust that README and book show, compiled, and run on real servers.
+//!
+//! `build.rs` makes the functions; an error of the compiler names the file that it made, with the
+//! page and the line above each function.
+
+#![allow(
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::disallowed_methods,
+    unused,
+    unreachable_pub,
+    reason = "pages show what matters to them, and a test fails by panicking"
+)]
+
+mod given;
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use given::*;
+
+/// For a block that ends: long enough for the slowest machine.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long a block that never ends is followed.
+const A_WHILE: Duration = Duration::from_secs(1);
+
+pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+
+pub(crate) struct Snippet {
+    place: &'static str,
+    endless: bool,
+    run: Run,
+}
+
+enum Run {
+    Async(fn() -> LocalBoxFuture<'static, Outcome>),
+    /// On a thread of its own, as its `main` would be.
+    Program(fn() -> Outcome),
+}
+
+include!(concat!(env!("OUT_DIR"), "/snippets.rs"));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_block_of_rust_does_what_its_page_says() {
+    let _servers = given::start().await;
+    assert!(SNIPPETS.len() > 5, "{} were found", SNIPPETS.len());
+    for Snippet { place, endless, run } in SNIPPETS {
+        let outcome: Result<Result<(), String>, _> = match run {
+            Run::Async(run) => {
+                let limit = if *endless { A_WHILE } else { LONGEST };
+                tokio::time::timeout(limit, async { run().await.map_err(|error| error.to_string()) }).await
+            }
+            Run::Program(run) => {
+                let run = *run;
+                let program = tokio::task::spawn_blocking(move || {
+                    // Without the runtime of this test.
+                    std::thread::spawn(move || run().map_err(|error| error.to_string())).join()
+                });
+                let ended = tokio::time::timeout(LONGEST, program).await;
+                ended.map(|ended| ended.unwrap().unwrap_or_else(|_| Err("it panicked".to_owned())))
+            }
+        };
+        match outcome {
+            Ok(outcome) => assert_eq!(outcome, Ok(()), "{place}"),
+            Err(_) => assert!(endless, "{place} is not over after {LONGEST:?}"),
+        }
+    }
+}
+
+/// What a `main` gives back.
+trait Ending {
+    fn outcome(self) -> Outcome;
+}
+
+impl Ending for () {
+    fn outcome(self) -> Outcome {
+        Ok(())
+    }
+}
+
+impl<E: Debug> Ending for Result<(), E> {
+    fn outcome(self) -> Outcome {
+        self.map_err(|error| format!("{error:?}").into())
+    }
+}
+
+fn ended(main: impl Ending) -> Outcome {
+    main.outcome()
+}

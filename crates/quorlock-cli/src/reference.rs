@@ -1,0 +1,182 @@
+//! `docs/reference.md`, made from what the program knows of itself, and compared with it.
+//!
+//! `INSTA_UPDATE=always cargo test -p quorlock-cli reference` writes the page anew.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+
+use crate::args::{Args, SOURCES};
+use crate::config::KEYS;
+use crate::exit;
+
+const PAGE: &str = "../../docs/reference.md";
+
+#[test]
+fn the_page_of_commands_and_settings_says_what_the_program_does() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = page();
+    if std::env::var_os("INSTA_UPDATE").is_some_and(|word| word == "always") {
+        fs::write(&path, &page).unwrap();
+    }
+    let stands = fs::read_to_string(&path).unwrap_or_default();
+    let differs = stands.lines().zip(page.lines()).find(|(stands, made)| stands != made);
+    assert!(
+        stands == page,
+        "docs/reference.md is out of date, first at {differs:?}; INSTA_UPDATE=always writes it anew"
+    );
+}
+
+fn page() -> String {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+    let mut page = "\
+<!-- Made from the program by a test. Do not edit: INSTA_UPDATE=always cargo test -p quorlock-cli reference -->
+
+# Commands and settings
+
+All that `quorlock` can be told, made from the program itself. The `--help` of each verb says the same, and \
+`quorlock man --out DIR` writes it as manual pages. For what a lock can be told in a program see \
+[docs.rs](https://docs.rs/quorlock); which values to choose, see [Choosing the settings](choosing.md).
+
+| verb | what it does |
+|---|---|
+"
+    .to_owned();
+    for verb in &verbs {
+        let name = verb.get_name();
+        let _ = writeln!(
+            page,
+            "| [`{name}`](#quorlock-{name}) | {} |",
+            text(verb.get_about().map(ToString::to_string))
+        );
+    }
+    page.push_str(&settings(&verbs));
+    page.push_str(&exit_codes());
+    page.push_str("\n## For all verbs\n\n");
+    let everywhere = |argument: &&Arg| argument.is_global_set() || argument.get_id() == "help";
+    page.push_str(&options(command.get_arguments().filter(everywhere).collect()));
+    for verb in verbs {
+        page.push_str(&of(verb));
+    }
+    page
+}
+
+/// What may stand in the file, in the environment and on the command line.
+fn settings(verbs: &[&Command]) -> String {
+    let mut table = format!(
+        "
+## Settings
+
+{} A path in the file is relative to the file. A password need not stand in the file or in an argument: it may be \
+in the variable `QUORLOCK_PASSWORD`, or alone in the file that `password-file` names.
+
+| in the file | in the environment | on the command line | default | meaning |
+|---|---|---|---|---|
+",
+        text(Some(SOURCES.replace('\n', " ")))
+    );
+    for key in KEYS {
+        let of_key =
+            |verb: &&Command| verb.get_arguments().find(|argument| argument.get_long() == Some(key)).cloned();
+        let Some(argument) = verbs.iter().find_map(of_key) else {
+            unreachable!("`{key}` can stand in the file, and on no command line");
+        };
+        let (default, meaning) = meaning(&argument);
+        let variable = key.replace('-', "_").to_uppercase();
+        let _ = writeln!(table, "| `{key}` | `QUORLOCK_{variable}` | `--{key}` | {default} | {meaning} |");
+    }
+    table
+}
+
+fn exit_codes() -> String {
+    let mut table =
+        "\n## Exit codes\n\nOf `quorlock run`; where another verb has others, it says so.\n\n| code | meaning |\n|---|---|\n"
+            .to_owned();
+    for line in exit::TABLE.lines().skip(1) {
+        let (code, meaning) = line.trim().split_once(' ').unwrap_or_default();
+        let _ = writeln!(table, "| {code} | {} |", text(Some(meaning.trim().to_owned())));
+    }
+    table
+}
+
+fn of(verb: &Command) -> String {
+    let usage = verb.clone().render_usage().to_string();
+    let about = text(verb.get_about().map(ToString::to_string));
+    let mut part = format!("\n## `quorlock {}`\n\n{about}.\n\n```text\n", verb.get_name());
+    for line in usage.trim_start_matches("Usage: ").lines() {
+        let _ = writeln!(part, "{}", line.trim());
+    }
+    part.push_str("```\n\n");
+    let own = |argument: &&Arg| !argument.is_global_set() && argument.get_id() != "help";
+    part.push_str(&options(verb.get_arguments().filter(own).collect()));
+    let rest = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let rest = rest.replace(SOURCES, "").replace(exit::TABLE, "");
+    let rest =
+        rest.split("\n\n").map(str::trim_end).filter(|part| !part.trim().is_empty()).collect::<Vec<_>>();
+    if !rest.is_empty() {
+        let _ = write!(part, "\n```text\n{}\n```\n", rest.join("\n\n").trim_start_matches('\n'));
+    }
+    part
+}
+
+fn options(arguments: Vec<&Arg>) -> String {
+    if arguments.is_empty() {
+        return "It has no options of its own.\n".to_owned();
+    }
+    let mut table = "| option | default | meaning |\n|---|---|---|\n".to_owned();
+    for argument in arguments {
+        let (default, meaning) = meaning(argument);
+        let _ = writeln!(table, "| {} | {default} | {meaning} |", name(argument));
+    }
+    table
+}
+
+/// `-t`, `--ttl DURATION`
+fn name(argument: &Arg) -> String {
+    let value =
+        argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
+    if argument.is_positional() {
+        return format!("`{}`", if value.is_empty() { argument.get_id().to_string() } else { value });
+    }
+    let takes = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+    let long = argument
+        .get_long()
+        .map(|long| if takes { format!("`--{long} {value}`") } else { format!("`--{long}`") });
+    let short = argument.get_short().map(|short| format!("`-{short}`"));
+    short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
+}
+
+/// What holds without it, and what it does.
+fn meaning(argument: &Arg) -> (String, String) {
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let possible: Vec<_> =
+        argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+    let (help, default) = match help.split_once(" [default: ") {
+        Some((help, default)) => (help.to_owned(), default.trim_end_matches(']').to_owned()),
+        None => (help, String::new()),
+    };
+    let values = argument.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
+    let is_flag = !matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+    let default = if default.is_empty() { values.filter(|_| !is_flag).unwrap_or_default() } else { default };
+    let one_of =
+        if possible.is_empty() || is_flag { String::new() } else { format!(": {}", possible.join(" or ")) };
+    (text(Some(default)), format!("{}{one_of}", text(Some(help))))
+}
+
+/// As Markdown in a table, with options and variables as code.
+fn text(plain: Option<String>) -> String {
+    let plain = plain.unwrap_or_default().replace('|', "\\|").replace('<', "\\<").replace('*', "\\*");
+    let words = plain.split_whitespace().map(|word| {
+        let name = word.trim_end_matches([',', '.', ';', ':']);
+        if name.starts_with("--") || name.starts_with("QUORLOCK_") {
+            word.replacen(name, &format!("`{name}`"), 1)
+        } else {
+            word.to_owned()
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,41 @@
+//! Pages of the book that bear on programs. The whole book, with those for whoever runs the
+//! servers, is in `docs/` of the project.
+//!
+//! | to know | read |
+//! |---|---|
+//! | whether you need a lock, and which | [`which_lock`] |
+//! | what a fencing token is worth, and what a resource does with it | [`fencing`] |
+//! | which TTL, drift, `max_ttl` | [`choosing`] |
+//! | how to test your own code | [`testing`] |
+//! | why no two hold a lock at once, and what that rests on | [`safety`] |
+//! | what the words mean | [`glossary`] |
+//!
+//! This module is in the documentation only.
+
+// A page leads to others by their names, for whoever reads it as a file or in the book. What comes
+// before it here says where these names lead from the documentation, because the first definition
+// of a link counts.
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/which-lock.md")]
+pub mod which_lock {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/fencing.md")]
+pub mod fencing {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/safety.md")]
+pub mod safety {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/glossary.md")]
+pub mod glossary {}
