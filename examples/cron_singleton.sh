@@ -5,15 +5,14 @@
 #
 # On each machine, this line would stand in the crontab, and the nodes in quorlock.toml:
 #
-#   0 3 * * *  quorlock run --wait 1s --conflict-exit-code 0 --max-hold 1h cron/report -- report
+#   0 3 * * *  quorlock run --no-wait --conflict-exit-code 0 --max-hold 1h cron/report -- report
 #
-# --wait 1s: not --no-wait, which asks only once. Of several who ask in the same millisecond, each may
-# get some of the nodes and none of them a quorum, and then nobody would run the job.
+# --no-wait: who comes second has nothing to do.
 # --conflict-exit-code 0: it runs somewhere else, which is no failure that cron should send mail about.
 # --max-hold: a job that hangs does not keep tomorrow's away.
 #
-# The job has to last for longer than that second and than the machines' clocks differ, or a late one
-# finds the lock free again: `-- sh -c 'report; sleep 60'`, or let the job see that today's is done.
+# The job has to last for longer than the machines' clocks differ, or a late one finds the lock free
+# again: `-- sh -c 'report; sleep 60'`, or let the job see that today's is done.
 set -euo pipefail
 
 # Here the machines are processes, and so are the five servers, which `quorlock demo` lends.
@@ -36,7 +35,7 @@ job='echo "$1 runs the report, fencing token $QUORLOCK_FENCE"
      echo "$1 has finished"'
 
 for machine in eu-1 eu-2 us-1; do
-    quorlock run --wait 1s --conflict-exit-code 0 --label "$machine" cron/report \
+    quorlock run --no-wait --conflict-exit-code 0 --label "$machine" cron/report \
         -- sh -c "$job" sh "$machine" "$folder/others-have-asked" 2>>"$folder/refused" | tee -a "$folder/told" &
 done
 wait -n

@@ -175,6 +175,18 @@ impl Ballot {
         !self.bars_a_quorum(|paper| paper.needs_mending() || quarantined(paper))
     }
 
+    /// Whether several ask for a lock that none of them can have got: nobody has a quorum, not even with
+    /// the nodes of which it could not be found out.
+    pub(crate) fn is_split(&self) -> bool {
+        let unknown = |paper: &&Paper| {
+            matches!(paper.said, Said::Failed(_) | Said::Quarantined { .. } | Said::Duplicate { .. })
+        };
+        let ahead = self.papers.iter().filter(|paper| paper.said == Said::Behind).count();
+        let most = self.holder().map_or(0, |holder| holder.nodes) + ahead;
+        let others_have_some = most > 0 && self.verdict() == Verdict::Contended;
+        others_have_some && most + self.papers.iter().filter(unknown).count() < self.quorum.needed()
+    }
+
     /// Whether no quorum is left without those who are `out`.
     fn bars_a_quorum(&self, out: impl Fn(&Paper) -> bool) -> bool {
         self.papers.iter().filter(|paper| out(paper)).count() >= self.quorum.blocking()

@@ -241,7 +241,10 @@ impl Lock {
         }
     }
 
-    /// Asks once for the lock, without waiting: `None` if others have it.
+    /// Asks once for the lock, without waiting for whoever holds it: `None` if others have it.
+    ///
+    /// Where several ask at the same moment and split the votes, so that nobody has got it, it asks again
+    /// after a short random pause, five times at most.
     ///
     /// # Errors
     ///

@@ -111,6 +111,45 @@ async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     assert!(text.contains(&std::process::id().to_string()), "{text}");
 }
 
+/// Two of five nodes to each of two others, whose attempts come to nothing.
+fn split(nodes: &[MemoryNode], until: Duration) {
+    for (place, node) in nodes.iter().take(4).enumerate() {
+        node.set_data("r", if place < 2 { "ann" } else { "ben" }, Expiry::In(until));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_once_asks_again_where_votes_were_split_and_nobody_has_the_lock() {
+    let bench = bench(5);
+    split(&bench.nodes, Duration::from_millis(3));
+    let lease = bench.lock().try_acquire().await.unwrap();
+    assert!(lease.is_some(), "it was free all the time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_once_gives_up_where_votes_stay_split() {
+    let bench = bench(5);
+    split(&bench.nodes, TTL);
+    let before = bench.clock.now();
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    assert!(bench.clock.now().since(before) < Duration::from_millis(200), "it does not wait");
+    bench.pass(LATE).await;
+    assert_eq!(bench.nodes[4].holder("r"), None, "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
+    for down in [0, 1] {
+        let bench = bench(5);
+        for node in &bench.nodes[..3] {
+            node.set_data("r", "ann", Expiry::In(TTL));
+        }
+        bench.nodes[..down].iter().for_each(|node| node.fail("out of memory"));
+        assert!(bench.lock().try_acquire().await.unwrap().is_none());
+        assert_eq!(bench.nodes[4].questions().acquire, 1, "with {down} of the holder's nodes down");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
     let bench = bench(5);

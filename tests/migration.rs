@@ -179,6 +179,7 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     let permit = semaphore.acquire().await?;
     assert!(permit.number < 4);
     drop(permit);
+    drop(coordinator.lock_all(["accounts/1", "accounts/2"]).acquire().await?);
     assert_eq!(coordinator.health().now().len(), 5);
 
     let lock = anew();

@@ -88,3 +88,15 @@ async fn a_share_is_taken_away_from_one_reader_and_the_others_keep_theirs() {
     let readers = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
     assert_eq!(readers, [two.token().clone()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_loses_its_share_by_its_token_and_the_others_keep_theirs() {
+    let bench = bench(3);
+    let catalog = bench.lock().shared();
+    let (one, other) = (catalog.acquire().await.unwrap(), catalog.acquire().await.unwrap());
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let ballot = operator.lock("r").revoke(one.token()).await.unwrap();
+    assert_eq!(ballot.granted(), 3, "{ballot}");
+    let left = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
+    assert_eq!(left, [other.token().clone()]);
+}

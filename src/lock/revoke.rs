@@ -1,12 +1,13 @@
 //! Taking a lock away from whoever holds it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Lock;
 use crate::ballot::Ballot;
 use crate::error::ConfigError;
 use crate::node::Question;
-use crate::protocol::{Mode, Token};
+use crate::protocol::{Claim, Mode, Token};
 use crate::round::{Aim, Round};
 
 impl Lock {
@@ -23,8 +24,7 @@ impl Lock {
     /// and one that did not is [`Free`](crate::Said::Free), whoever else may hold the key there.
     ///
     /// Each of those who [share](Lock::shared) a lock has a token of its own, one of
-    /// [`Holder::readers`](crate::Holder::readers): take it away by a lock that is shared, too, and the
-    /// others keep theirs. The token that is seen in the place of all of them takes it from them all, but
+    /// [`Holder::readers`](crate::Holder::readers): take it away, and the others keep theirs. The token that is seen in the place of all of them takes it from them all, but
     /// does not keep a renewal that is on its way from storing a share again for a moment: take it from
     /// each of them first, a hundred at a time, as `quorlock release --force` does.
     ///
@@ -64,14 +64,23 @@ impl Lock {
         let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
         let claim = plan.keys.claim(token.clone());
-        let claim = Arc::new(match plan.mode {
-            Mode::Exclusive => claim,
-            Mode::Shared => claim.shared(),
-        });
+        if plan.mode == Mode::Exclusive {
+            let several = claim.is_several();
+            let ballot = self.cancel(claim, plan.ttl).await;
+            if several || ballot.granted() > 0 {
+                return Ok(ballot);
+            }
+        }
+        // Nobody who holds the lock alone has this token: it may be that of somebody who shares it.
+        Ok(self.cancel(plan.keys.claim(token.clone()).shared(), plan.ttl).await)
+    }
+
+    async fn cancel(&self, claim: Claim, ttl: Duration) -> Ballot {
+        let claim = Arc::new(claim);
         // Not a mere release: the next renewal of a holder who is alive would store the key again.
         let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
-        let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
+        let round = Round::start(&self.shared.nodes, Aim::Hear, ttl, question);
         round.settled().await;
-        Ok(round.ballot())
+        round.ballot()
     }
 }

@@ -275,3 +275,19 @@ async fn commands(world: &World) -> i64 {
     }
     all
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_those_who_ask_once_at_the_same_moment_one_gets_a_free_lock() {
+    let servers = Servers::start(5).await.unwrap();
+    let clients: Vec<_> = (0..6).map(|_| client(&servers.urls(), |builder| builder)).collect();
+    for round in 0..50 {
+        let name = format!("r/{round}");
+        let asking = clients
+            .iter()
+            .map(|client| client.lock(&name))
+            .map(|lock| async move { lock.try_acquire().await });
+        let leases: Vec<_> =
+            futures::future::join_all(asking).await.into_iter().filter_map(Result::unwrap).collect();
+        assert_eq!(leases.len(), 1, "of six in round {round}");
+    }
+}

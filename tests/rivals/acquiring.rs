@@ -26,7 +26,11 @@ async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {
                 let (free, quorum) = (count - held - dead, count / 2 + 1);
                 let before = bench.clock.now();
                 let outcome = bench.lock().try_acquire().await;
-                assert_eq!(bench.clock.now(), before, "{held} of {count} held, {dead} dead");
+                // Where nobody can have the lock, it is worth asking again.
+                let split = held > 0 && free < quorum && held + dead < quorum;
+                let patience = if split { 200 * MS } else { Duration::ZERO };
+                let took = bench.clock.now().since(before);
+                assert!(took <= patience, "{held} of {count} held, {dead} dead: {took:?}");
                 let as_it_should = match &outcome {
                     Ok(Some(_)) => free >= quorum,
                     Ok(None) => free < quorum && free + held >= quorum,

@@ -58,6 +58,10 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
     if let Some((modules, test)) = name.rsplit_once("::") {
         let file = root().join("src").join(modules.replace("::", "/")).with_extension("rs");
         candidates.push((file, test.to_owned()));
+        if let Some(file) = modules.strip_suffix("::tests") {
+            let file = root().join("src").join(file.replace("::", "/")).with_extension("rs");
+            candidates.push((file, format!("tests::{test}")));
+        }
     }
     candidates.retain(|(file, _)| file.exists());
     candidates
@@ -117,7 +121,7 @@ fn every_test_of_the_model_that_the_rules_name_exists() {
         })
         .collect();
     assert!(named.len() > 25, "{} were found", named.len());
-    let cases = ["lock", "fence", "shared", "permits"];
+    let cases = ["lock", "fence", "shared", "permits", "several", "passing", "order"];
     let is_missing = |name: &&String| !cases.iter().any(|case| exists(&format!("model::{case}::{name}")));
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "no such tests of the model: {missing:?}");

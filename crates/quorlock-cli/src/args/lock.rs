@@ -15,8 +15,7 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LockArgs {
-    /// Ask once: the same as --wait 0s. Of several who do so at the same moment, none may get the
-    /// lock; with --wait 1s they ask again
+    /// Do not wait for whoever holds the lock: the same as --wait 0s
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
     /// How long to wait while others hold the lock, or `forever` [default: 30s]
