@@ -1,13 +1,15 @@
 //! One attempt at a lock, with a token of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::coordinator::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
 use crate::node::Question;
 use crate::protocol::{Claim, Draw, FencingToken, Mode, Moment, Token, Verdict};
-use crate::round::{Aim, Round, Standing};
+use crate::round::{Aim, Round};
+use crate::standing::Standings;
 use crate::sweep::Sweep;
 use crate::wait::contest::LINE_PATIENCE;
 use crate::wait::line::bit;
@@ -141,7 +143,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.kept {
             self.round.abandon();
-            clean_up(&self.shared, &self.claim, &self.plan, &self.round.standings());
+            clean_up(&self.shared, &self.claim, self.plan.ttl, self.round.standings());
         }
     }
 }
@@ -157,8 +159,8 @@ pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
 }
 
 /// Takes `claim` back in the background, wherever it may stand.
-pub(crate) fn clean_up(shared: &Arc<Shared>, claim: &Arc<Claim>, plan: &Plan, standings: &[Standing]) {
-    if let Some(sweep) = Sweep::start(shared, claim, plan.ttl, standings) {
+pub(crate) fn clean_up(shared: &Arc<Shared>, claim: &Arc<Claim>, ttl: Duration, standings: Standings) {
+    if let Some(sweep) = Sweep::start(shared, claim, ttl, standings) {
         shared.spawn(sweep.finish());
     }
 }

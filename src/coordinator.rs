@@ -20,7 +20,7 @@ use crate::error::ConfigError;
 use crate::examination::judge::{self, Setting};
 use crate::examination::{Examination, Finding};
 use crate::health::Health;
-use crate::lock::{Fencing, Lock, Plan};
+use crate::lock::{Fencing, Lock, Options, Plan};
 use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::round::Nodes;
@@ -32,7 +32,7 @@ mod builder;
 /// Coordinates locks over N independent nodes. Cheap to clone; one for a program is enough.
 ///
 /// Connections are made when they are first needed, and stay. They belong to the Tokio runtime
-/// that was running then.
+/// that was running then: while nobody drives that one no node answers, and leases are not renewed.
 ///
 /// # Examples
 ///
@@ -159,6 +159,7 @@ impl Coordinator {
     /// The closing goes on when the future is dropped.
     pub async fn close(&self, patience: Duration) {
         self.shared.closing.cancel();
+        self.shared.nodes.alarms.ring_all();
         self.shared.tasks.close();
         let end = self.shared.now() + patience;
         tokio::select! {
@@ -202,6 +203,8 @@ pub(crate) struct Shared {
     introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
+    /// Of a lock for which nothing else is set.
+    pub(crate) options: Arc<Options>,
     host: String,
     /// What others read of a holder, with the usual label: made once, since nearly all have it.
     context: Arc<str>,
@@ -235,6 +238,11 @@ impl Shared {
             Mode::Exclusive => &self.lines,
             Mode::Shared => &self.readers,
         }
+    }
+
+    /// The key of the resource of that name. Where that is the same, it is kept once.
+    pub(crate) fn key(&self, name: &Arc<str>) -> Arc<str> {
+        if self.key_prefix.is_empty() { name.clone() } else { format!("{}{name}", self.key_prefix).into() }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -306,9 +314,12 @@ impl Shared {
     /// there and the others have had the time of a round; or when the time for connecting is up.
     /// Later rounds wait for nobody.
     pub(crate) async fn introduced(&self) {
-        if self.introduced.load(Ordering::Acquire) {
-            return;
+        if !self.introduced.load(Ordering::Acquire) {
+            Box::pin(self.introduce()).await;
         }
+    }
+
+    async fn introduce(&self) {
         let started = self.now();
         let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
         let mut connected = 0;

@@ -5,112 +5,177 @@
 //! only a message, and whoever waits for a lock may stop waiting at any point: the task goes on
 //! and cleans up.
 
-use std::future::pending;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use tokio::sync::oneshot;
 use tracing::{Instrument as _, debug, warn};
 
+use crate::alarm::Alarm;
 use crate::attempt::{Attempt, aim, clean_up, new_claim};
 use crate::ballot::Holder;
 use crate::coordinator::Shared;
 use crate::draw;
 use crate::error::{LossReason, Lost, RenewError};
-use crate::lease::{Lease, LeaseState, Mail};
+use crate::lease::{Lease, LeaseState, Mail, Trail};
 use crate::lock::{Fencing, Plan, Renewal, Turn};
-use crate::meter::{At, Held, Passed, Renewed};
+use crate::meter::{At, Held, LockMeter, Passed, Renewed};
 use crate::node::Question;
-use crate::protocol::{Backoff, Claim, FencingToken, Keys, Mode, Moment, Verdict};
-use crate::round::{Aim, Round, Standing};
+use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
+use crate::round::{Aim, Round};
+use crate::standing::{Standing, Standings};
 use crate::sweep::Sweep;
+use crate::wait::HandOver;
 use crate::wait::contest::{COURTESY, Contest, Outcome};
 use crate::wait::line::{Waiter, Whose};
 
-/// Serves the line for `key`: everybody who waits for it in this process, one after the other.
-/// Ends when nobody waits any more.
-pub(crate) async fn keep(shared: Arc<Shared>, keys: Keys) {
-    let key = keys.line().clone();
-    let service = Service::of(&shared, Mode::Exclusive, &key);
-    Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &keys, Mode::Exclusive);
-    let mut unfinished: Option<Sweep> = None;
-    while let Some(mut waiter) = shared.lines.next_or_end(&key) {
-        if let Some(sweep) = unfinished.take() {
-            shared.spawn(sweep.finish());
-        }
-        if shared.lines.owes_courtesy(&key, shared.now()) {
-            Box::pin(contest.give_way()).await;
-        }
-        // Boxed, so that a lease held for hours does not carry the room for acquiring it.
-        let span = waiter.span.clone();
-        let mut keeper = match Box::pin(contest.win(&mut waiter).instrument(span)).await {
-            Outcome::Won(attempt) => Keeper::new(&shared, &waiter.plan, attempt),
-            Outcome::Failed(error) => {
-                drop(waiter.door.send(Err(error)));
-                continue;
-            }
-            Outcome::Gone => {
-                leave_line(&shared, &waiter.plan);
-                continue;
-            }
-        };
-        let mut series = Series::new(shared.now());
-        keeper.deliver(waiter, contest.rounds);
+/// Serves a line: everybody who waits in it in this process, one after the other, of whom there is a
+/// `first` one. Ends when nobody waits any more.
+pub(crate) fn keep(shared: Arc<Shared>, first: Waiter) -> impl Future<Output = ()> + Send {
+    let winning = Box::new(Serving::new(shared, first.plan.line().clone())).win(first);
+    async move {
+        let mut serving = winning.await;
         loop {
-            let reply = match keeper.hold().await {
-                Ended::Lost(reason) => {
-                    keeper.lose(reason);
-                    break;
-                }
-                // Whoever waits here waits for readers now, of whom this is one.
-                Ended::Downgraded => {
-                    shared.spawn(keeper.stay());
-                    break;
-                }
-                Ended::Released(reply) => reply,
-            };
-            let next =
-                if series.goes_on(&keeper.plan, shared.now()) { shared.lines.next(&key) } else { None };
-            let Some(next) = next else {
-                unfinished = Box::pin(keeper.release(reply)).await;
-                break;
-            };
-            let reply = match keeper.hand_over(&next, reply) {
-                Ok(()) => {
-                    keeper.deliver(next, 0);
-                    continue;
-                }
-                Err(reply) => reply,
-            };
-            let Some((passed, rounds)) = Box::pin(keeper.pass_on(&next, reply)).await else {
-                // It came first, and stays first.
-                shared.lines.put_back(&key, next);
-                break;
-            };
-            keeper = passed;
-            keeper.deliver(next, rounds);
+            // The only thing that may take hours, so this task has room for little else.
+            while let Some(keeper) = &mut serving.keeper {
+                let ended = keeper.hold().await;
+                serving = serving.go_on(ended).await;
+            }
+            let Some(waiter) = serving.service.next() else { break };
+            serving = serving.win(waiter).await;
+        }
+        let Serving { service, unfinished, .. } = *serving;
+        // The line is gone; a new one for the same key may be there already.
+        service.end();
+        // Nobody waits, so what is left to do needs no task of its own.
+        if let Some(sweep) = unfinished {
+            Box::pin(sweep.finish()).await;
         }
     }
-    // The line is gone; a new one for the same key may be there already.
-    service.end();
-    // Nobody waits, so what is left to do needs no task of its own.
-    if let Some(sweep) = unfinished {
-        Box::pin(sweep.finish()).await;
+}
+
+/// A line that is served. What takes long but for holding moves it into a future of its own, and gives
+/// it back.
+struct Serving {
+    service: Service,
+    /// What is known of the struggle with others, if there has been one.
+    contest: Option<Box<Contest>>,
+    /// A clean-up that not all nodes have confirmed.
+    unfinished: Option<Box<Sweep>>,
+    series: Series,
+    /// Of the lease, while there is one.
+    keeper: Option<Keeper>,
+}
+
+type Later = BoxFuture<'static, Box<Serving>>;
+
+impl Serving {
+    fn new(shared: Arc<Shared>, key: Arc<str>) -> Serving {
+        let series = Series::new(shared.now());
+        let service = Service::of(shared, Mode::Exclusive, key);
+        Serving { service, contest: None, unfinished: None, series, keeper: None }
+    }
+
+    /// Contends for the waiter.
+    fn win(mut self: Box<Self>, mut waiter: Waiter) -> Later {
+        Box::pin(async move {
+            let (shared, key) = (self.service.shared.clone(), self.service.key.clone());
+            if let Some(sweep) = self.unfinished.take() {
+                shared.spawn(sweep.finish());
+            }
+            shared.introduced().await;
+            if waiter.door.is_closed() {
+                return self;
+            }
+            let contest = self.contest.take().map(|contest| *contest);
+            let mut contest =
+                contest.unwrap_or_else(|| Contest::new(&shared, &waiter.plan.keys, Mode::Exclusive));
+            if shared.lines.owes_courtesy(&key, shared.now()) {
+                contest.give_way().await;
+            }
+            let span = waiter.span.clone();
+            match contest.win(&mut waiter).instrument(span).await {
+                Outcome::Won(attempt) => {
+                    let keeper = Keeper::new(&shared, &waiter.plan, attempt);
+                    self.series = Series::new(shared.now());
+                    keeper.deliver(waiter, contest.rounds);
+                    self.keeper = Some(keeper);
+                }
+                Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
+                Outcome::Gone => leave_line(&shared, &waiter.plan),
+            }
+            if contest.met_others() {
+                self.contest = Some(Box::new(contest));
+            }
+            self
+        })
+    }
+
+    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
+    fn go_on(mut self: Box<Self>, ended: Ended) -> Later {
+        let Some(mut keeper) = self.keeper.take() else { return Box::pin(ready(self)) };
+        let reply = match ended {
+            Ended::Lost(reason) => {
+                keeper.lose(reason);
+                return Box::pin(ready(self));
+            }
+            // Whoever waits here waits for readers now, of whom this is one.
+            Ended::Downgraded => {
+                self.service.shared.spawn(keeper.stay());
+                return Box::pin(ready(self));
+            }
+            Ended::Released(reply) => reply,
+        };
+        let (shared, key) = (&self.service.shared, &self.service.key);
+        let next = if self.series.goes_on(&keeper, shared.now()) { shared.lines.next(key) } else { None };
+        let Some(next) = next else {
+            return Box::pin(async move {
+                self.unfinished = keeper.release(reply).await.map(Box::new);
+                self
+            });
+        };
+        match keeper.hand_over(&next, reply) {
+            Ok(()) => {
+                keeper.deliver(next, 0);
+                self.keeper = Some(keeper);
+                Box::pin(ready(self))
+            }
+            Err(reply) => Box::pin(async move {
+                match keeper.pass_on(&next, reply).await {
+                    Some((passed, rounds)) => {
+                        passed.deliver(next, rounds);
+                        self.keeper = Some(passed);
+                    }
+                    // It came first, and stays first.
+                    None => self.service.shared.lines.put_back(&self.service.key, next),
+                }
+                self
+            }),
+        }
     }
 }
 
 /// The service of a line. Should it end before the line does, because its task panicked or its
 /// runtime is shut down, then the line ends with it, and nobody waits in it for ever.
-pub(crate) struct Service<'a> {
-    shared: &'a Arc<Shared>,
+pub(crate) struct Service {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) key: Arc<str>,
     mode: Mode,
-    key: &'a Arc<str>,
     over: bool,
 }
 
-impl<'a> Service<'a> {
-    pub(crate) fn of(shared: &'a Arc<Shared>, mode: Mode, key: &'a Arc<str>) -> Service<'a> {
-        Service { shared, mode, key, over: false }
+impl Service {
+    pub(crate) fn of(shared: Arc<Shared>, mode: Mode, key: Arc<str>) -> Service {
+        Service { shared, key, mode, over: false }
+    }
+
+    /// Who is next in the line. When nobody is, the line has ended.
+    pub(crate) fn next(&self) -> Option<Waiter> {
+        self.shared.lines_of(self.mode).next_or_end(&self.key)
     }
 
     /// The line has ended before.
@@ -119,10 +184,10 @@ impl<'a> Service<'a> {
     }
 }
 
-impl Drop for Service<'_> {
+impl Drop for Service {
     fn drop(&mut self) {
         if !self.over {
-            self.shared.lines_of(self.mode).end(self.key);
+            self.shared.lines_of(self.mode).end(&self.key);
         }
     }
 }
@@ -139,9 +204,9 @@ impl Series {
     }
 
     /// Whether one more may follow.
-    fn goes_on(&mut self, plan: &Plan, now: Moment) -> bool {
-        let span = plan.hand_over.span.unwrap_or(plan.ttl);
-        let goes_on = self.passed < plan.hand_over.times && now.since(self.began) < span;
+    fn goes_on(&mut self, Keeper { hand_over, ttl, .. }: &Keeper, now: Moment) -> bool {
+        let span = hand_over.span.unwrap_or(*ttl);
+        let goes_on = self.passed < hand_over.times && now.since(self.began) < span;
         self.passed += 1;
         goes_on
     }
@@ -155,23 +220,37 @@ fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
     }
 }
 
-/// Keeps one lease.
+/// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
+/// who do something is in boxes.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    plan: Arc<Plan>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
+    /// Where others of this process wait for it.
+    line: Arc<str>,
+    ttl: Duration,
+    renewal: Renewal,
+    hand_over: HandOver,
+    meter: LockMeter,
     /// What the rounds before the latest one have left at each node.
-    standings: Vec<Standing>,
-    latest: Arc<Round>,
-    /// Who asked for the renewal whose verdict is still open, if there is one.
-    renewing: Option<Vec<RenewReply>>,
+    standings: Standings,
+    /// When the latest round was sent.
+    sent: Moment,
+    /// A renewal whose verdict is still open.
+    renewing: Option<Box<Renewing>>,
     /// When to renew next; never for a lease that is renewed by hand.
     due: Option<Moment>,
-    retry: Backoff,
-    /// Whether the latest renewal was not confirmed.
-    failing: bool,
+    /// How long to wait for the next try, where the latest renewal was not confirmed.
+    retry: Option<Box<Backoff>>,
+    alarm: Alarm,
     held: Held,
+}
+
+/// A renewal on its way.
+struct Renewing {
+    round: Arc<Round>,
+    verdict: BoxFuture<'static, Verdict>,
+    asked_by: Vec<RenewReply>,
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
@@ -203,33 +282,38 @@ impl Keeper {
     pub(crate) fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
-        Keeper::of(shared, plan, claim, round, fence, deadline)
+        Keeper::of(shared, plan, claim, &round, fence, deadline)
     }
 
     fn of(
         shared: &Arc<Shared>,
         plan: &Arc<Plan>,
         claim: Arc<Claim>,
-        round: Arc<Round>,
+        round: &Arc<Round>,
         fence: Option<FencingToken>,
         deadline: Moment,
     ) -> Keeper {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
-        round.retire();
-        Keeper {
+        let keeper = Keeper {
             state,
             claim,
-            standings: vec![Standing::Without; shared.nodes.quorum.nodes()],
-            due: plan.renewal.due(round.sent, plan.ttl),
-            held: plan.meter.held(round.sent),
-            latest: round,
+            line: plan.line().clone(),
+            ttl: plan.ttl,
+            renewal: plan.renewal,
+            hand_over: plan.hand_over(),
+            meter: plan.meter.clone(),
+            standings: Standings::default(),
+            sent: round.sent,
             renewing: None,
-            retry: plan.retry_backoff(),
-            failing: false,
+            due: plan.renewal.due(round.sent, plan.ttl),
+            retry: None,
+            alarm: Alarm::default(),
+            held: plan.meter.held(round.sent),
             shared: shared.clone(),
-            plan: plan.clone(),
-        }
+        };
+        keeper.state.follow(round);
+        keeper
     }
 
     /// Keeps a lease that stands in nobody's way here, until it ends.
@@ -251,15 +335,15 @@ impl Keeper {
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
     pub(crate) fn deliver(&self, waiter: Waiter, rounds: usize) {
         let now = self.shared.now();
-        let (resource, span) = (&self.plan.resource, &waiter.span);
+        let (resource, span) = (&self.state.resource, &waiter.span);
         if !span.is_disabled() {
             span.record("rounds", rounds).record("token", self.state.token.short());
         }
         let token = || self.state.token.short();
         let fence = || self.state.fence.map(FencingToken::get);
         debug!(parent: span, %resource, token = %token(), fence = fence(), "acquired");
-        self.plan.meter.rounds(rounds);
-        self.plan.meter.remaining(At::Acquire, self.state.left(now), self.plan.ttl);
+        self.meter.rounds(rounds);
+        self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
             self.tell(now);
         }
@@ -278,7 +362,7 @@ impl Keeper {
             key: None,
         };
         self.set_held(true);
-        self.shared.lines.tell(self.plan.line(), None, Some(&holder), now);
+        self.shared.lines.tell(&self.line, None, Some(&holder), now);
     }
 
     async fn hold(&mut self) -> Ended {
@@ -320,45 +404,50 @@ impl Keeper {
         }
     }
 
-    async fn next_event(&self) -> Event {
+    async fn next_event(&mut self) -> Event {
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// Written by hand: as a `select`, what it waits for is as large as all the rest.
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        if let Some(renewing) = &mut self.renewing
+            && let Poll::Ready(verdict) = renewing.verdict.as_mut().poll(context)
+        {
+            return Poll::Ready(Event::Verdict(verdict));
+        }
+        if let Poll::Ready(mail) = self.state.poll_mail(context) {
+            return Poll::Ready(Event::Mail(mail));
+        }
         let now = self.shared.now();
         let end = self.state.term.remaining(now).unwrap_or(now);
         let wake = match self.due {
             Some(due) if self.renewing.is_none() => due.min(end),
             _ => end,
         };
-        let verdict = async {
-            match self.renewing {
-                // Boxed: nearly always there is nothing to wait for.
-                Some(_) => Box::pin(self.latest.verdict()).await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            verdict = verdict => Event::Verdict(verdict),
-            mail = self.state.mail() => Event::Mail(mail),
-            () = self.shared.closing.cancelled() => Event::Closing,
-            () = self.shared.sleep_until(wake) => Event::Time,
+        if now >= wake {
+            return Poll::Ready(Event::Time);
         }
+        // Before the coordinator is looked at: when it is closed after that, all alarms ring.
+        self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
+        if self.shared.closing.is_cancelled() { Poll::Ready(Event::Closing) } else { Poll::Pending }
     }
 
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
     /// so a lease that is held for long survives the restart of one node after the other.
     fn renew(&mut self, asked_by: Vec<RenewReply>) {
         if let Some(renewing) = &mut self.renewing {
-            renewing.extend(asked_by);
+            renewing.asked_by.extend(asked_by);
             return;
         }
-        self.standings = self.standings();
-        // What it has not sent yet must not come after a release: this round takes its place.
-        self.latest.abandon();
-        let question = || {
-            let (claim, ttl, fence) = (self.claim.clone(), self.plan.ttl, self.state.fence);
-            Question::Renew { claim, ttl, fence }
-        };
-        self.latest = Round::start(&self.shared.nodes, Aim::Hold, self.plan.ttl, |_| Some(question()));
-        self.renewing = Some(asked_by);
+        // What it has not sent yet must not come after a release: the new round takes its place.
+        self.standings = self.settle();
+        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
+        let question = |_| Some(Question::Renew { claim: claim.clone(), ttl, fence });
+        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, question);
+        self.sent = round.sent;
+        let waited_for = round.clone();
+        let verdict = Box::pin(async move { waited_for.verdict().await });
+        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by }));
     }
 
     /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
@@ -367,15 +456,20 @@ impl Keeper {
         self.set_held(false);
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         // Nothing is learnt from the verdict on a renewal that asked for more.
-        asked_by.extend(self.renewing.take().unwrap_or_default());
-        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "shared from now on");
+        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
+        {
+            self.standings = self.settle();
+            self.state.follow(&round);
+            asked_by.extend(others);
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token.short(), "shared from now on");
         self.renew(asked_by);
     }
 
     /// Tells those who wait here whether the lock is held here: alone.
     fn set_held(&self, held: bool) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.set_held(self.plan.line(), held);
+            self.shared.lines.set_held(&self.line, held);
         }
     }
 
@@ -386,17 +480,19 @@ impl Keeper {
     /// less changes nothing, and is tried again until the deadline (I-11). But if so many nodes
     /// are known not to have held the key that others may have a quorum, the lease is over at once.
     fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
-        let replies = self.renewing.take().unwrap_or_default();
-        let without = self.latest.tally(now).denied();
-        let (meter, left) = (&self.plan.meter, self.state.left(now));
+        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
+            return Ok(());
+        };
+        let without = round.tally(now).denied();
+        let (meter, left) = (&self.meter, self.state.left(now));
         let outcome = if without >= self.shared.nodes.quorum.blocking() {
             meter.renewed(Renewed::Refuted);
             Err(LossReason::Refuted)
         } else if verdict == Verdict::Carried {
-            let deadline = self.shared.drift.deadline(self.latest.sent, self.plan.ttl);
+            let deadline = self.shared.drift.deadline(round.sent, self.ttl);
             if self.state.renew(deadline, now) {
                 meter.renewed(Renewed::Confirmed);
-                meter.remaining(At::Renewal, left, self.plan.ttl);
+                meter.remaining(At::Renewal, left, self.ttl);
                 Ok(true)
             } else {
                 meter.renewed(Renewed::Late);
@@ -408,32 +504,32 @@ impl Keeper {
         };
         let reply = match outcome {
             Ok(true) => {
-                debug!(resource = %self.plan.resource, token = %self.state.token.short(), ?left, "renewed");
-                self.failing = false;
-                self.latest.retire();
-                self.due = self.plan.renewal.due(self.latest.sent, self.plan.ttl);
-                self.retry = self.plan.retry_backoff();
+                debug!(resource = %self.state.resource, token = %self.state.token.short(), ?left, "renewed");
+                self.due = self.renewal.due(round.sent, self.ttl);
+                self.retry = None;
                 Ok(())
             }
             Ok(false) => {
-                let ballot = self.latest.ballot();
-                let resource = &self.plan.resource;
+                let ballot = round.ballot();
+                let resource = &self.state.resource;
                 // The first of a series may be worth a look; the others say the same.
-                if self.failing {
+                if self.retry.is_some() {
                     debug!(%resource, %ballot, ?left, "renewal still not confirmed, trying again");
                 } else {
                     warn!(%resource, %ballot, ?left, "renewal not confirmed, trying again");
                 }
-                self.failing = true;
+                let retry = self.retry.get_or_insert_with(|| Box::new(retry_backoff(self.ttl)));
                 if self.due.is_some() {
-                    self.due = Some(now + self.retry.next(self.shared.entropy.half()));
+                    self.due = Some(now + retry.next(self.shared.entropy.half()));
                 }
-                let resource = self.plan.resource.clone();
+                let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, ballot: Box::new(ballot) })
             }
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
-        for waiting in replies {
+        // Late answers are still learnt of.
+        self.state.follow(&round);
+        for waiting in asked_by {
             // Whoever asked may have stopped waiting.
             drop(waiting.send(reply.clone()));
         }
@@ -446,12 +542,12 @@ impl Keeper {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
-        let sweep = Sweep::start(&self.shared, &self.claim, self.plan.ttl, &self.settle())?;
+        let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle())?;
         self.tell_others();
         let verdict = sweep.confirmed().await;
-        self.plan.meter.released(verdict);
+        self.meter.released(verdict);
         if sweep.is_wanted() {
-            self.shared.lines.owe_courtesy(self.plan.line(), self.shared.now() + COURTESY);
+            self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
         }
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
@@ -469,10 +565,11 @@ impl Keeper {
     /// lease.
     fn hand_over(&mut self, next: &Waiter, reply: Option<ReleaseReply>) -> Result<(), Option<ReleaseReply>> {
         let now = self.shared.now();
-        let plain = |plan: &Plan| plan.fencing == Fencing::Off && plan.renewal != Renewal::Manual;
+        let plain = next.plan.fencing == Fencing::Off && next.plan.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
-        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.plan.ttl / 2;
-        let alike = plain(&self.plan) && plain(&next.plan) && next.plan.ttl == self.plan.ttl;
+        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        // One that is renewed by hand has nothing due.
+        let alike = self.state.fence.is_none() && plain && next.plan.ttl == self.ttl;
         if !(alike && lasts && self.renewing.is_none()) {
             return Err(reply);
         }
@@ -480,13 +577,20 @@ impl Keeper {
         self.end();
         self.state.close_mail();
         let hold_until = next.plan.max_hold.map(|longest| now + longest);
-        self.plan = next.plan.clone();
-        self.held = self.plan.meter.held(now);
-        self.plan.meter.passed(Passed::Locally);
+        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over());
+        self.meter = next.plan.meter.clone();
+        self.held = self.meter.held(now);
+        self.meter.passed(Passed::Locally);
         // A renewal that failed is tried again as soon as it would have been.
-        self.due = self.due.into_iter().chain(self.plan.renewal.due(self.latest.sent, self.plan.ttl)).min();
-        self.state = LeaseState::new(&self.plan.resource, &self.claim, None, end, hold_until, &self.shared);
-        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "handed over");
+        self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
+        let trail = self.state.take_trail();
+        self.state = LeaseState::new(&next.plan.resource, &self.claim, None, end, hold_until, &self.shared);
+        match trail {
+            Trail::OnItsWay(round) => self.state.follow(&round),
+            Trail::Settled(standings) => self.standings = self.standings.then(standings),
+            Trail::None => {}
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token.short(), "handed over");
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }
@@ -515,10 +619,10 @@ impl Keeper {
         }
         // Wherever the new token has not come, the old one may still stand.
         let rest = {
-            let (shared, plan, round) = (self.shared.clone(), self.plan.clone(), round.clone());
+            let (shared, ttl, round) = (self.shared.clone(), self.ttl, round.clone());
             async move {
                 round.settled().await;
-                clean_up(&shared, &from, &plan, &left_behind(&before, &round.standings()));
+                clean_up(&shared, &from, ttl, left_behind(before, round.standings()));
             }
         };
         self.shared.spawn(rest);
@@ -526,24 +630,27 @@ impl Keeper {
             next.plan.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
-            return Some((Keeper::of(&self.shared, &next.plan, to, round, decision.fence, deadline), rounds));
+            return Some((
+                Keeper::of(&self.shared, &next.plan, to, &round, decision.fence, deadline),
+                rounds,
+            ));
         }
         next.plan.meter.passed(Passed::Failed);
-        debug!(resource = %self.plan.resource, ballot = %decision.round.ballot(), "not passed on");
+        debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
-        clean_up(&self.shared, &to, &next.plan, &round.standings());
-        self.shared.lines.set_held(self.plan.line(), false);
+        clean_up(&self.shared, &to, next.plan.ttl, round.standings());
+        self.shared.lines.set_held(&self.line, false);
         None
     }
 
     /// The holder gives the lock back.
     fn end(&mut self) {
-        self.held.released(self.plan.ttl, || {
+        self.held.released(self.ttl, || {
             let now = self.shared.now();
             (now, self.state.left(now))
         });
         self.state.end(LossReason::Released);
-        debug!(resource = %self.plan.resource, token = %self.state.token.short(), "released");
+        debug!(resource = %self.state.resource, token = %self.state.token.short(), "released");
     }
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
@@ -551,14 +658,14 @@ impl Keeper {
         self.set_held(false);
         let reason = self.state.end(reason).reason;
         self.held.lost(reason, || self.shared.now());
-        let (resource, token) = (&self.plan.resource, || self.state.token.short());
+        let (resource, token) = (&self.state.resource, || self.state.token.short());
         if reason == LossReason::Closed {
             // The program itself has closed the coordinator.
             debug!(%resource, token = %token(), %reason, "lease ended");
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
-        clean_up(&self.shared, &self.claim, &self.plan, &self.settle());
+        clean_up(&self.shared, &self.claim, self.ttl, self.settle());
         self.tell_others();
     }
 
@@ -572,31 +679,41 @@ impl Keeper {
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
     /// is on its way is overtaken by nothing, since what follows queues up behind it.
-    fn settle(&self) -> Vec<Standing> {
-        self.latest.abandon();
-        self.standings()
+    fn settle(&self) -> Standings {
+        let abandoned = |round: &Round| {
+            round.abandon();
+            round.standings()
+        };
+        let latest = match self.state.take_trail() {
+            Trail::None => Standings::default(),
+            Trail::OnItsWay(round) => abandoned(&round),
+            Trail::Settled(standings) => standings,
+        };
+        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
+        self.standings.then(latest).then(renewed.unwrap_or_default())
     }
+}
 
-    /// How each node stands after all rounds so far.
-    fn standings(&self) -> Vec<Standing> {
-        self.standings.iter().zip(self.latest.standings()).map(|(known, later)| known.then(later)).collect()
-    }
+/// A renewal that failed is tried again soon, and ever less eagerly.
+fn retry_backoff(ttl: Duration) -> Backoff {
+    Backoff::new(ttl / 100, ttl / 10)
 }
 
 /// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
+        self.shared.nodes.alarms.stop(&mut self.alarm);
         self.state.close_mail();
+        drop(self.state.take_trail());
     }
 }
 
 /// Where the old token may still stand after it was to be replaced.
-fn left_behind(before: &[Standing], replaced: &[Standing]) -> Vec<Standing> {
-    let left = |(before, replaced): (&Standing, &Standing)| match replaced {
+fn left_behind(before: Standings, replaced: Standings) -> Standings {
+    before.with(replaced, |before, replaced| match replaced {
         Standing::Holds => Standing::Without,
-        Standing::Without => *before,
-        Standing::OnItsWay | Standing::Unknown if *before == Standing::Without => Standing::Without,
+        Standing::Without => before,
+        Standing::OnItsWay | Standing::Unknown if before == Standing::Without => Standing::Without,
         Standing::OnItsWay | Standing::Unknown => Standing::Unknown,
-    };
-    before.iter().zip(replaced).map(left).collect()
+    })
 }

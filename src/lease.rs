@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -15,6 +16,8 @@ use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{DowngradeError, LossReason, Lost, RenewError, WithError};
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
+use crate::round::Round;
+use crate::standing::Standings;
 
 /// A held lock.
 ///
@@ -407,9 +410,27 @@ pub(crate) struct LeaseState {
     /// this is for ends that come earlier.
     over: Notify,
     reason: Mutex<Option<LossReason>>,
-    mail: Mutex<Mail>,
-    /// Wakes the keeper.
-    bell: Notify,
+    letterbox: Mutex<Letterbox>,
+    trail: Mutex<Trail>,
+}
+
+/// What the holder wants from the keeper, and who is woken by it.
+#[derive(Debug, Default)]
+struct Letterbox {
+    mail: Mail,
+    keeper: Option<Waker>,
+}
+
+/// What the latest round has left at the nodes.
+#[derive(Default)]
+pub(crate) enum Trail {
+    /// Nothing but what is known.
+    #[default]
+    None,
+    /// Nodes may still answer.
+    OnItsWay(Arc<Round>),
+    /// All have answered.
+    Settled(Standings),
 }
 
 /// What the holder wants from the keeper.
@@ -435,6 +456,17 @@ impl Mail {
     }
 }
 
+/// Without the round, which would show this lease.
+impl fmt::Debug for Trail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trail::None => f.write_str("None"),
+            Trail::OnItsWay(_) => f.write_str("OnItsWay"),
+            Trail::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+        }
+    }
+}
+
 impl LeaseState {
     pub(crate) fn new(
         resource: &Resource,
@@ -455,8 +487,8 @@ impl LeaseState {
             clock: shared.nodes.clock.clone(),
             over: Notify::new(),
             reason: Mutex::new(None),
-            mail: Mutex::new(Mail::default()),
-            bell: Notify::new(),
+            letterbox: Mutex::default(),
+            trail: Mutex::default(),
         })
     }
 
@@ -508,37 +540,66 @@ impl LeaseState {
     }
 
     /// Takes the mail, once there is some.
-    pub(crate) async fn mail(&self) -> Mail {
-        loop {
-            {
-                let mut mail = self.lock();
-                if mail.ends() || mail.downgrade.is_some() || !mail.renewals.is_empty() {
-                    return mem::take(&mut *mail);
-                }
-            }
-            // One permit is kept, so mail that is posted between the look and the wait is seen.
-            self.bell.notified().await;
+    pub(crate) fn poll_mail(&self, context: &Context<'_>) -> Poll<Mail> {
+        let mut letterbox = self.lock();
+        let mail = &mut letterbox.mail;
+        if mail.ends() || mail.downgrade.is_some() || !mail.renewals.is_empty() {
+            return Poll::Ready(mem::take(mail));
         }
+        match &mut letterbox.keeper {
+            Some(keeper) => keeper.clone_from(context.waker()),
+            keeper => *keeper = Some(context.waker().clone()),
+        }
+        Poll::Pending
     }
 
     /// What is posted when nobody reads the mail any more is dropped, and whoever waits for an
     /// answer told so.
     fn post(&self, write: impl FnOnce(&mut Mail)) {
-        let mut mail = self.lock();
-        write(&mut mail);
-        let unread = if mail.closed { mem::replace(&mut *mail, Mail::closed()) } else { Mail::default() };
-        drop(mail);
+        let mut letterbox = self.lock();
+        write(&mut letterbox.mail);
+        let closed = letterbox.mail.closed;
+        let unread = if closed { mem::replace(&mut letterbox.mail, Mail::closed()) } else { Mail::default() };
+        let keeper = letterbox.keeper.take();
+        drop(letterbox);
         drop(unread);
-        self.bell.notify_one();
+        if let Some(keeper) = keeper {
+            keeper.wake();
+        }
     }
 
     /// From now on nobody reads the mail.
     pub(crate) fn close_mail(&self) {
-        let unread = mem::replace(&mut *self.lock(), Mail::closed());
+        let unread = mem::replace(&mut *self.lock(), Letterbox { mail: Mail::closed(), keeper: None });
         drop(unread);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on keeps the standings that the round leaves, and until then the round.
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) {
+        drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
+        round.retire(self.clone());
+    }
+
+    /// All nodes have answered in the round.
+    pub(crate) fn settled(&self, round: &Round, standings: Standings) {
+        let mut trail = self.trail();
+        let followed = matches!(&*trail, Trail::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let before =
+            if followed { mem::replace(&mut *trail, Trail::Settled(standings)) } else { Trail::None };
+        drop(trail);
+        drop(before);
+    }
+
+    /// The round that is followed, or what it has left.
+    pub(crate) fn take_trail(&self) -> Trail {
+        mem::take(&mut *self.trail())
+    }
+
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Letterbox> {
+        self.letterbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

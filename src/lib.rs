@@ -97,6 +97,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod alarm;
 mod asking;
 mod attempt;
 mod ballot;
@@ -125,6 +126,7 @@ pub mod protocol;
 mod readers;
 mod round;
 mod semaphore;
+mod standing;
 mod sweep;
 mod wait;
 

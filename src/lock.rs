@@ -14,19 +14,19 @@ use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
-use crate::meter::LockMeter;
 use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Verdict};
 use crate::readers;
-use crate::wait::line::{Joined, Waiter};
-use crate::wait::{HandOver, OnWait, Wait, Waiting};
+use crate::wait::line::{Joined, Place, Waiter};
+use crate::wait::{HandOver, Wait, Waiting};
 
 mod plan;
 mod revoke;
 mod several;
 
+use plan::{Fairness, Reentry};
 pub use plan::{Fencing, Renewal};
-pub(crate) use plan::{Plan, Turn};
+pub(crate) use plan::{Options, Plan, Turn};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
@@ -53,37 +53,8 @@ pub struct Lock {
     keys: Keys,
     /// The names, where there are several.
     together: Option<Arc<[Arc<str>]>>,
-    ttl: Duration,
-    wait: Wait,
-    renewal: Renewal,
-    max_hold: Option<Duration>,
-    label: Arc<str>,
-    hand_over: HandOver,
-    fairness: Fairness,
-    fencing: Fencing,
-    mode: Mode,
-    on_wait: Option<Arc<OnWait>>,
-    reentry: Reentry,
-    meter: LockMeter,
-}
-
-/// In which order those who wait in different processes get the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fairness {
-    /// As it comes.
-    Any,
-    /// First come, first served.
-    Fair,
-}
-
-/// Whether the lock can be acquired by whoever holds it.
-#[derive(Clone, Debug)]
-enum Reentry {
-    None,
-    /// By this owner.
-    Of(Owner),
-    /// By the owner in whose scope it is acquired.
-    OfScope,
+    /// Most locks of a program have the same, which are kept once.
+    options: Arc<Options>,
 }
 
 /// The longest label, in bytes.
@@ -91,30 +62,20 @@ const MAX_LABEL: usize = 200;
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Lock {
-        Lock {
-            ttl: shared.ttl,
-            label: shared.label.clone(),
-            name: name.into(),
-            keys: Keys::one(format!("{}{name}", shared.key_prefix).into()),
-            together: None,
-            wait: Wait::UpTo(DEFAULT_WAIT),
-            renewal: Renewal::Automatic,
-            max_hold: None,
-            hand_over: HandOver::default(),
-            fairness: Fairness::Any,
-            fencing: Fencing::On,
-            mode: Mode::Exclusive,
-            on_wait: None,
-            reentry: Reentry::None,
-            meter: shared.meters.lock(""),
-            shared,
-        }
+        let name: Arc<str> = name.into();
+        let keys = Keys::one(shared.key(&name));
+        Lock { keys, together: None, name, options: shared.options.clone(), shared }
+    }
+
+    /// Those of this lock alone, to be changed.
+    fn options(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
     }
 
     /// The same options for another resource.
     pub(crate) fn renamed(&self, name: &str) -> Lock {
-        let keys = Keys::one(format!("{}{name}", self.shared.key_prefix).into());
-        Lock { name: name.into(), keys, ..self.clone() }
+        let name: Arc<str> = name.into();
+        Lock { keys: Keys::one(self.shared.key(&name)), name, ..self.clone() }
     }
 
     /// What all locks of its coordinator share, and the key.
@@ -126,7 +87,7 @@ impl Lock {
     /// coordinator: long enough to ride out a failover of the network, short enough to wait for
     /// after a crash. At most the deployment's `max_ttl`.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
-        self.ttl = ttl;
+        self.options().ttl = ttl;
         self
     }
 
@@ -134,26 +95,26 @@ impl Lock {
     /// lock, or while there is no quorum. 30 s unless set: a program that waits for ever because
     /// somebody forgot a setting is hard to find. To wait up to no time at all is to ask once.
     pub fn wait(mut self, wait: Wait) -> Lock {
-        self.wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
+        self.options().wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         self
     }
 
     /// Who renews the lease. Automatic unless set.
     pub fn renewal(mut self, renewal: Renewal) -> Lock {
-        self.renewal = renewal;
+        self.options().renewal = renewal;
         self
     }
 
     /// Ends the lease after this long, however often it was renewed: for work that may hang. No
     /// limit unless set.
     pub fn max_hold(mut self, longest: Duration) -> Lock {
-        self.max_hold = Some(longest);
+        self.options().max_hold = Some(longest);
         self
     }
 
     /// What others read of the holder, after the name of the host and the number of the process.
     pub fn label(mut self, label: &str) -> Lock {
-        self.label = label.into();
+        self.options().label = label.into();
         self
     }
 
@@ -163,14 +124,15 @@ impl Lock {
     /// A handful of names that stand in the program. Each is counted apart and kept for as long
     /// as the coordinator, so never a name that comes from elsewhere, such as the resource's.
     pub fn class(mut self, class: &str) -> Lock {
-        self.meter = self.shared.meters.lock(class);
+        let meter = self.shared.meters.lock(class);
+        self.options().meter = meter;
         self
     }
 
     /// How often the lease may pass from one waiter of this process to the next before other
     /// processes get their chance. At most 64 times and one TTL in a row unless set.
     pub fn hand_over(mut self, hand_over: HandOver) -> Lock {
-        self.hand_over = hand_over;
+        self.options().hand_over = hand_over;
         self
     }
 
@@ -182,7 +144,7 @@ impl Lock {
     /// A queue that is exactly first come, first served and survives crashes would need consensus
     /// among the nodes, which are independent on purpose.
     pub fn fair(mut self) -> Lock {
-        self.fairness = Fairness::Fair;
+        self.options().fairness = Fairness::Fair;
         self
     }
 
@@ -217,33 +179,33 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub fn shared(mut self) -> Lock {
-        self.mode = Mode::Shared;
+        self.options().mode = Mode::Shared;
         self
     }
 
     /// Whether leases have a fencing token. They have unless set: a lock that protects something
     /// is not complete without.
     pub fn fencing(mut self, fencing: Fencing) -> Lock {
-        self.fencing = fencing;
+        self.options().fencing = fencing;
         self
     }
 
     /// Calls `listener` whenever somebody who waits for this lock learns who holds it: for a
     /// program that shows it. It must not block.
     pub fn on_wait(mut self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Lock {
-        self.on_wait = Some(Arc::new(listener));
+        self.options().on_wait = Some(Arc::new(listener));
         self
     }
 
     /// Lets `owner` acquire the lock again while it holds it: see [`Owner`].
     pub fn owner(mut self, owner: &Owner) -> Lock {
-        self.reentry = Reentry::Of(owner.clone());
+        self.options().reentry = Reentry::Of(owner.clone());
         self
     }
 
     /// Lets the lock be acquired again by whoever holds it within the same [`Owner::scope`].
     pub fn reentrant(mut self) -> Lock {
-        self.reentry = Reentry::OfScope;
+        self.options().reentry = Reentry::OfScope;
         self
     }
 
@@ -253,7 +215,7 @@ impl Lock {
     ///
     /// Says what cannot work, and what would.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.plan(self.wait).map(drop)
+        self.plan(self.options.wait).map(drop)
     }
 
     /// Waits until a quorum grants the lock, then returns its lease, which renews itself.
@@ -273,7 +235,7 @@ impl Lock {
     ///
     /// Outside a Tokio runtime.
     pub async fn acquire(&self) -> Result<Lease, AcquireError> {
-        match self.acquire_within(self.wait).await? {
+        match self.acquire_within(self.options.wait).await? {
             Got::Lease(lease) => Ok(lease),
             Got::TakenHere => Err(Box::pin(self.contended(Duration::ZERO)).await),
         }
@@ -361,15 +323,21 @@ impl Lock {
     ///
     /// Outside a Tokio runtime.
     pub async fn inspect(&self) -> Result<Ballot, AcquireError> {
-        let plan = self.plan(self.wait)?;
+        let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
         Ok(Box::pin(self.inspect_each(&plan)).await)
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let since = self.shared.now();
-        let asking = Asking::begin(&self.name, &self.meter, since, || self.shared.context(&self.label));
-        let got = self.ask(wait, since, asking.span()).await;
+        let asking = Asking::begin(&self.name, &self.options.meter, since, || {
+            self.shared.context(&self.options.label)
+        });
+        let got = match self.plan(wait).and_then(|plan| Ok((Arc::new(plan), self.owner_now()?))) {
+            Ok((plan, None)) => self.acquire_anew(plan, since, asking.span()).await,
+            Ok((plan, Some(owner))) => Box::pin(self.acquire_as(owner, plan, since, asking.span())).await,
+            Err(error) => Err(error.into()),
+        };
         let outcome = match &got {
             Ok(Got::Lease(_)) => Some(Ok(())),
             Ok(Got::TakenHere) => None,
@@ -379,14 +347,13 @@ impl Lock {
         got
     }
 
-    async fn ask(&self, wait: Wait, since: Moment, span: &Span) -> Result<Got, AcquireError> {
-        let plan = Arc::new(self.plan(wait)?);
-        let owner = match &self.reentry {
-            Reentry::None => return self.acquire_anew(plan, since, span).await,
-            Reentry::Of(owner) => owner.clone(),
-            Reentry::OfScope => Owner::current().ok_or(ConfigError::NoOwner)?,
-        };
-        Box::pin(self.acquire_as(owner, plan, since, span)).await
+    /// Who may have the lock already, if it can be acquired again.
+    fn owner_now(&self) -> Result<Option<Owner>, ConfigError> {
+        Ok(match &self.options.reentry {
+            Reentry::None => None,
+            Reentry::Of(owner) => Some(owner.clone()),
+            Reentry::OfScope => Some(Owner::current().ok_or(ConfigError::NoOwner)?),
+        })
     }
 
     async fn acquire_as(
@@ -426,52 +393,73 @@ impl Lock {
     }
 
     async fn acquire_anew(&self, plan: Arc<Plan>, since: Moment, span: &Span) -> Result<Got, AcquireError> {
+        let Some((mut lease, _place)) = self.line_up(&plan, since, span)? else {
+            return Ok(Got::TakenHere);
+        };
+        let came = tokio::select! {
+            biased;
+            lease = &mut lease => Some(lease),
+            () = self.patience(plan.wait) => None,
+        };
+        if let Some(came) = came {
+            // The keeper answers, unless the runtime is being shut down.
+            return came.unwrap_or(Err(AcquireError::Closed)).map(Got::Lease);
+        }
+        // From here on a lease that comes is given back.
+        drop(lease);
+        let waited = self.shared.now().since(since);
+        if let Some(news) = self.shared.lines_of(plan.mode).news(plan.line())
+            && news.verdict != Verdict::Contended
+        {
+            return Err(plan.not_acquired(news, waited));
+        }
+        // The last contest may have asked one node only, or none.
+        Err(Box::pin(self.contended(waited)).await)
+    }
+
+    /// Has somebody acquire the lock; `None` for whoever does not want to wait where others of this
+    /// process came before.
+    #[expect(
+        clippy::type_complexity,
+        reason = "where the lease comes, and the place that is kept until then"
+    )]
+    fn line_up(
+        &self,
+        plan: &Arc<Plan>,
+        since: Moment,
+        span: &Span,
+    ) -> Result<Option<(oneshot::Receiver<Result<Lease, AcquireError>>, Option<Place>)>, AcquireError> {
         let shared = &self.shared;
-        let (key, wait) = (plan.line().clone(), plan.wait);
         if shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
         let lines = shared.lines_of(plan.mode);
-        if plan.mode == Mode::Exclusive && wait == Wait::Never && lines.is_taken(&key) {
-            return Ok(Got::TakenHere);
+        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(plan.line()) {
+            return Ok(None);
         }
-        let (door, mut lease) = oneshot::channel();
-        let _place = match plan.mode {
+        let (door, lease) = oneshot::channel();
+        let shared = shared.clone();
+        let place = match plan.mode {
             // Another reader of this process, in whatever line, says nothing of what the nodes say.
-            Mode::Shared if wait == Wait::Never => {
+            Mode::Shared if plan.wait == Wait::Never => {
                 let waiter = Waiter::alone(plan.clone(), since, span.clone(), door);
-                shared.tasks.spawn(readers::ask_once(shared.clone(), plan.keys.clone(), waiter));
+                self.shared.tasks.spawn(readers::ask_once(shared, waiter));
                 None
             }
             Mode::Exclusive | Mode::Shared => {
-                let keys = plan.keys.clone();
                 Some(match lines.join(plan.clone(), since, span.clone(), door) {
                     Joined::Behind(place) => place,
-                    Joined::First(place) => {
+                    Joined::First(place, first) => {
                         match plan.mode {
-                            Mode::Exclusive => shared.tasks.spawn(keeper::keep(shared.clone(), keys)),
-                            Mode::Shared => shared.tasks.spawn(readers::serve(shared.clone(), keys)),
+                            Mode::Exclusive => self.shared.tasks.spawn(keeper::keep(shared, first)),
+                            Mode::Shared => self.shared.tasks.spawn(readers::serve(shared, first)),
                         };
                         place
                     }
                 })
             }
         };
-        tokio::select! {
-            biased;
-            // The keeper answers, unless the runtime is being shut down.
-            lease = &mut lease => lease.unwrap_or(Err(AcquireError::Closed)).map(Got::Lease),
-            () = self.patience(wait) => {
-                // From here on a lease that comes is given back.
-                drop(lease);
-                let waited = shared.now().since(since);
-                Err(match lines.news(&key) {
-                    Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
-                    // The last contest may have asked one node only, or none.
-                    _ => Box::pin(self.contended(waited)).await,
-                })
-            }
-        }
+        Ok(Some((lease, place)))
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
@@ -497,44 +485,34 @@ impl Lock {
 
     fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
         let resource = self.resource()?;
-        self.shared.check_ttl(self.ttl)?;
-        if let Renewal::Every(every) = self.renewal {
+        self.shared.check_ttl(self.options.ttl)?;
+        if let Renewal::Every(every) = self.options.renewal {
             if every.is_zero() {
                 return Err(ConfigError::Zero { setting: "the renewal interval" });
             }
-            if every > self.ttl / 2 {
-                return Err(ConfigError::RenewalTooRare { every, ttl: self.ttl });
+            if every > self.options.ttl / 2 {
+                return Err(ConfigError::RenewalTooRare { every, ttl: self.options.ttl });
             }
         }
-        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+        if self.options.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(ConfigError::Zero { setting: "max_hold" });
         }
-        if self.label.len() > MAX_LABEL {
-            return Err(ConfigError::LabelTooLong { length: self.label.len(), most: MAX_LABEL });
+        if self.options.label.len() > MAX_LABEL {
+            return Err(ConfigError::LabelTooLong { length: self.options.label.len(), most: MAX_LABEL });
         }
-        if self.mode == Mode::Shared && self.fairness == Fairness::Fair {
+        if self.options.mode == Mode::Shared && self.options.fairness == Fairness::Fair {
             return Err(ConfigError::SharedAndFair);
         }
         Ok(Plan {
             keys: self.keys.clone(),
             resource,
-            context: self.shared.context(&self.label),
-            ttl: self.ttl,
+            context: self.shared.context(&self.options.label),
             wait,
-            renewal: self.renewal,
-            max_hold: self.max_hold,
-            hand_over: match self.fairness {
-                Fairness::Any if !self.keys.are_several() => self.hand_over,
-                Fairness::Any | Fairness::Fair => HandOver::times(0),
-            },
-            turn: match self.fairness {
+            turn: match self.options.fairness {
                 Fairness::Any => Turn::Any,
                 Fairness::Fair => Turn::Fair(self.shared.ticket()),
             },
-            fencing: self.fencing,
-            mode: self.mode,
-            on_wait: self.on_wait.clone(),
-            meter: self.meter.clone(),
+            options: self.options.clone(),
         })
     }
 }
@@ -547,18 +525,15 @@ enum Got {
     TakenHere,
 }
 
-/// How long to wait unless said otherwise.
-const DEFAULT_WAIT: Duration = Duration::from_secs(30);
-
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("resource", &self.name)
-            .field("mode", &self.mode)
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("renewal", &self.renewal)
-            .field("max_hold", &self.max_hold)
+            .field("mode", &self.options.mode)
+            .field("ttl", &self.options.ttl)
+            .field("wait", &self.options.wait)
+            .field("renewal", &self.options.renewal)
+            .field("max_hold", &self.options.max_hold)
             .finish_non_exhaustive()
     }
 }

@@ -13,31 +13,35 @@ use tracing::Instrument as _;
 use crate::attempt::{Attempt, Order};
 use crate::coordinator::Shared;
 use crate::keeper::{Keeper, Service};
-use crate::protocol::{Keys, Mode, Verdict};
+use crate::protocol::{Mode, Verdict};
 use crate::wait::contest::{Contest, Outcome};
 use crate::wait::line::Waiter;
 
 /// How many follow at once. It bounds the questions that wait for a node, which takes in 512 votes.
 const CROWD: usize = 64;
 
-/// Serves the line of readers for `key` in this process. Ends when nobody waits any more.
-pub(crate) async fn serve(shared: Arc<Shared>, keys: Keys) {
-    let key = keys.line().clone();
-    let service = Service::of(&shared, Mode::Shared, &key);
-    Box::pin(shared.introduced()).await;
+/// Serves a line of readers in this process, of whom there is a `first` one. Ends when nobody waits any
+/// more.
+pub(crate) async fn serve(shared: Arc<Shared>, first: Waiter) {
+    let keys = first.plan.keys.clone();
+    let key = keys.line();
+    let service = Service::of(shared.clone(), Mode::Shared, key.clone());
+    shared.introduced().await;
     let mut contest = Contest::new(&shared, &keys, Mode::Shared);
-    while let Some(waiter) = shared.lines_of(Mode::Shared).next_or_end(&key) {
+    let mut next = Some(first).filter(|first| !first.door.is_closed()).or_else(|| service.next());
+    while let Some(waiter) = next {
         if Box::pin(contend(&shared, &mut contest, waiter)).await {
-            Box::pin(follow(&shared, &key)).await;
+            Box::pin(follow(&shared, key)).await;
         }
+        next = service.next();
     }
     service.end();
 }
 
 /// Asks once, for somebody who waits for nobody.
-pub(crate) async fn ask_once(shared: Arc<Shared>, keys: Keys, waiter: Waiter) {
-    Box::pin(shared.introduced()).await;
-    let mut contest = Contest::new(&shared, &keys, Mode::Shared);
+pub(crate) async fn ask_once(shared: Arc<Shared>, waiter: Waiter) {
+    shared.introduced().await;
+    let mut contest = Contest::new(&shared, &waiter.plan.keys, Mode::Shared);
     Box::pin(contend(&shared, &mut contest, waiter)).await;
 }
 

@@ -1,20 +1,24 @@
 //! Asks all nodes one question, and knows the verdict as soon as it cannot change.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use tokio::sync::Notify;
 
+use crate::alarm::{Alarm, Alarms};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::health::{Board, Eye};
+use crate::lease::LeaseState;
 use crate::meter::{NodeMeter, Op};
 use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
 use crate::protocol::{FencingToken, Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
+use crate::standing::{Standing, Standings};
 
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub(crate) struct Nodes {
     /// How long a round waits for a node whose round trip is short.
     pub(crate) base_limit: Duration,
     pub(crate) board: Arc<Board>,
+    pub(crate) alarms: Arc<Alarms>,
 }
 
 #[derive(Debug)]
@@ -53,7 +58,8 @@ impl Nodes {
             Member { node, name, round_trip: AtomicU64::new(0), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
-        Nodes { members, quorum, clock, quarantine, base_limit, board }
+        let alarms = Alarms::new(clock.clone());
+        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -72,6 +78,7 @@ impl Nodes {
             base_limit: self.base_limit,
             // How they stand is seen where they came from.
             board: Board::new(0, self.quarantine, self.clock.now()),
+            alarms: self.alarms.clone(),
         }
     }
 
@@ -136,11 +143,11 @@ struct Slots {
     twins: bool,
     /// Whether an answer has decided the round.
     decided: bool,
-    /// Nobody asks any more who has said what.
-    retired: bool,
+    /// Nobody asks any more who has said what. Whose lease it is learns how each node stands.
+    heir: Option<Arc<LeaseState>>,
     /// What is left of the answers once the round is both retired and complete: a lease that is held
     /// for hours needs to know no more than how each node stands.
-    digest: Option<(Tally, Box<[Standing]>)>,
+    digest: Option<(Tally, Standings)>,
 }
 
 impl Slots {
@@ -151,18 +158,22 @@ impl Slots {
             State::Answered { result: Ok(theirs), .. } => {
                 (other != index && theirs.instance.id == answer.instance.id).then_some(other)
             }
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => None,
         };
         self.nodes.iter().enumerate().filter_map(same)
     }
 
     /// How each node stands.
-    fn standings(&self, aim: Aim) -> Vec<Standing> {
-        if let Some((_, standings)) = &self.digest {
-            return standings.to_vec();
+    fn standings(&self, aim: Aim) -> Standings {
+        if let Some((_, standings)) = self.digest {
+            return standings;
         }
         let standing = |slot: &Slot| match &slot.state {
-            State::Pending => Standing::OnItsWay,
+            State::Due(_) | State::Pending => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
@@ -178,24 +189,34 @@ impl Slots {
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
-        self.nodes.iter().map(standing).collect()
+        Standings::of(self.nodes.iter().map(standing))
     }
 
     /// Keeps what is left of a round that is retired, if each node has answered that was asked, and
-    /// returns the answers, to be dropped by somebody who does not hold the lock.
-    fn digest(&mut self, tally: Tally, aim: Aim) -> Vec<Slot> {
+    /// returns what is to be handed over by somebody who does not hold the lock.
+    fn digest(&mut self, tally: Tally, aim: Aim) -> Option<Estate> {
         let complete = |slot: &Slot| matches!(slot.state, State::Answered { .. } | State::Skipped);
-        if !self.retired || self.digest.is_some() || !self.nodes.iter().all(complete) {
-            return Vec::new();
+        if self.heir.is_none() || self.digest.is_some() || !self.nodes.iter().all(complete) {
+            return None;
         }
-        self.digest = Some((tally, self.standings(aim).into()));
-        mem::take(&mut self.nodes)
+        let heir = self.heir.take()?;
+        let standings = self.standings(aim);
+        self.digest = Some((tally, standings));
+        Some(Estate { heir, standings, _answers: mem::take(&mut self.nodes) })
     }
 
     /// Whether some nodes are to be asked only when others have answered.
     fn is_staged(&self) -> bool {
         self.nodes.iter().any(|slot| matches!(slot.state, State::Unasked))
     }
+}
+
+/// What a complete round leaves, and to whom.
+struct Estate {
+    heir: Arc<LeaseState>,
+    standings: Standings,
+    /// Of no use any more.
+    _answers: Vec<Slot>,
 }
 
 /// What a question wants from a node.
@@ -224,11 +245,21 @@ enum State {
     Skipped,
     /// Not asked yet.
     Unasked,
+    /// To be asked this right now.
+    Due(Question),
     Pending,
     Answered {
         result: Result<Answer, NodeError>,
         took: Duration,
     },
+}
+
+impl State {
+    /// The question, if it is to be asked now.
+    fn take_due(&mut self) -> Option<Question> {
+        let due = matches!(self, State::Due(_)).then(|| mem::replace(self, State::Pending))?;
+        if let State::Due(question) = due { Some(question) } else { None }
+    }
 }
 
 impl Round {
@@ -239,14 +270,19 @@ impl Round {
         ttl: Duration,
         question: impl Fn(usize) -> Option<Question>,
     ) -> Arc<Round> {
-        let questions: Vec<_> = (0..nodes.members.len()).map(question).collect();
-        let state = |index: usize| match questions.get(index) {
-            Some(Some(_)) => State::Pending,
-            Some(None) | None => State::Skipped,
+        // All must be known to be asked before the first one answers.
+        let mut op = None;
+        let state = |index: usize| match question(index) {
+            Some(question) => {
+                op.get_or_insert_with(|| Op::of(Some(&question)));
+                State::Due(question)
+            }
+            None => State::Skipped,
         };
-        let op = Op::of(questions.iter().flatten().next());
-        let round = Round::prepare(nodes, aim, op, ttl, state);
-        for (index, question) in questions.into_iter().enumerate() {
+        let slots = Round::slots_of(nodes, state);
+        let round = Round::prepare(nodes, aim, op.unwrap_or_else(|| Op::of(None)), ttl, slots);
+        for index in 0..nodes.members.len() {
+            let question = round.slots().nodes.get_mut(index).and_then(|slot| slot.state.take_due());
             if let Some(question) = question {
                 round.send(index, question);
             }
@@ -262,7 +298,8 @@ impl Round {
         first: usize,
         question: Question,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, |_| State::Unasked);
+        let slots = Round::slots_of(nodes, |_| State::Unasked);
+        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, slots);
         round.ask(first, question);
         round
     }
@@ -277,31 +314,22 @@ impl Round {
         }
     }
 
-    fn prepare(
-        nodes: &Arc<Nodes>,
-        aim: Aim,
-        op: Op,
-        ttl: Duration,
-        state: impl Fn(usize) -> State,
-    ) -> Arc<Round> {
+    fn slots_of(nodes: &Nodes, mut state: impl FnMut(usize) -> State) -> Vec<Slot> {
+        let slot = |index| Slot { limit: Moment::ORIGIN, state: state(index) };
+        (0..nodes.members.len()).map(slot).collect()
+    }
+
+    fn prepare(nodes: &Arc<Nodes>, aim: Aim, op: Op, ttl: Duration, mut slots: Vec<Slot>) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let slot = |(index, member): (usize, &Member)| Slot {
-            limit: sent + member.limit(nodes.base_limit, ttl),
-            state: state(index),
-        };
-        let slots = nodes.members.iter().enumerate().map(slot).collect();
+        for (slot, member) in slots.iter_mut().zip(&nodes.members) {
+            slot.limit = sent + member.limit(nodes.base_limit, ttl);
+        }
         Arc::new(Round {
             sent,
             aim,
             op,
             ttl,
-            slots: Mutex::new(Slots {
-                nodes: slots,
-                twins: false,
-                decided: false,
-                retired: false,
-                digest: None,
-            }),
+            slots: Mutex::new(Slots { nodes: slots, twins: false, decided: false, heir: None, digest: None }),
             nodes: nodes.clone(),
             abandoned: AtomicBool::new(false),
             news: Notify::new(),
@@ -351,7 +379,7 @@ impl Round {
                 Some(State::Answered { result, .. }) => {
                     return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
                 }
-                Some(State::Pending | State::Unasked) => {}
+                Some(State::Due(_) | State::Pending | State::Unasked) => {}
             }
             news.await;
         }
@@ -382,12 +410,20 @@ impl Round {
             if let Some(outcome) = done(self, now) {
                 return outcome;
             }
-            match self.next_limit(now) {
-                Some(limit) => match select(news, self.nodes.clock.sleep_until(limit)).await {
-                    Either::Left(_) | Either::Right(_) => {}
-                },
-                None => news.await,
-            }
+            let mut limit = Limit { alarms: &self.nodes.alarms, alarm: Alarm::default() };
+            let at = self.next_limit(now);
+            poll_fn(|context| {
+                if news.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                let Some(at) = at else { return Poll::Pending };
+                if self.nodes.clock.now() >= at {
+                    return Poll::Ready(());
+                }
+                limit.alarms.set(&mut limit.alarm, at, context);
+                Poll::Pending
+            })
+            .await;
         }
     }
 
@@ -401,7 +437,7 @@ impl Round {
             {
                 answer.fence
             }
-            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { .. } | State::Due(_) | State::Pending | State::Unasked | State::Skipped => None,
         };
         slots.nodes.iter().enumerate().filter_map(number).collect()
     }
@@ -410,7 +446,11 @@ impl Round {
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.fence,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => None,
         };
         self.slots().nodes.iter().filter_map(number).max()
     }
@@ -419,9 +459,11 @@ impl Round {
     pub(crate) fn is_wanted(&self) -> bool {
         let wanted = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
-                false
-            }
+            State::Answered { result: Err(_), .. }
+            | State::Due(_)
+            | State::Pending
+            | State::Unasked
+            | State::Skipped => false,
         };
         self.slots().nodes.iter().any(wanted)
     }
@@ -457,7 +499,7 @@ impl Round {
             let waited = now.since(self.sent);
             let said = match slot.state {
                 State::Unasked => Said::Failed(NodeError::NotAsked),
-                State::Skipped | State::Pending | State::Answered { .. } => {
+                State::Skipped | State::Due(_) | State::Pending | State::Answered { .. } => {
                     self.said(&slots, index, now).unwrap_or(Said::Pending)
                 }
             };
@@ -473,19 +515,32 @@ impl Round {
     }
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
-    pub(crate) fn standings(&self) -> Vec<Standing> {
+    pub(crate) fn standings(&self) -> Standings {
         self.slots().standings(self.aim)
     }
 
     /// From now on nobody asks who has said what, but only how each node stands. When all have
-    /// answered, the answers are dropped.
-    pub(crate) fn retire(&self) {
+    /// answered, the answers are dropped, and `heir` is told and lets go of the round: a lease that is
+    /// held for hours needs no more.
+    pub(crate) fn retire(&self, heir: Arc<LeaseState>) {
         let mut slots = self.slots();
-        slots.retired = true;
+        let before = slots.heir.replace(heir);
         let tally = self.count(&slots, self.nodes.clock.now());
-        let answers = slots.digest(tally, self.aim);
+        let estate = slots.digest(tally, self.aim);
+        let known = slots.digest.map(|(_, standings)| standings);
+        let late = if known.is_some() { slots.heir.take() } else { None };
         drop(slots);
-        drop(answers);
+        drop(before);
+        self.leave(estate);
+        if let (Some(heir), Some(standings)) = (late, known) {
+            heir.settled(self, standings);
+        }
+    }
+
+    fn leave(&self, estate: Option<Estate>) {
+        if let Some(Estate { heir, standings, .. }) = estate {
+            heir.settled(self, standings);
+        }
     }
 
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
@@ -494,8 +549,8 @@ impl Round {
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
             State::Unasked => return None,
-            State::Pending if now < slot.limit => return None,
-            State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
+            State::Due(_) | State::Pending if now < slot.limit => return None,
+            State::Due(_) | State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
@@ -524,7 +579,7 @@ impl Round {
     /// When the next node runs out of time.
     fn next_limit(&self, now: Moment) -> Option<Moment> {
         let slots = self.slots();
-        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Pending));
+        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Due(_) | State::Pending));
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
@@ -561,9 +616,9 @@ impl Collect for Round {
         // An answer that decides nothing wakes nobody, unless it is the last, or somebody waits for
         // the first.
         let wakes = decides || tally.pending() == 0 || slots.is_staged();
-        let answers = slots.digest(tally, self.aim);
+        let estate = slots.digest(tally, self.aim);
         drop(slots);
-        drop(answers);
+        self.leave(estate);
         if wakes {
             self.news.notify_waiters();
         }
@@ -580,6 +635,18 @@ impl fmt::Debug for Round {
     }
 }
 
+/// The time limit of a node, for somebody who waits for it.
+struct Limit<'a> {
+    alarms: &'a Arc<Alarms>,
+    alarm: Alarm,
+}
+
+impl Drop for Limit<'_> {
+    fn drop(&mut self) {
+        self.alarms.stop(&mut self.alarm);
+    }
+}
+
 fn unnumbered() -> NodeError {
     let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
     NodeError::Unfit { reason: reason.into() }
@@ -587,32 +654,4 @@ fn unnumbered() -> NodeError {
 
 fn unanswered(waited: Duration) -> Said {
     Said::Failed(NodeError::Unanswered { waited })
-}
-
-/// Whether a node may hold the key of a claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    /// It does not, and no request that would change that is on its way.
-    Without,
-    /// It does.
-    Holds,
-    /// A request is on its way, over a connection that was there a moment ago: a release that is
-    /// asked now queues up behind it, or fails with it.
-    OnItsWay,
-    /// It may, now or later.
-    Unknown,
-}
-
-impl Standing {
-    /// How a node stands after a later question. A renewal that was refused or not sent leaves the
-    /// key as it was known before; one that is still on its way says nothing about what came
-    /// before it.
-    pub(crate) fn then(self, later: Standing) -> Standing {
-        match (self, later) {
-            (Standing::Unknown | Standing::OnItsWay, _) | (_, Standing::Unknown) => Standing::Unknown,
-            (_, Standing::OnItsWay) => Standing::OnItsWay,
-            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
-            (Standing::Without, Standing::Without) => Standing::Without,
-        }
-    }
 }

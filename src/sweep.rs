@@ -9,7 +9,8 @@ use tracing::debug;
 use crate::coordinator::Shared;
 use crate::node::{Question, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
-use crate::round::{Aim, Round, Standing};
+use crate::round::{Aim, Round};
+use crate::standing::{Standing, Standings};
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
@@ -39,13 +40,13 @@ impl Sweep {
         shared: &Arc<Shared>,
         claim: &Arc<Claim>,
         ttl: Duration,
-        standings: &[Standing],
+        standings: Standings,
     ) -> Option<Sweep> {
-        if standings.iter().all(|standing| *standing == Standing::Without) {
+        if standings.all_without() {
             return None;
         }
         let until = shared.now() + shared.drift.stretch(ttl);
-        let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index)? {
+        let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
             Standing::Without => None,
             Standing::Holds | Standing::OnItsWay => Some(Question::Release { claim: claim.clone() }),
             Standing::Unknown => Some(cancel(shared, claim)),

@@ -14,6 +14,7 @@ use super::{Coordinator, Shared, context};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
+use crate::lock::Options;
 use crate::meter::Meters;
 use crate::node::Node;
 #[cfg(feature = "tls")]
@@ -329,6 +330,7 @@ impl Builder {
             }
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
+        let meters = Meters::new(quorum);
         let shared = Shared {
             nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
             entropy: self.entropy,
@@ -340,13 +342,14 @@ impl Builder {
             introduced: Arc::new(AtomicBool::new(false)),
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
+            options: Arc::new(Options::new(self.ttl, label.clone(), meters.lock(""))),
             label,
             host,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             lines,
             readers,
-            meters: Meters::new(quorum),
+            meters,
         };
         shared.check_ttl(self.ttl)?;
         Ok(Coordinator { shared: Arc::new(shared), together: Arc::default() })

@@ -1,11 +1,14 @@
 //! The options of a lock, checked, for whoever acquires and keeps it.
 
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
-use crate::protocol::{Backoff, Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::owner::Owner;
+use crate::protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
 use crate::wait::line::News;
 use crate::wait::{HandOver, OnWait, Wait};
 
@@ -47,21 +50,87 @@ impl Renewal {
     }
 }
 
-/// The options of a lock, checked.
-pub(crate) struct Plan {
-    pub(crate) resource: Resource,
-    pub(crate) keys: Keys,
-    pub(crate) context: Arc<str>,
+/// The options of a lock, as they were set.
+#[derive(Clone)]
+pub(crate) struct Options {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Arc<str>,
     pub(crate) hand_over: HandOver,
-    pub(crate) turn: Turn,
+    pub(crate) fairness: Fairness,
     pub(crate) fencing: Fencing,
     pub(crate) mode: Mode,
     pub(crate) on_wait: Option<Arc<OnWait>>,
+    pub(crate) reentry: Reentry,
     pub(crate) meter: LockMeter,
+}
+
+/// How long to wait unless said otherwise.
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+
+impl Options {
+    /// The defaults, of a coordinator whose locks have this TTL and label.
+    pub(crate) fn new(ttl: Duration, label: Arc<str>, meter: LockMeter) -> Options {
+        Options {
+            ttl,
+            label,
+            meter,
+            wait: Wait::UpTo(DEFAULT_WAIT),
+            renewal: Renewal::Automatic,
+            max_hold: None,
+            hand_over: HandOver::default(),
+            fairness: Fairness::Any,
+            fencing: Fencing::On,
+            mode: Mode::Exclusive,
+            on_wait: None,
+            reentry: Reentry::None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").finish_non_exhaustive()
+    }
+}
+
+/// In which order those who wait in different processes get the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fairness {
+    /// As it comes.
+    Any,
+    /// First come, first served.
+    Fair,
+}
+
+/// Whether the lock can be acquired by whoever holds it.
+#[derive(Clone, Debug)]
+pub(crate) enum Reentry {
+    None,
+    /// By this owner.
+    Of(Owner),
+    /// By the owner in whose scope it is acquired.
+    OfScope,
+}
+
+/// What one call asks for: a name, and options that were checked.
+pub(crate) struct Plan {
+    pub(crate) resource: Resource,
+    pub(crate) keys: Keys,
+    pub(crate) context: Arc<str>,
+    pub(crate) wait: Wait,
+    pub(crate) turn: Turn,
+    pub(crate) options: Arc<Options>,
+}
+
+impl Deref for Plan {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
 }
 
 /// When it is somebody's turn.
@@ -79,6 +148,15 @@ impl Plan {
         self.keys.line()
     }
 
+    /// Those who wait in fair order hand nothing over: others may have come before. And nor do those who
+    /// have several resources, each of which others may want.
+    pub(crate) fn hand_over(&self) -> HandOver {
+        match self.turn {
+            Turn::Any if !self.keys.are_several() => self.options.hand_over,
+            Turn::Any | Turn::Fair(_) => HandOver::times(0),
+        }
+    }
+
     /// The error for somebody who stops waiting.
     pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
         let resource = self.resource.clone();
@@ -87,10 +165,5 @@ impl Plan {
             // Carried, but when nothing was left of the validity: the nodes are too slow.
             Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
         }
-    }
-
-    /// A renewal that failed is tried again soon, and ever less eagerly.
-    pub(crate) fn retry_backoff(&self) -> Backoff {
-        Backoff::new(self.ttl / 100, self.ttl / 10)
     }
 }

@@ -61,7 +61,7 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
-        let plan = self.plan(self.wait)?;
+        let plan = self.plan(self.options.wait)?;
         self.shared.introduced().await;
         let claim = plan.keys.claim(token.clone());
         if plan.mode == Mode::Exclusive {

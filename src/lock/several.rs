@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::{Fairness, Lock, Plan};
+use super::plan::Fairness;
+use super::{Lock, Plan};
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::ConfigError;
@@ -15,7 +16,7 @@ use crate::round::{Aim, Round};
 impl Lock {
     /// A lock of all of `names`, each counted once; `None` if they are no more than one.
     pub(crate) fn together(shared: &Arc<Shared>, names: &[Arc<str>]) -> Option<Lock> {
-        let keys = names.iter().map(|name| format!("{}{name}", shared.key_prefix).into());
+        let keys = names.iter().map(|name| shared.key(name));
         let keys = Keys::several(keys.collect()).filter(Keys::are_several)?;
         let mut names = names.to_vec();
         names.sort_unstable();
@@ -38,10 +39,10 @@ impl Lock {
         if names.is_empty() || names.len() > MOST_RESOURCES {
             return Err(ConfigError::Resources { given: names.len(), most: MOST_RESOURCES });
         }
-        if self.mode == Mode::Shared {
+        if self.options.mode == Mode::Shared {
             return refused("shared", "those who share one would have to keep the others to themselves");
         }
-        if self.fairness == Fairness::Fair {
+        if self.options.fairness == Fairness::Fair {
             return refused(
                 "fair",
                 "whoever is first in one line would wait for whoever is first in another",

@@ -105,7 +105,11 @@ impl Token {
     /// A token of ours.
     #[must_use]
     pub fn new(random: u128, context: &str) -> Token {
-        Token { bytes: format!("{random:032x} {context}").into_bytes().into() }
+        let mut digits = [0; RANDOM_DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random.to_be_bytes()) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
+        }
+        Token { bytes: digits.iter().chain(b" ").chain(context.as_bytes()).copied().collect() }
     }
 
     /// A token found at a node, of whoever.
@@ -144,6 +148,12 @@ impl Token {
         let digits = self.bytes.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}"));
         format!("0x{}", digits.collect::<String>())
     }
+}
+
+/// In hexadecimal: by hand, because there is one for each attempt, and formatting takes as long as all
+/// the rest of it.
+fn digit(nibble: u8) -> u8 {
+    nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
 }
 
 impl fmt::Display for Token {
@@ -354,6 +364,13 @@ mod tests {
 
     use super::super::shared::{intents_key, readers_key};
     use super::*;
+
+    #[test]
+    fn the_random_part_of_a_token_is_32_digits() {
+        for random in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
+            assert_eq!(Token::new(random, "db-7").as_bytes(), format!("{random:032x} db-7").as_bytes());
+        }
+    }
 
     #[test]
     fn a_token_shows_its_context_and_hides_its_random_part() {

@@ -109,6 +109,11 @@ impl Contest {
         }
     }
 
+    /// Whether it has ever been lost, so that there is something to know for the next time.
+    pub(crate) fn met_others(&self) -> bool {
+        self.order != Order::AllAtOnce
+    }
+
     /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
     pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
         self.rounds = 0;

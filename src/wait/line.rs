@@ -1,8 +1,10 @@
 //! What this process knows of each key that it holds or wants: who waits for it, in the order
 //! they came, and what the nodes have hinted at.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,11 +31,10 @@ pub(crate) struct Lines {
     used: AtomicBool,
 }
 
-#[derive(Default)]
 struct Inside {
     /// In order, so that a seed reproduces in which order the lines are told of changes.
     by_key: BTreeMap<Arc<str>, Line>,
-    arrivals: u64,
+    arrivals: NonZeroU64,
     /// Until when to stay back from keys that others wanted when they were released here.
     courtesies: HashMap<Arc<str>, Moment>,
     /// A bit for each node that tells of changes.
@@ -42,17 +43,36 @@ struct Inside {
     branches: Vec<Weak<Lines>>,
 }
 
+impl Default for Inside {
+    fn default() -> Inside {
+        Inside {
+            by_key: BTreeMap::new(),
+            arrivals: NonZeroU64::MIN,
+            courtesies: HashMap::new(),
+            hearing: 0,
+            branches: Vec::new(),
+        }
+    }
+}
+
+/// There is one for each lock that is held, so what only those need who wait is elsewhere.
 #[derive(Default)]
 struct Line {
-    /// By the number of their arrival.
-    waiters: BTreeMap<u64, Waiter>,
     /// Whether this process holds the key.
     held: bool,
-    /// Who has been taken out of the line, has not got the key yet, and still waits for it.
-    served: Option<u64>,
     /// A bit for each node that has hinted at a change since the contest last asked.
     changed: u32,
-    /// Rings when one does, for whoever has asked for it.
+    /// Who has been taken out of the line, has not got the key yet, and still waits for it.
+    served: Option<NonZeroU64>,
+    crowd: Option<Box<Crowd>>,
+}
+
+/// Those who wait in a line, and what they are to know.
+#[derive(Default)]
+struct Crowd {
+    /// In the order of their arrival.
+    waiters: VecDeque<Waiter>,
+    /// Rings when a node hints at a change, for whoever has asked for it.
     bell: Option<Arc<Notify>>,
     /// How the last contest was lost.
     news: Option<News>,
@@ -62,17 +82,25 @@ impl Line {
     /// A node has hinted at a change.
     fn hint(&mut self, node: u32) {
         self.changed |= node;
-        if let Some(bell) = &self.bell {
+        if let Some(Crowd { bell: Some(bell), .. }) = self.crowd.as_deref() {
             bell.notify_one();
         }
+    }
+
+    fn crowd(&mut self) -> &mut Crowd {
+        self.crowd.get_or_insert_default()
+    }
+
+    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.crowd.iter().flat_map(|crowd| &crowd.waiters)
     }
 
     /// The first who still waits. Those who have gone leave by themselves, by dropping their
     /// [`Place`]: they own somebody else's data, which is not to be dropped under the lock.
     fn take_first(&mut self) -> Option<Waiter> {
-        let (first, _) = self.waiters.iter().find(|(_, waiter)| !waiter.door.is_closed())?;
-        let first = *first;
-        self.waiters.remove(&first)
+        let waiters = &mut self.crowd.as_mut()?.waiters;
+        let first = waiters.iter().position(|waiter| !waiter.door.is_closed())?;
+        waiters.remove(first)
     }
 }
 
@@ -87,7 +115,7 @@ pub(crate) enum Whose {
 
 /// Somebody who waits.
 pub(crate) struct Waiter {
-    arrival: u64,
+    arrival: NonZeroU64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) since: Moment,
     /// Of the call that waits.
@@ -98,7 +126,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Somebody who stands in no line.
     pub(crate) fn alone(plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Waiter {
-        Waiter { arrival: 0, plan, since, span, door }
+        Waiter { arrival: NonZeroU64::MIN, plan, since, span, door }
     }
 }
 
@@ -114,8 +142,8 @@ pub(crate) struct News {
 
 /// What came of joining a line.
 pub(crate) enum Joined {
-    /// The line is new, and somebody has to serve it.
-    First(Place),
+    /// The line is new, and somebody has to serve it, beginning with this one.
+    First(Place, Waiter),
     /// It is being served.
     Behind(Place),
 }
@@ -124,7 +152,7 @@ pub(crate) enum Joined {
 pub(crate) struct Place {
     lines: Arc<Lines>,
     key: Arc<str>,
-    arrival: u64,
+    arrival: NonZeroU64,
 }
 
 impl Lines {
@@ -183,7 +211,7 @@ impl Lines {
         self.lock()
             .by_key
             .get(key)
-            .is_some_and(|line| line.held || line.served.is_some() || !line.waiters.is_empty())
+            .is_some_and(|line| line.held || line.served.is_some() || line.waiters().next().is_some())
     }
 
     /// Joins the end of the line for the waiter's key.
@@ -191,14 +219,20 @@ impl Lines {
         let key = plan.line().clone();
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
-        inside.arrivals += 1;
+        inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         let waiter = Waiter { arrival, plan, since, span, door };
-        let first = !inside.by_key.contains_key(&key);
-        inside.by_key.entry(key.clone()).or_default().waiters.insert(arrival, waiter);
-        drop(inside);
-        let place = Place { lines: self.clone(), key, arrival };
-        if first { Joined::First(place) } else { Joined::Behind(place) }
+        let place = Place { lines: self.clone(), key: key.clone(), arrival };
+        match inside.by_key.entry(key) {
+            Entry::Occupied(mut line) => {
+                line.get_mut().crowd().waiters.push_back(waiter);
+                Joined::Behind(place)
+            }
+            Entry::Vacant(line) => {
+                line.insert(Line { served: Some(arrival), ..Line::default() });
+                Joined::First(place, waiter)
+            }
+        }
     }
 
     /// Takes out whoever has waited longest. When nobody waits the line ends, and whoever comes
@@ -232,7 +266,9 @@ impl Lines {
             return;
         }
         if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.waiters.insert(waiter.arrival, waiter);
+            let waiters = &mut line.crowd().waiters;
+            let place = waiters.partition_point(|other| other.arrival < waiter.arrival);
+            waiters.insert(place, waiter);
         }
     }
 
@@ -273,19 +309,19 @@ impl Lines {
 
     /// Rings when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.lock().by_key.get_mut(key).map(|line| line.bell.get_or_insert_default().clone())
+        self.lock().by_key.get_mut(key).map(|line| line.crowd().bell.get_or_insert_default().clone())
     }
 
     /// From now on `bell` rings when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.bell = Some(bell.clone());
+            line.crowd().bell = Some(bell.clone());
         }
     }
 
     /// How the last contest for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
-        self.lock().by_key.get(key)?.news.clone()
+        self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
     }
 
     /// Keeps the news for those who stop waiting, and tells whoever wants to be told.
@@ -294,8 +330,10 @@ impl Lines {
         {
             let mut inside = self.lock();
             let Some(line) = inside.by_key.get_mut(key) else { return };
-            line.news = news;
-            for (ahead, waiter) in line.waiters.values().enumerate() {
+            if news.is_some() || line.crowd.is_some() {
+                line.crowd().news = news;
+            }
+            for (ahead, waiter) in line.waiters().enumerate() {
                 if let Some(on_wait) = &waiter.plan.on_wait {
                     told.push((on_wait.clone(), ahead + 1, waiter.since));
                 }
@@ -318,7 +356,11 @@ impl Drop for Place {
         let left = match self.lines.lock().by_key.get_mut(&self.key) {
             Some(line) => {
                 line.served.take_if(|served| *served == self.arrival);
-                line.waiters.remove(&self.arrival)
+                let waiters = line.crowd.as_mut().map(|crowd| &mut crowd.waiters);
+                waiters.and_then(|waiters| {
+                    let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
+                    waiters.remove(place)
+                })
             }
             None => None,
         };

@@ -234,7 +234,11 @@ impl Recorder {
         let now = self.world.now();
         let until = now + clock.until_it_shows(lease.remaining());
         let (seen, ended) = (now, false);
-        let resources = state.operations[operation].resources.clone();
+        // Who asks for a permit, and gets it, learns only then which one it is.
+        let resources = match self.plan.permit(resource) {
+            Some(_) => vec![resource],
+            None => state.operations[operation].resources.clone(),
+        };
         state.counts.several += u64::from(resources.len() > 1);
         let (what, named) = (resources.clone(), token.clone());
         state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });

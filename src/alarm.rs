@@ -1,0 +1,341 @@
+//! Wakes keepers and rounds when something is due there: one timer for all those of a runtime.
+//!
+//! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
+//! cycle of acquire and release nearly never come to anything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Sleep};
+use crate::protocol::Moment;
+
+/// The alarms of a coordinator.
+///
+/// They ring at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
+/// clock.
+pub(crate) struct Alarms {
+    clock: Arc<dyn Clock>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// One for each runtime: whoever waits is woken from its own, as by a timer of its own, and one that
+    /// nobody drives any more holds up no other.
+    rings: Vec<Ring>,
+    places: u64,
+}
+
+/// The alarms that are set from one runtime, where a task rings them.
+struct Ring {
+    runtime: Id,
+    /// In order, so that a seed reproduces in which order they ring.
+    set: BTreeMap<(Moment, u64), Waker>,
+    /// When the ringer looks next.
+    looks: Moment,
+    /// Tells the ringer of an alarm that is earlier than those it knows.
+    earlier: Arc<Notify>,
+}
+
+/// Where an alarm rings, when, and a number that tells it from others.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    runtime: Id,
+    at: Moment,
+    number: u64,
+}
+
+/// One of them, which may be set.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    place: Option<Place>,
+}
+
+impl Alarms {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Alarms> {
+        Arc::new(Alarms { clock, inside: Mutex::default() })
+    }
+
+    /// From now on `alarm` wakes the task of `context` at the moment given, and at no other, from the
+    /// runtime that this is called in.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, and in one without timers, as a timer of its own would.
+    pub(crate) fn set(self: &Arc<Self>, alarm: &mut Alarm, at: Moment, context: &Context<'_>) {
+        let here = Handle::current();
+        let runtime = here.id();
+        let mut inside = self.lock();
+        if let Some(place) = alarm.place
+            && (place.runtime, place.at) == (runtime, at)
+            && let Some(waker) = inside.waker(place)
+        {
+            if !waker.will_wake(context.waker()) {
+                let before = mem::replace(waker, context.waker().clone());
+                drop(inside);
+                drop(before);
+            }
+            return;
+        }
+        let before = alarm.place.take().and_then(|place| inside.take(place));
+        inside.places += 1;
+        let place = Place { runtime, at, number: inside.places };
+        let ringer = if inside.ring(runtime).is_some() { None } else { Some(inside.begin(place)) };
+        if let Some(ring) = inside.ring(runtime) {
+            ring.set.insert(place.order(), context.waker().clone());
+            if at < ring.looks {
+                ring.looks = at;
+                ring.earlier.notify_one();
+            }
+        }
+        alarm.place = Some(place);
+        drop(inside);
+        drop(before);
+        // Not under the lock: a runtime that is being shut down drops its new tasks at once.
+        if let Some(earlier) = ringer {
+            let ringer = Ringer { alarms: self.clone(), runtime, earlier, rings: true };
+            drop(here.spawn(ring(ringer, self.clock.sleep_until(at))));
+        }
+    }
+
+    /// The alarm rings no more.
+    pub(crate) fn stop(&self, alarm: &mut Alarm) {
+        let waker = alarm.place.take().and_then(|place| self.lock().take(place));
+        // Dropped after the lock is gone: it may be the last that keeps a task.
+        drop(waker);
+    }
+
+    /// All of them ring, once: something has changed that everybody should look at.
+    pub(crate) fn ring_all(&self) {
+        let all: Vec<_> = self.lock().rings.iter_mut().map(|ring| mem::take(&mut ring.set)).collect();
+        all.into_iter().flat_map(BTreeMap::into_values).for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    fn order(self) -> (Moment, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl Inside {
+    fn ring(&mut self, runtime: Id) -> Option<&mut Ring> {
+        self.rings.iter_mut().find(|ring| ring.runtime == runtime)
+    }
+
+    fn waker(&mut self, place: Place) -> Option<&mut Waker> {
+        self.ring(place.runtime)?.set.get_mut(&place.order())
+    }
+
+    fn take(&mut self, place: Place) -> Option<Waker> {
+        self.ring(place.runtime)?.set.remove(&place.order())
+    }
+
+    /// A ring for a runtime that has none, and what its ringer is to listen to.
+    fn begin(&mut self, Place { runtime, at, .. }: Place) -> Arc<Notify> {
+        let earlier = Arc::<Notify>::default();
+        self.rings.push(Ring { runtime, set: BTreeMap::new(), looks: at, earlier: earlier.clone() });
+        earlier
+    }
+
+    /// Nobody rings for this runtime any more. What was set there is returned.
+    fn end(&mut self, runtime: Id) -> Option<Ring> {
+        let place = self.rings.iter().position(|ring| ring.runtime == runtime)?;
+        Some(self.rings.remove(place))
+    }
+}
+
+/// Rings until nothing is set any more, so an idle coordinator has no such task.
+async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
+    loop {
+        tokio::select! {
+            biased;
+            () = ringer.earlier.notified() => {}
+            () = &mut sleep => {}
+        }
+        match ringer.ring_due() {
+            Some(looks) => sleep = ringer.alarms.clock.sleep_until(looks),
+            None => break,
+        }
+    }
+    // From the last look on there may be another ringer.
+    ringer.rings = false;
+}
+
+/// Rings the alarms of its runtime. Should it end while some are set, because the runtime is shut down,
+/// then these ring: whoever still waits sets another one, elsewhere.
+struct Ringer {
+    alarms: Arc<Alarms>,
+    runtime: Id,
+    earlier: Arc<Notify>,
+    rings: bool,
+}
+
+impl Ringer {
+    /// Rings what is due, and says when to look again. `None` if nothing is set: then nobody rings.
+    fn ring_due(&self) -> Option<Moment> {
+        let mut due = Vec::new();
+        let mut inside = self.alarms.lock();
+        let ring = inside.ring(self.runtime)?;
+        let now = self.alarms.clock.now();
+        while let Some(first) = ring.set.first_entry()
+            && first.key().0 <= now
+        {
+            due.push(first.remove());
+        }
+        let looks = ring.set.keys().next().map(|(at, _)| *at);
+        let ended = match looks {
+            Some(looks) => {
+                ring.looks = looks;
+                None
+            }
+            None => inside.end(self.runtime),
+        };
+        drop(inside);
+        drop(ended);
+        due.into_iter().for_each(Waker::wake);
+        looks
+    }
+}
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        if self.rings {
+            let ended = self.alarms.lock().end(self.runtime);
+            ended.into_iter().flat_map(|ring| ring.set.into_values()).for_each(Waker::wake);
+        }
+    }
+}
+
+impl fmt::Debug for Alarms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set: usize = self.lock().rings.iter().map(|ring| ring.set.len()).sum();
+        f.debug_struct("Alarms").field("set", &set).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Sleep;
+
+    /// A clock that stands still.
+    #[derive(Debug)]
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Moment {
+            Moment::since_origin(Duration::from_secs(1))
+        }
+
+        fn sleep_until(&self, _: Moment) -> Sleep {
+            Box::pin(pending())
+        }
+    }
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Case {
+        alarms: Arc<Alarms>,
+        alarm: Alarm,
+        bell: Arc<Bell>,
+    }
+
+    impl Case {
+        fn new() -> Case {
+            let alarms = Alarms::new(Arc::new(Stopped));
+            Case { alarms, alarm: Alarm::default(), bell: Arc::default() }
+        }
+
+        async fn set_for_later(&mut self) {
+            let (waker, later) = (Waker::from(self.bell.clone()), Stopped.now() + Duration::from_secs(1));
+            self.alarms.set(&mut self.alarm, later, &Context::from_waker(&waker));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+
+        fn rung(&self) -> usize {
+            self.bell.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn alarms_ring_when_the_runtime_ends_that_was_to_ring_them() {
+        let mut case = Case::new();
+        for time in 0..3 {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(case.set_for_later());
+            assert_eq!(case.rung(), time, "it is not due");
+            drop(runtime);
+            assert_eq!(case.rung(), time + 1, "whoever waits can set another one elsewhere");
+        }
+    }
+
+    #[test]
+    fn an_alarm_that_is_set_where_no_task_can_be_started_any_more_rings_at_once() {
+        let mut case = Case::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ended = runtime.handle().clone();
+        drop(runtime);
+        let _here = ended.enter();
+        let (waker, later) = (Waker::from(case.bell.clone()), Stopped.now() + Duration::from_secs(1));
+        case.alarms.set(&mut case.alarm, later, &Context::from_waker(&waker));
+        assert_eq!(case.rung(), 1);
+    }
+
+    #[test]
+    fn an_alarm_that_is_set_again_elsewhere_rings_there() {
+        let mut case = Case::new();
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (before, after) = (runtime(), runtime());
+        before.block_on(case.set_for_later());
+        after.block_on(case.set_for_later());
+        drop(before);
+        assert_eq!(case.rung(), 0, "it has left");
+        drop(after);
+        assert_eq!(case.rung(), 1);
+    }
+
+    #[tokio::test]
+    async fn all_alarms_ring_at_once_if_need_be() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        assert_eq!(case.rung(), 0, "it is not due");
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 1);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 1, "each of them once");
+    }
+
+    #[tokio::test]
+    async fn an_alarm_that_was_stopped_does_not_ring() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        case.alarms.stop(&mut case.alarm);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a lease needs while nothing happens.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use common::{bench, bench_with};
+use futures::future::join_all;
+use quorlock::protocol::Moment;
+use quorlock::{Answer, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
+use quorlock_testkit::TokioClock;
+
+/// Counts the waits that go on.
+#[derive(Clone, Debug)]
+struct Counting {
+    clock: TokioClock,
+    sleeping: Arc<AtomicUsize>,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.sleeping.fetch_add(1, Ordering::Relaxed);
+        Box::pin(Counted { sleep: self.clock.sleep_until(moment), sleeping: self.sleeping.clone() })
+    }
+}
+
+struct Counted {
+    sleep: Sleep,
+    sleeping: Arc<AtomicUsize>,
+}
+
+impl Future for Counted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.sleep.as_mut().poll(context)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sleeping.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
+    let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
+    let bench = bench_with(5, |builder| builder.clock(clock.clone()));
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    for _ in 0..3 {
+        bench.pass(common::TTL).await;
+        let sleeping = clock.sleeping.load(Ordering::Relaxed);
+        assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_due_before_the_others_is_renewed_in_time() {
+    let bench = bench(5);
+    let long = bench.coordinator.lock("long").acquire().await.unwrap();
+    let short = bench.coordinator.lock("short").ttl(Duration::from_millis(600)).acquire().await.unwrap();
+    for _ in 0..30 {
+        bench.pass(Duration::from_millis(100)).await;
+        assert_eq!(short.check(), Ok(()));
+    }
+    assert_eq!(long.check(), Ok(()));
+}
+
+/// Grants whatever it is asked, once it is let.
+#[derive(Clone, Debug)]
+struct Voter {
+    name: String,
+    instance: Arc<Instance>,
+    /// What it has been asked and not answered, while it keeps that back.
+    kept: Arc<Mutex<Option<Vec<Reply>>>>,
+    released: Arc<AtomicUsize>,
+}
+
+impl Voter {
+    fn new(number: usize, clock: &TokioClock) -> Voter {
+        let instance = Instance::new(format!("process {number}"), clock.now(), Duration::from_secs(3600));
+        let name = format!("voter {number}");
+        Voter { name, instance: Arc::new(instance), kept: Arc::default(), released: Arc::default() }
+    }
+
+    fn answer(&self, reply: Reply) {
+        reply.send(Ok(Answer::new(Vote::Granted, self.instance.clone())));
+    }
+
+    fn keep_back(&self) {
+        *self.kept.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn let_go(&self) {
+        let kept = self.kept.lock().unwrap().take();
+        kept.into_iter().flatten().for_each(|reply| self.answer(reply));
+    }
+
+    /// In how many places its answers are kept.
+    fn answers_kept(&self) -> usize {
+        // The test and the coordinator have a voter each.
+        Arc::strong_count(&self.instance) - 2
+    }
+}
+
+impl Node for Voter {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, question: Question, reply: Reply) {
+        if matches!(question, Question::Release { .. }) {
+            self.released.fetch_add(1, Ordering::Relaxed);
+        }
+        match &mut *self.kept.lock().unwrap() {
+            Some(kept) => kept.push(reply),
+            None => self.answer(reply),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_stands() {
+    let clock = TokioClock::new();
+    let voters: Vec<_> = (0..5).map(|number| Voter::new(number, &clock)).collect();
+    let coordinator = Coordinator::builder().custom_nodes(voters.clone()).clock(clock).build().unwrap();
+    let (late, prompt) = voters.split_last().unwrap();
+    late.keep_back();
+    let lease = coordinator.lock("r").fencing(Fencing::Off).acquire().await.unwrap();
+    clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one is still to come: {voters:?}");
+    assert!(format!("{late:?}").contains("Reply"), "a node may show what it keeps back: {late:?}");
+    late.let_go();
+    assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
+    late.keep_back();
+    lease.renew().await.unwrap();
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one is still to come: {voters:?}");
+    late.let_go();
+    assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
+    lease.release().await.unwrap();
+    let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
+    assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer came late");
+}

@@ -1,0 +1,157 @@
+//! Several runtimes with one coordinator, of which some stand still: nobody drives them any more, though
+//! they exist, as those do whose `block_on` has returned.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::{FutureExt as _, poll};
+use quorlock::protocol::Moment;
+use quorlock::{AcquireError, Clock, Coordinator, LossReason, Sleep, Wait};
+use quorlock_testkit::{MemoryNode, memory_nodes_on};
+use tokio::runtime::{Builder, Runtime};
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// A clock that goes on when it is told to, and no other way.
+#[derive(Clone, Debug)]
+struct ByHand {
+    inside: Arc<Mutex<(Moment, Vec<Waker>)>>,
+}
+
+impl ByHand {
+    fn new() -> ByHand {
+        let hour = Moment::since_origin(Duration::from_secs(3600));
+        ByHand { inside: Arc::new(Mutex::new((hour, Vec::new()))) }
+    }
+
+    /// So much time passes, and all happens here that is due then.
+    async fn pass(&self, time: Duration) {
+        let waiting = {
+            let mut inside = self.inside.lock().unwrap();
+            inside.0 = inside.0 + time;
+            std::mem::take(&mut inside.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+        settle().await;
+    }
+}
+
+/// Nodes in memory answer at once, so it takes some steps and no time.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Clock for ByHand {
+    fn now(&self) -> Moment {
+        self.inside.lock().unwrap().0
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        Box::pin(Nap { clock: self.clone(), moment })
+    }
+}
+
+struct Nap {
+    clock: ByHand,
+    moment: Moment,
+}
+
+impl Future for Nap {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut inside = self.clock.inside.lock().unwrap();
+        if inside.0 >= self.moment {
+            return Poll::Ready(());
+        }
+        inside.1.push(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+struct Bench {
+    clock: ByHand,
+    nodes: Vec<MemoryNode>,
+    coordinator: Coordinator,
+}
+
+fn bench() -> Bench {
+    let clock = ByHand::new();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let nodes = memory_nodes_on(&shared, 5);
+    let builder = Coordinator::builder().custom_nodes(nodes.clone()).clock(clock.clone()).ttl(TTL);
+    Bench { clock, nodes, coordinator: builder.build().unwrap() }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
+#[test]
+fn leases_are_renewed_while_another_runtime_with_a_lease_stands_still() {
+    let Bench { clock, coordinator, .. } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let idle = still.block_on(coordinator.lock("idle").acquire()).unwrap();
+    driven.block_on(async {
+        let kept = coordinator.lock("kept").acquire().await.unwrap();
+        for tenth in 0..30 {
+            clock.pass(TTL / 10).await;
+            assert_eq!(kept.check(), Ok(()), "after {tenth} tenths of the TTL");
+        }
+    });
+    assert_eq!(idle.check().unwrap_err().reason, LossReason::Expired, "nobody has renewed it");
+}
+
+#[test]
+fn nodes_that_hang_are_given_up_while_another_runtime_with_a_lease_stands_still() {
+    let Bench { clock, coordinator, nodes } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let _idle = still.block_on(coordinator.lock("idle").acquire()).unwrap();
+    driven.block_on(async {
+        nodes.iter().take(3).for_each(MemoryNode::hang);
+        let lock = coordinator.lock("r").wait(Wait::Never);
+        let mut asked = pin!(lock.acquire());
+        assert!(poll!(asked.as_mut()).is_pending());
+        clock.pass(Duration::from_millis(1)).await;
+        assert!(poll!(asked.as_mut()).is_pending(), "they still may answer");
+        clock.pass(Duration::from_secs(1)).await;
+        let outcome = asked.now_or_never().expect("their time is over");
+        assert!(matches!(outcome, Err(AcquireError::Unavailable { .. })), "{outcome:?}");
+    });
+}
+
+#[test]
+fn whoever_watches_a_lease_is_told_of_its_end_though_its_runtime_stands_still() {
+    let Bench { clock, coordinator, .. } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
+    driven.block_on(async {
+        let mut lost = pin!(lease.lost());
+        clock.pass(TTL / 2).await;
+        assert!(poll!(lost.as_mut()).is_pending());
+        clock.pass(TTL / 2).await;
+        let lost = lost.now_or_never().expect("its validity has ended");
+        assert_eq!(lost.reason, LossReason::Expired);
+    });
+}
+
+#[test]
+fn leases_of_runtimes_that_are_driven_again_are_renewed_again() {
+    let Bench { clock, coordinator, .. } = bench();
+    let runtimes = [runtime(), runtime(), runtime()];
+    let leases: Vec<_> = (0..3)
+        .map(|number| runtimes[number].block_on(coordinator.lock(format!("r{number}")).acquire()).unwrap())
+        .collect();
+    for _ in 0..30 {
+        // Each is driven once in three tenths of a TTL.
+        for runtime in &runtimes {
+            runtime.block_on(clock.pass(TTL / 10));
+        }
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "{leases:?}");
+    }
+}
