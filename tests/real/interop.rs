@@ -19,12 +19,17 @@ async fn a_plain_redlock_client_and_ours_exclude_each_other() {
         server.command(&["DEL", "r"]).await.unwrap();
     }
     let lease = world.lock().acquire().await.unwrap();
+    let mut ours = 0;
     for server in world.servers.iter() {
         let theirs = server.command(&["SET", "r", "qzT5hRU0GcFb", "NX", "PX", "60000"]).await.unwrap();
-        assert_ne!(theirs.to_string(), "OK", "the key is taken");
-        let value = server.command(&["GET", "r"]).await.unwrap().to_string();
-        assert!(value.contains(&std::process::id().to_string()), "a plain string: {value}");
+        // The lease did not wait for the last of three, where they may be first.
+        if theirs.to_string() != "OK" {
+            let value = server.command(&["GET", "r"]).await.unwrap().to_string();
+            assert!(value.contains(&std::process::id().to_string()), "a plain string: {value}");
+            ours += 1;
+        }
     }
+    assert!(ours >= 2, "a quorum keeps them out, and {ours} did");
     lease.release().await.unwrap();
 }
 
