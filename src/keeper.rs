@@ -1,224 +1,37 @@
-//! The one task that owns a lease's whole life: it acquires, renews and releases, and passes the
-//! lock on to whoever waits for it next in this process.
+//! Owns a lease's whole life: renews it and releases it, or passes the lock on to whoever waits for it
+//! next in this process.
 //!
-//! Because one task does all of that, a renewal and a release cannot race, dropping a lease is
-//! only a message, and whoever waits for a lock may stop waiting at any point: the task goes on
-//! and cleans up.
+//! Because the task that serves a line does all of that, and acquires as well, a renewal and a release
+//! cannot race, dropping a lease is only a message, and whoever waits for a lock may stop waiting at any
+//! point: the task goes on and cleans up.
 
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-
 use tokio::sync::oneshot;
-use tracing::{Instrument as _, debug, warn};
+use tracing::{debug, warn};
 
 use crate::alarm::Alarm;
-use crate::attempt::{Attempt, aim, clean_up, new_claim};
+use crate::attempt::{Attempt, clean_up};
 use crate::ballot::Holder;
 use crate::coordinator::Shared;
-use crate::draw;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lease::{Lease, LeaseState, Mail, Trail};
-use crate::lock::{Fencing, Plan, Renewal, Turn};
-use crate::meter::{At, Held, LockMeter, Passed, Renewed};
+use crate::lock::{Plan, Renewal};
+use crate::meter::{At, Held, LockMeter, Renewed};
 use crate::node::Question;
 use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
-use crate::standing::{Standing, Standings};
+use crate::standing::Standings;
 use crate::sweep::Sweep;
 use crate::wait::HandOver;
-use crate::wait::contest::{COURTESY, Contest, Outcome};
+use crate::wait::contest::COURTESY;
 use crate::wait::line::{Waiter, Whose};
 
-/// Serves a line: everybody who waits in it in this process, one after the other, of whom there is a
-/// `first` one. Ends when nobody waits any more.
-pub(crate) fn keep(shared: Arc<Shared>, first: Waiter) -> impl Future<Output = ()> + Send {
-    let winning = Box::new(Serving::new(shared, first.plan.line().clone())).win(first);
-    async move {
-        let mut serving = winning.await;
-        loop {
-            // The only thing that may take hours, so this task has room for little else.
-            while let Some(keeper) = &mut serving.keeper {
-                let ended = keeper.hold().await;
-                serving = serving.go_on(ended).await;
-            }
-            let Some(waiter) = serving.service.next() else { break };
-            serving = serving.win(waiter).await;
-        }
-        let Serving { service, unfinished, .. } = *serving;
-        // The line is gone; a new one for the same key may be there already.
-        service.end();
-        // Nobody waits, so what is left to do needs no task of its own.
-        if let Some(sweep) = unfinished {
-            Box::pin(sweep.finish()).await;
-        }
-    }
-}
-
-/// A line that is served. What takes long but for holding moves it into a future of its own, and gives
-/// it back.
-struct Serving {
-    service: Service,
-    /// What is known of the struggle with others, if there has been one.
-    contest: Option<Box<Contest>>,
-    /// A clean-up that not all nodes have confirmed.
-    unfinished: Option<Box<Sweep>>,
-    series: Series,
-    /// Of the lease, while there is one.
-    keeper: Option<Keeper>,
-}
-
-type Later = BoxFuture<'static, Box<Serving>>;
-
-impl Serving {
-    fn new(shared: Arc<Shared>, key: Arc<str>) -> Serving {
-        let series = Series::new(shared.now());
-        let service = Service::of(shared, Mode::Exclusive, key);
-        Serving { service, contest: None, unfinished: None, series, keeper: None }
-    }
-
-    /// Contends for the waiter.
-    fn win(mut self: Box<Self>, mut waiter: Waiter) -> Later {
-        Box::pin(async move {
-            let (shared, key) = (self.service.shared.clone(), self.service.key.clone());
-            if let Some(sweep) = self.unfinished.take() {
-                shared.spawn(sweep.finish());
-            }
-            shared.introduced().await;
-            if waiter.door.is_closed() {
-                return self;
-            }
-            let contest = self.contest.take().map(|contest| *contest);
-            let mut contest =
-                contest.unwrap_or_else(|| Contest::new(&shared, &waiter.plan.keys, Mode::Exclusive));
-            if shared.lines.owes_courtesy(&key, shared.now()) {
-                contest.give_way().await;
-            }
-            let span = waiter.span.clone();
-            match contest.win(&mut waiter).instrument(span).await {
-                Outcome::Won(attempt) => {
-                    let keeper = Keeper::new(&shared, &waiter.plan, attempt);
-                    self.series = Series::new(shared.now());
-                    keeper.deliver(waiter, contest.rounds);
-                    self.keeper = Some(keeper);
-                }
-                Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
-                Outcome::Gone => leave_line(&shared, &waiter.plan),
-            }
-            if contest.met_others() {
-                self.contest = Some(Box::new(contest));
-            }
-            self
-        })
-    }
-
-    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
-    fn go_on(mut self: Box<Self>, ended: Ended) -> Later {
-        let Some(mut keeper) = self.keeper.take() else { return Box::pin(ready(self)) };
-        let reply = match ended {
-            Ended::Lost(reason) => {
-                keeper.lose(reason);
-                return Box::pin(ready(self));
-            }
-            // Whoever waits here waits for readers now, of whom this is one.
-            Ended::Downgraded => {
-                self.service.shared.spawn(keeper.stay());
-                return Box::pin(ready(self));
-            }
-            Ended::Released(reply) => reply,
-        };
-        let (shared, key) = (&self.service.shared, &self.service.key);
-        let next = if self.series.goes_on(&keeper, shared.now()) { shared.lines.next(key) } else { None };
-        let Some(next) = next else {
-            return Box::pin(async move {
-                self.unfinished = keeper.release(reply).await.map(Box::new);
-                self
-            });
-        };
-        match keeper.hand_over(&next, reply) {
-            Ok(()) => {
-                keeper.deliver(next, 0);
-                self.keeper = Some(keeper);
-                Box::pin(ready(self))
-            }
-            Err(reply) => Box::pin(async move {
-                match keeper.pass_on(&next, reply).await {
-                    Some((passed, rounds)) => {
-                        passed.deliver(next, rounds);
-                        self.keeper = Some(passed);
-                    }
-                    // It came first, and stays first.
-                    None => self.service.shared.lines.put_back(&self.service.key, next),
-                }
-                self
-            }),
-        }
-    }
-}
-
-/// The service of a line. Should it end before the line does, because its task panicked or its
-/// runtime is shut down, then the line ends with it, and nobody waits in it for ever.
-pub(crate) struct Service {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) key: Arc<str>,
-    mode: Mode,
-    over: bool,
-}
-
-impl Service {
-    pub(crate) fn of(shared: Arc<Shared>, mode: Mode, key: Arc<str>) -> Service {
-        Service { shared, key, mode, over: false }
-    }
-
-    /// Who is next in the line. When nobody is, the line has ended.
-    pub(crate) fn next(&self) -> Option<Waiter> {
-        self.shared.lines_of(self.mode).next_or_end(&self.key)
-    }
-
-    /// The line has ended before.
-    pub(crate) fn end(mut self) {
-        self.over = true;
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        if !self.over {
-            self.shared.lines_of(self.mode).end(&self.key);
-        }
-    }
-}
-
-/// Leases passed on from one waiter of this process to the next, without a chance for others.
-struct Series {
-    began: Moment,
-    passed: u32,
-}
-
-impl Series {
-    fn new(now: Moment) -> Series {
-        Series { began: now, passed: 0 }
-    }
-
-    /// Whether one more may follow.
-    fn goes_on(&mut self, Keeper { hand_over, ttl, .. }: &Keeper, now: Moment) -> bool {
-        let span = hand_over.span.unwrap_or(*ttl);
-        let goes_on = self.passed < hand_over.times && now.since(self.began) < span;
-        self.passed += 1;
-        goes_on
-    }
-}
-
-/// Whoever waited in fair order and does so no longer is not to hold up the others.
-fn leave_line(shared: &Arc<Shared>, plan: &Plan) {
-    if let Turn::Fair(ticket) = plan.turn {
-        let question = |_| Some(Question::LeaveLine { key: plan.keys.first().clone(), ticket });
-        drop(Round::start(&shared.nodes, Aim::Hear, plan.ttl, question));
-    }
-}
+mod passing;
 
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
@@ -254,7 +67,7 @@ struct Renewing {
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
-type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
+pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
 enum Event {
@@ -269,7 +82,7 @@ enum Event {
 }
 
 /// How holding ended.
-enum Ended {
+pub(crate) enum Ended {
     /// The holder gives the lock back, and perhaps waits to hear that it is done.
     Released(Option<ReleaseReply>),
     /// Against the holder's will.
@@ -332,6 +145,11 @@ impl Keeper {
         }
     }
 
+    /// How often in a row the lock may be passed on from here, and for how long.
+    pub(crate) fn series(&self) -> (u32, Duration) {
+        (self.hand_over.times, self.hand_over.span.unwrap_or(self.ttl))
+    }
+
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
     pub(crate) fn deliver(&self, waiter: Waiter, rounds: usize) {
         let now = self.shared.now();
@@ -365,7 +183,7 @@ impl Keeper {
         self.shared.lines.tell(&self.line, None, Some(&holder), now);
     }
 
-    async fn hold(&mut self) -> Ended {
+    pub(crate) async fn hold(&mut self) -> Ended {
         loop {
             let event = self.next_event().await;
             let now = self.shared.now();
@@ -538,7 +356,7 @@ impl Keeper {
 
     /// Gives the lock back, and tells the holder when a quorum has confirmed. What is left to do then
     /// is returned.
-    async fn release(mut self, reply: Option<ReleaseReply>) -> Option<Sweep> {
+    pub(crate) async fn release(mut self, reply: Option<ReleaseReply>) -> Option<Sweep> {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
@@ -555,94 +373,6 @@ impl Keeper {
         (!sweep.is_done()).then_some(sweep)
     }
 
-    /// Hands the lock to the next who waits for it in this process without asking anybody: the key
-    /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
-    /// Refused, with the reply that is still to be sent, where that would not do.
-    ///
-    /// Only without fencing, since the two leases share all that the nodes know of them; only with
-    /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
-    /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
-    /// lease.
-    fn hand_over(&mut self, next: &Waiter, reply: Option<ReleaseReply>) -> Result<(), Option<ReleaseReply>> {
-        let now = self.shared.now();
-        let plain = next.plan.fencing == Fencing::Off && next.plan.renewal != Renewal::Manual;
-        let end = self.state.term.remaining(now).unwrap_or(now);
-        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
-        // One that is renewed by hand has nothing due.
-        let alike = self.state.fence.is_none() && plain && next.plan.ttl == self.ttl;
-        if !(alike && lasts && self.renewing.is_none()) {
-            return Err(reply);
-        }
-        // First the old lease is over, then there is a new one.
-        self.end();
-        self.state.close_mail();
-        let hold_until = next.plan.max_hold.map(|longest| now + longest);
-        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over());
-        self.meter = next.plan.meter.clone();
-        self.held = self.meter.held(now);
-        self.meter.passed(Passed::Locally);
-        // A renewal that failed is tried again as soon as it would have been.
-        self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
-        let trail = self.state.take_trail();
-        self.state = LeaseState::new(&next.plan.resource, &self.claim, None, end, hold_until, &self.shared);
-        match trail {
-            Trail::OnItsWay(round) => self.state.follow(&round),
-            Trail::Settled(standings) => self.standings = self.standings.then(standings),
-            Trail::None => {}
-        }
-        debug!(resource = %self.state.resource, token = %self.state.token.short(), "handed over");
-        if let Some(reply) = reply {
-            drop(reply.send(Ok(())));
-        }
-        Ok(())
-    }
-
-    /// Passes the lock on to the next who waits for it in this process, by one round that replaces
-    /// the token: a new lease with a full TTL, and no moment in which the lock is free.
-    ///
-    /// The old lease has ended before anything is sent, so that the two never overlap; and every
-    /// node that grants holds the new token from then on, as if it had been free. `None` if no
-    /// quorum did so in time: then both claims are taken back.
-    async fn pass_on(mut self, next: &Waiter, reply: Option<ReleaseReply>) -> Option<(Keeper, usize)> {
-        self.end();
-        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
-        let before = self.settle();
-        let ttl = next.plan.ttl;
-        let draw = self.shared.draw(&next.plan, self.state.fence);
-        let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw };
-        let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question()));
-        let decision = draw::decide(&self.shared, &to, &round).await;
-        let now = self.shared.now();
-        let deadline = self.shared.drift.deadline(round.sent, ttl);
-        if let Some(reply) = reply {
-            drop(reply.send(Ok(())));
-        }
-        // Wherever the new token has not come, the old one may still stand.
-        let rest = {
-            let (shared, ttl, round) = (self.shared.clone(), self.ttl, round.clone());
-            async move {
-                round.settled().await;
-                clean_up(&shared, &from, ttl, left_behind(before, round.standings()));
-            }
-        };
-        self.shared.spawn(rest);
-        if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
-            next.plan.meter.passed(Passed::ByRound);
-            let rounds = decision.rounds(&round);
-            debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
-            return Some((
-                Keeper::of(&self.shared, &next.plan, to, &round, decision.fence, deadline),
-                rounds,
-            ));
-        }
-        next.plan.meter.passed(Passed::Failed);
-        debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
-        round.abandon();
-        clean_up(&self.shared, &to, next.plan.ttl, round.standings());
-        self.shared.lines.set_held(&self.line, false);
-        None
-    }
-
     /// The holder gives the lock back.
     fn end(&mut self) {
         self.held.released(self.ttl, || {
@@ -654,7 +384,7 @@ impl Keeper {
     }
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
-    fn lose(mut self, reason: LossReason) {
+    pub(crate) fn lose(mut self, reason: LossReason) {
         self.set_held(false);
         let reason = self.state.end(reason).reason;
         self.held.lost(reason, || self.shared.now());
@@ -706,14 +436,4 @@ impl Drop for Keeper {
         self.state.close_mail();
         drop(self.state.take_trail());
     }
-}
-
-/// Where the old token may still stand after it was to be replaced.
-fn left_behind(before: Standings, replaced: Standings) -> Standings {
-    before.with(replaced, |before, replaced| match replaced {
-        Standing::Holds => Standing::Without,
-        Standing::Without => before,
-        Standing::OnItsWay | Standing::Unknown if before == Standing::Without => Standing::Without,
-        Standing::OnItsWay | Standing::Unknown => Standing::Unknown,
-    })
 }

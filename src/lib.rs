@@ -126,6 +126,7 @@ pub mod protocol;
 mod readers;
 mod round;
 mod semaphore;
+mod serving;
 mod standing;
 mod sweep;
 mod wait;

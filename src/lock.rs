@@ -12,11 +12,11 @@ use crate::asking::Asking;
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
-use crate::keeper;
 use crate::lease::{Lease, LeaseWatch};
 use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Verdict};
 use crate::readers;
+use crate::serving;
 use crate::wait::line::{Joined, Place, Waiter};
 use crate::wait::{HandOver, Wait, Waiting};
 
@@ -451,7 +451,7 @@ impl Lock {
                     Joined::Behind(place) => place,
                     Joined::First(place, first) => {
                         match plan.mode {
-                            Mode::Exclusive => self.shared.tasks.spawn(keeper::keep(shared, first)),
+                            Mode::Exclusive => self.shared.tasks.spawn(serving::serve(shared, first)),
                             Mode::Shared => self.shared.tasks.spawn(readers::serve(shared, first)),
                         };
                         place

@@ -12,8 +12,9 @@ use tracing::Instrument as _;
 
 use crate::attempt::{Attempt, Order};
 use crate::coordinator::Shared;
-use crate::keeper::{Keeper, Service};
+use crate::keeper::Keeper;
 use crate::protocol::{Mode, Verdict};
+use crate::serving::Service;
 use crate::wait::contest::{Contest, Outcome};
 use crate::wait::line::Waiter;
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -13,108 +12,17 @@ use tokio::sync::Notify;
 use crate::alarm::{Alarm, Alarms};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
-use crate::health::{Board, Eye};
 use crate::lease::LeaseState;
-use crate::meter::{NodeMeter, Op};
-use crate::node::{Answer, Collect, Node, NodeError, Question, Reply, Vote};
-use crate::protocol::{FencingToken, Moment, Quarantine, Quorum, Tally, Verdict, node_limit, smoothed};
-use crate::standing::{Standing, Standings};
+use crate::meter::Op;
+use crate::node::{Answer, Collect, NodeError, Question, Reply, Vote};
+use crate::protocol::{FencingToken, Moment, Tally, Verdict};
+use crate::standing::Standings;
 
-/// The nodes of a deployment, and what is needed to count their votes.
-#[derive(Debug)]
-pub(crate) struct Nodes {
-    members: Vec<Member>,
-    pub(crate) quorum: Quorum,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) quarantine: Quarantine,
-    /// How long a round waits for a node whose round trip is short.
-    pub(crate) base_limit: Duration,
-    pub(crate) board: Arc<Board>,
-    pub(crate) alarms: Arc<Alarms>,
-}
+mod nodes;
+mod slots;
 
-#[derive(Debug)]
-struct Member {
-    node: Arc<dyn Node>,
-    name: Arc<str>,
-    /// The smoothed round trip in nanoseconds; 0 before the first answer.
-    round_trip: AtomicU64,
-    meter: Arc<NodeMeter>,
-}
-
-impl Nodes {
-    pub(crate) fn new(
-        nodes: Vec<Arc<dyn Node>>,
-        quorum: Quorum,
-        clock: Arc<dyn Clock>,
-        quarantine: Quarantine,
-        base_limit: Duration,
-    ) -> Nodes {
-        let board = Board::new(nodes.len(), quarantine, clock.now());
-        let member = |(index, node): (usize, Arc<dyn Node>)| {
-            let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
-            let (board, clock) = (board.clone(), clock.clone());
-            node.observe(Arc::new(Eye { board, index, name: name.clone(), meter: meter.clone(), clock }));
-            Member { node, name, round_trip: AtomicU64::new(0), meter }
-        };
-        let members = nodes.into_iter().enumerate().map(member).collect();
-        let alarms = Alarms::new(clock.clone());
-        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms }
-    }
-
-    /// The same, each as `made` of the node that it is here, and counted as that.
-    pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
-        let member = |known: &Member| Member {
-            node: made(known.node.clone()),
-            name: known.name.clone(),
-            round_trip: AtomicU64::new(known.round_trip.load(Ordering::Relaxed)),
-            meter: known.meter.clone(),
-        };
-        Nodes {
-            members: self.members.iter().map(member).collect(),
-            quorum: self.quorum,
-            clock: self.clock.clone(),
-            quarantine: self.quarantine,
-            base_limit: self.base_limit,
-            // How they stand is seen where they came from.
-            board: Board::new(0, self.quarantine, self.clock.now()),
-            alarms: self.alarms.clone(),
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
-        self.members.iter().map(|member| &member.node)
-    }
-
-    /// The smoothed round trip of the node at `index`, once it has answered.
-    pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
-        let nanos = self.members.get(index)?.round_trip.load(Ordering::Relaxed);
-        (nanos > 0).then_some(Duration::from_nanos(nanos))
-    }
-
-    pub(crate) fn name(&self, index: usize) -> Arc<str> {
-        self.members.get(index).map_or_else(|| "?".into(), |member| member.name.clone())
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        self.board.close();
-    }
-}
-
-impl Member {
-    fn limit(&self, base: Duration, ttl: Duration) -> Duration {
-        node_limit(base, Duration::from_nanos(self.round_trip.load(Ordering::Relaxed)), ttl)
-    }
-
-    fn answered_after(&self, sample: Duration) {
-        let old = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
-        let new = u64::try_from(smoothed(old, sample).as_nanos()).unwrap_or(u64::MAX);
-        // Two answers at once may lose one sample; the next one makes up for it.
-        self.round_trip.store(new, Ordering::Relaxed);
-    }
-}
+pub(crate) use nodes::Nodes;
+use slots::{Estate, Slot, Slots, State};
 
 /// One question to all nodes, or to some of them, and their answers.
 ///
@@ -135,90 +43,6 @@ pub(crate) struct Round {
     news: Notify,
 }
 
-/// What each node was asked and has said.
-#[derive(Debug)]
-struct Slots {
-    nodes: Vec<Slot>,
-    /// Whether two answers came from one server process.
-    twins: bool,
-    /// Whether an answer has decided the round.
-    decided: bool,
-    /// Nobody asks any more who has said what. Whose lease it is learns how each node stands.
-    heir: Option<Arc<LeaseState>>,
-    /// What is left of the answers once the round is both retired and complete: a lease that is held
-    /// for hours needs to know no more than how each node stands.
-    digest: Option<(Tally, Standings)>,
-}
-
-impl Slots {
-    /// The other nodes whose answer came from the same server process as this `answer` of the node
-    /// at `index`.
-    fn same_process(&self, index: usize, answer: &Answer) -> impl Iterator<Item = usize> {
-        let same = move |(other, slot): (usize, &Slot)| match &slot.state {
-            State::Answered { result: Ok(theirs), .. } => {
-                (other != index && theirs.instance.id == answer.instance.id).then_some(other)
-            }
-            State::Answered { result: Err(_), .. }
-            | State::Due(_)
-            | State::Pending
-            | State::Unasked
-            | State::Skipped => None,
-        };
-        self.nodes.iter().enumerate().filter_map(same)
-    }
-
-    /// How each node stands.
-    fn standings(&self, aim: Aim) -> Standings {
-        if let Some((_, standings)) = self.digest {
-            return standings;
-        }
-        let standing = |slot: &Slot| match &slot.state {
-            State::Due(_) | State::Pending => Standing::OnItsWay,
-            State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
-            State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
-                    Standing::Holds
-                }
-                Vote::Granted
-                | Vote::Wanted
-                | Vote::Restored
-                | Vote::Held(_)
-                | Vote::Behind
-                | Vote::Ahead
-                | Vote::Free => Standing::Without,
-            },
-            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
-        };
-        Standings::of(self.nodes.iter().map(standing))
-    }
-
-    /// Keeps what is left of a round that is retired, if each node has answered that was asked, and
-    /// returns what is to be handed over by somebody who does not hold the lock.
-    fn digest(&mut self, tally: Tally, aim: Aim) -> Option<Estate> {
-        let complete = |slot: &Slot| matches!(slot.state, State::Answered { .. } | State::Skipped);
-        if self.heir.is_none() || self.digest.is_some() || !self.nodes.iter().all(complete) {
-            return None;
-        }
-        let heir = self.heir.take()?;
-        let standings = self.standings(aim);
-        self.digest = Some((tally, standings));
-        Some(Estate { heir, standings, _answers: mem::take(&mut self.nodes) })
-    }
-
-    /// Whether some nodes are to be asked only when others have answered.
-    fn is_staged(&self) -> bool {
-        self.nodes.iter().any(|slot| matches!(slot.state, State::Unasked))
-    }
-}
-
-/// What a complete round leaves, and to whom.
-struct Estate {
-    heir: Arc<LeaseState>,
-    standings: Standings,
-    /// Of no use any more.
-    _answers: Vec<Slot>,
-}
-
 /// What a question wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Aim {
@@ -230,36 +54,6 @@ pub(crate) enum Aim {
     LetGo,
     /// To hear anything at all.
     Hear,
-}
-
-#[derive(Debug)]
-struct Slot {
-    /// Until when the round waits for this node.
-    limit: Moment,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Not to be asked.
-    Skipped,
-    /// Not asked yet.
-    Unasked,
-    /// To be asked this right now.
-    Due(Question),
-    Pending,
-    Answered {
-        result: Result<Answer, NodeError>,
-        took: Duration,
-    },
-}
-
-impl State {
-    /// The question, if it is to be asked now.
-    fn take_due(&mut self) -> Option<Question> {
-        let due = matches!(self, State::Due(_)).then(|| mem::replace(self, State::Pending))?;
-        if let State::Due(question) = due { Some(question) } else { None }
-    }
 }
 
 impl Round {

@@ -1,0 +1,123 @@
+//! Passes a lock on to whoever waits for it next in this process.
+
+use tracing::debug;
+
+use super::{Keeper, ReleaseReply};
+use crate::attempt::{aim, clean_up, new_claim};
+use crate::draw;
+use crate::lease::{LeaseState, Trail};
+use crate::lock::{Fencing, Renewal};
+use crate::meter::Passed;
+use crate::node::Question;
+use crate::protocol::Verdict;
+use crate::round::Round;
+use crate::standing::{Standing, Standings};
+use crate::wait::line::Waiter;
+
+impl Keeper {
+    /// Hands the lock to the next who waits for it in this process without asking anybody: the key
+    /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
+    /// Refused, with the reply that is still to be sent, where that would not do.
+    ///
+    /// Only without fencing, since the two leases share all that the nodes know of them; only with
+    /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
+    /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
+    /// lease.
+    pub(crate) fn hand_over(
+        &mut self,
+        next: &Waiter,
+        reply: Option<ReleaseReply>,
+    ) -> Result<(), Option<ReleaseReply>> {
+        let now = self.shared.now();
+        let plain = next.plan.fencing == Fencing::Off && next.plan.renewal != Renewal::Manual;
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        // One that is renewed by hand has nothing due.
+        let alike = self.state.fence.is_none() && plain && next.plan.ttl == self.ttl;
+        if !(alike && lasts && self.renewing.is_none()) {
+            return Err(reply);
+        }
+        // First the old lease is over, then there is a new one.
+        self.end();
+        self.state.close_mail();
+        let hold_until = next.plan.max_hold.map(|longest| now + longest);
+        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over());
+        self.meter = next.plan.meter.clone();
+        self.held = self.meter.held(now);
+        self.meter.passed(Passed::Locally);
+        // A renewal that failed is tried again as soon as it would have been.
+        self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
+        let trail = self.state.take_trail();
+        self.state = LeaseState::new(&next.plan.resource, &self.claim, None, end, hold_until, &self.shared);
+        match trail {
+            Trail::OnItsWay(round) => self.state.follow(&round),
+            Trail::Settled(standings) => self.standings = self.standings.then(standings),
+            Trail::None => {}
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token.short(), "handed over");
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        Ok(())
+    }
+
+    /// Passes the lock on to the next who waits for it in this process, by one round that replaces
+    /// the token: a new lease with a full TTL, and no moment in which the lock is free.
+    ///
+    /// The old lease has ended before anything is sent, so that the two never overlap; and every
+    /// node that grants holds the new token from then on, as if it had been free. `None` if no
+    /// quorum did so in time: then both claims are taken back.
+    pub(crate) async fn pass_on(
+        mut self,
+        next: &Waiter,
+        reply: Option<ReleaseReply>,
+    ) -> Option<(Keeper, usize)> {
+        self.end();
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
+        let before = self.settle();
+        let ttl = next.plan.ttl;
+        let draw = self.shared.draw(&next.plan, self.state.fence);
+        let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw };
+        let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question()));
+        let decision = draw::decide(&self.shared, &to, &round).await;
+        let now = self.shared.now();
+        let deadline = self.shared.drift.deadline(round.sent, ttl);
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        // Wherever the new token has not come, the old one may still stand.
+        let rest = {
+            let (shared, ttl, round) = (self.shared.clone(), self.ttl, round.clone());
+            async move {
+                round.settled().await;
+                clean_up(&shared, &from, ttl, left_behind(before, round.standings()));
+            }
+        };
+        self.shared.spawn(rest);
+        if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
+            next.plan.meter.passed(Passed::ByRound);
+            let rounds = decision.rounds(&round);
+            debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
+            return Some((
+                Keeper::of(&self.shared, &next.plan, to, &round, decision.fence, deadline),
+                rounds,
+            ));
+        }
+        next.plan.meter.passed(Passed::Failed);
+        debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
+        round.abandon();
+        clean_up(&self.shared, &to, next.plan.ttl, round.standings());
+        self.shared.lines.set_held(&self.line, false);
+        None
+    }
+}
+
+/// Where the old token may still stand after it was to be replaced.
+fn left_behind(before: Standings, replaced: Standings) -> Standings {
+    before.with(replaced, |before, replaced| match replaced {
+        Standing::Holds => Standing::Without,
+        Standing::Without => before,
+        Standing::OnItsWay | Standing::Unknown if before == Standing::Without => Standing::Without,
+        Standing::OnItsWay | Standing::Unknown => Standing::Unknown,
+    })
+}
