@@ -29,7 +29,7 @@ async fn upload(State(coordinator): State<Coordinator>, Path(name): Path<String>
         Ok(length) => format!("{length} bytes of {name} stored").into_response(),
         Err(WithError::Acquire(error @ AcquireError::Contended { .. })) => {
             let left = error.ballot().and_then(Ballot::holder).map(|holder| holder.remaining);
-            let seconds = left.unwrap_or_default().as_secs() + 1; // rounded up
+            let seconds = left.unwrap_or_default().as_millis().div_ceil(1000); // rounded up
             (StatusCode::CONFLICT, [(RETRY_AFTER, seconds.to_string())], error.to_string()).into_response()
         }
         Err(WithError::Work(error)) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
