@@ -415,12 +415,13 @@ impl Keeper {
             round.standings()
         };
         let latest = match self.state.take_trail() {
-            Trail::None => Standings::default(),
-            Trail::OnItsWay(round) => abandoned(&round),
-            Trail::Settled(standings) => standings,
+            Trail::None => None,
+            Trail::OnItsWay(round) => Some(abandoned(&round)),
+            Trail::Settled(standings) => Some(standings),
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
-        self.standings.then(latest).then(renewed.unwrap_or_default())
+        // What was not asked changes nothing: a question that is still on its way stays that.
+        latest.into_iter().chain(renewed).fold(self.standings, Standings::then)
     }
 }
 

@@ -252,6 +252,18 @@ async fn dropping_a_lease_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_queues_up_behind_what_is_on_its_way_and_needs_no_tombstone() {
+    let bench = bench(3);
+    bench.nodes[2].delay(Duration::from_millis(10), Duration::from_millis(10));
+    let lease = bench.lock().acquire().await.unwrap();
+    lease.release().await.unwrap();
+    bench.settle().await;
+    let slow = bench.nodes[2].questions();
+    assert_eq!((slow.acquire, slow.release, slow.cancel), (1, 1, 0), "{slow:?}");
+    assert_eq!(bench.nodes[2].holder("r"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn i5_a_release_reaches_only_nodes_that_may_hold_something() {
     let bench = bench(5);
     let _lease = bench.lock().acquire().await.unwrap();
