@@ -21,7 +21,7 @@ pub(crate) enum Order {
     AllAtOnce,
     /// First the one that all who contend for the key ask first; the others only if it does not
     /// refuse. Its winner meets no competition at the others, so contenders do not split the vote;
-    /// and losing costs one request (theory 4.13).
+    /// and losing costs one request (docs/adr/0005-waiting.md).
     PreferredFirst(Preference),
 }
 

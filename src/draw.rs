@@ -29,7 +29,7 @@ impl Decision {
 ///
 /// Its fencing token is the largest number among the votes that count. If fewer than a quorum of
 /// them carry it, it is written back, which takes a second round: at a quorum of nodes the key must
-/// then still be the claim's own and the counter not ahead (theory 4.8).
+/// then still be the claim's own and the counter not ahead (rules F-4 and F-5).
 ///
 /// # Cancel safety
 ///

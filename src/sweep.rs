@@ -33,7 +33,7 @@ impl Sweep {
     ///
     /// Where the key stands, or is on its way there, it is released: the release queues up behind
     /// what is on its way. Where nobody knows, because the connection that carried a question has
-    /// ended, it is cancelled: the tombstone stops what comes late (theory 4.5). The same for a
+    /// ended, it is cancelled: the tombstone stops what comes late. The same for a
     /// release that fails. A node that has refused, or was never written to, holds nothing (rule
     /// I-5).
     pub(crate) fn start(

@@ -131,8 +131,14 @@ async fn who_asks_once_gives_up_where_votes_stay_split() {
     let bench = bench(5);
     split(&bench.nodes, TTL);
     let before = bench.clock.now();
-    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = told.clone();
+    let lock = bench.lock().on_wait(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(bench.clock.now().since(before) < Duration::from_millis(200), "it does not wait");
+    assert_eq!(told.load(Ordering::Relaxed), 0, "nor does anybody say that it waits");
     bench.pass(LATE).await;
     assert_eq!(bench.nodes[4].holder("r"), None, "nothing is left behind");
 }

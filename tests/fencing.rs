@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that grow from one holder to the next (theory 4.8).
+//! Fencing tokens: numbers that grow from one holder to the next (docs/fencing.md).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

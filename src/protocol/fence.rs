@@ -71,7 +71,7 @@ impl FromStr for FencingToken {
     }
 }
 
-/// How each node is to draw its number for an attempt (theory 4.8).
+/// How each node is to draw its number for an attempt (rule F-1).
 ///
 /// A node keeps a counter for each lock, and draws one more than the larger of counter and hint. The
 /// hint is the asker's wall clock, and so the same for all nodes: where no counter is ahead of it,

@@ -235,7 +235,7 @@ impl Claim {
     }
 
     /// The key whose presence says that this attempt was cancelled, and that a request of it that
-    /// arrives late must do nothing (theory 4.5).
+    /// arrives late must do nothing (rule I-5).
     #[must_use]
     pub fn tombstone(&self) -> String {
         self.tombstone_key().to_string()
@@ -263,7 +263,7 @@ pub(crate) fn preferred_node(key: &str, nodes: usize) -> usize {
 /// the waiters' own wall clocks.
 ///
 /// Tickets are totally ordered, and the same at every node, so all nodes that know two waiters
-/// agree on who is first (theory 4.12). Clocks that show different times make the order unfair by
+/// agree on who is first. Clocks that show different times make the order unfair by
 /// as much, and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket {

@@ -5,7 +5,7 @@ use std::fmt;
 /// Always a majority or more, so that any two quorums of one deployment share a node, and the
 /// shared node grants to one of them only. A larger quorum buys tolerance of nodes that forget:
 /// two quorums share at least `2 * needed - nodes` nodes, and that many minus one may forget
-/// (theory 4.2). It costs availability: only `nodes - needed` may be down.
+/// (docs/safety.md). It costs availability: only `nodes - needed` may be down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quorum {
     nodes: usize,

@@ -166,11 +166,11 @@ impl Contest {
             } else if let Some(error) = last_word(waiter, verdict, &ballot, now) {
                 return Outcome::Failed(error);
             }
+            let pause = self.pause(verdict, &ballot, ears, now);
             if !asks_once {
                 self.intend(&waiter.plan, &ballot, now);
+                self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
             }
-            let pause = self.pause(verdict, &ballot, ears, now);
-            self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
             self.order = Order::PreferredFirst(self.preference);
             tokio::select! {
                 biased;

@@ -5,7 +5,7 @@ use std::iter;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
-use quorlock::{AcquireError, Ballot, Lock, Said, Token};
+use quorlock::Token;
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -75,10 +75,7 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     let outcome = block_on(async {
         let lock = settings.coordinator()?.lock_all(&resources);
         match token {
-            Some(token) => {
-                let lock = as_seen(lock.clone(), &look(&lock).await?);
-                Ok(Some(Outcome::of_one(&token, &lock.revoke(&token).await?)))
-            }
+            Some(token) => Ok(Some(Outcome::of_one(&token, &lock.revoke(&token).await?))),
             None => force::take_away(&lock, &args.resource, args.yes).await,
         }
     })?;
@@ -112,15 +109,4 @@ fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
         ));
     }
     Ok(Some(Token::found(text.as_bytes())))
-}
-
-/// Who holds `lock`, node by node.
-async fn look(lock: &Lock) -> Result<Ballot, Failure> {
-    lock.inspect().await.map_err(|error: AcquireError| Failure::of_acquiring(error, exit::HELD))
-}
-
-/// Readers have a token each: what they share is taken away as a share.
-fn as_seen(lock: Lock, seen: &Ballot) -> Lock {
-    let by_readers = |said: &Said| matches!(said, Said::Held(holding) if holding.token.is_marker());
-    if seen.papers().iter().any(|paper| by_readers(&paper.said)) { lock.shared() } else { lock }
 }

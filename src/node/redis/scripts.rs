@@ -84,6 +84,33 @@ pub static INTEND: LazyLock<Script> = shared!(14, "intend");
 /// Takes that back.
 pub static DESIST: LazyLock<Script> = shared!(15, "desist");
 
+/// The scripts about one kind of claim that is not of one lock alone.
+pub(crate) struct Family {
+    pub(crate) acquire: &'static LazyLock<Script>,
+    pub(crate) renew: &'static LazyLock<Script>,
+    pub(crate) write_back: &'static LazyLock<Script>,
+    pub(crate) release: &'static LazyLock<Script>,
+    pub(crate) cancel: &'static LazyLock<Script>,
+}
+
+/// About a claim that shares its lock.
+pub(crate) static SHARED: Family = Family {
+    acquire: &ACQUIRE_SHARED,
+    renew: &RENEW_SHARED,
+    write_back: &WRITE_BACK_SHARED,
+    release: &RELEASE_SHARED,
+    cancel: &CANCEL_SHARED,
+};
+
+/// About a claim of several locks.
+pub(crate) static SEVERAL: Family = Family {
+    acquire: &ACQUIRE_SEVERAL,
+    renew: &RENEW_SEVERAL,
+    write_back: &WRITE_BACK_SEVERAL,
+    release: &RELEASE_SEVERAL,
+    cancel: &CANCEL_SEVERAL,
+};
+
 /// `SET NX` for a member of a cluster, which is asked nothing but by scripts.
 pub(crate) static TAKE: LazyLock<Script> = plain!(22, "take");
 

@@ -8,7 +8,7 @@ use redis::Value;
 use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
-use super::scripts::{self, Library, Script};
+use super::scripts::{self, Family, Library, Script};
 use crate::node::{Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
     Claim, Draw, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys, readers_sibling,
@@ -62,10 +62,10 @@ pub(crate) enum ByHash {
 
 fn script_of(question: &Question) -> &'static Script {
     if is_shared(question) {
-        return shared_script_of(question);
+        return scripts::SHARED.of(question);
     }
     if is_several(question) {
-        return several_script_of(question);
+        return scripts::SEVERAL.of(question);
     }
     match question {
         Question::Acquire { draw: None, .. } => &scripts::TAKE,
@@ -93,39 +93,23 @@ fn is_several(question: &Question) -> bool {
     question.claim().is_some_and(Claim::is_several)
 }
 
-/// As `script_of`, for a claim of several locks. There is no order of turns among those who want
-/// different sets, and none of them is passed on: whoever is asked for that is asked to acquire.
-fn several_script_of(question: &Question) -> &'static Script {
-    match question {
-        Question::WriteBack { .. } => &scripts::WRITE_BACK_SEVERAL,
-        Question::Renew { .. } => &scripts::RENEW_SEVERAL,
-        Question::Cancel { .. } => &scripts::CANCEL_SEVERAL,
-        Question::Release { .. } => &scripts::RELEASE_SEVERAL,
-        Question::Acquire { .. }
-        | Question::AcquireInTurn { .. }
-        | Question::Transfer { .. }
-        | Question::LeaveLine { .. }
-        | Question::Inspect { .. }
-        | Question::Intend { .. }
-        | Question::Desist { .. } => &scripts::ACQUIRE_SEVERAL,
-    }
-}
-
-/// As `script_of`, for a claim that shares its lock. There is no order of turns among those who do,
-/// and nothing that one of them could pass on: whoever is asked for that is asked to share.
-fn shared_script_of(question: &Question) -> &'static Script {
-    match question {
-        Question::WriteBack { .. } => &scripts::WRITE_BACK_SHARED,
-        Question::Renew { .. } => &scripts::RENEW_SHARED,
-        Question::Cancel { .. } => &scripts::CANCEL_SHARED,
-        Question::Release { .. } => &scripts::RELEASE_SHARED,
-        Question::Acquire { .. }
-        | Question::AcquireInTurn { .. }
-        | Question::Transfer { .. }
-        | Question::LeaveLine { .. }
-        | Question::Inspect { .. }
-        | Question::Intend { .. }
-        | Question::Desist { .. } => &scripts::ACQUIRE_SHARED,
+impl Family {
+    /// There is no order of turns among those who share a lock or want different sets, and nothing that
+    /// one of them could pass on: whoever is asked for that is asked to acquire.
+    fn of(&self, question: &Question) -> &'static Script {
+        match question {
+            Question::WriteBack { .. } => self.write_back,
+            Question::Renew { .. } => self.renew,
+            Question::Cancel { .. } => self.cancel,
+            Question::Release { .. } => self.release,
+            Question::Acquire { .. }
+            | Question::AcquireInTurn { .. }
+            | Question::Transfer { .. }
+            | Question::LeaveLine { .. }
+            | Question::Inspect { .. }
+            | Question::Intend { .. }
+            | Question::Desist { .. } => self.acquire,
+        }
     }
 }
 

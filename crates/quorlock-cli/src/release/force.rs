@@ -5,10 +5,10 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Ballot, Expiry, FencingToken, Lock, Said, Token};
+use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token};
 
 use super::outcome::Outcome;
-use super::{as_seen, look};
+use crate::exit;
 use crate::failure::Failure;
 use crate::report::length;
 use crate::stderr;
@@ -53,6 +53,17 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
         outcome.add(&marker.token, &ballot);
     }
     Ok(Some(outcome))
+}
+
+/// Who holds `lock`, node by node.
+async fn look(lock: &Lock) -> Result<Ballot, Failure> {
+    lock.inspect().await.map_err(|error: AcquireError| Failure::of_acquiring(error, exit::HELD))
+}
+
+/// Readers have a token each: what they share is taken away as a share.
+fn as_seen(lock: Lock, seen: &Ballot) -> Lock {
+    let by_readers = |said: &Said| matches!(said, Said::Held(holding) if holding.token.is_marker());
+    if seen.papers().iter().any(|paper| by_readers(&paper.said)) { lock.shared() } else { lock }
 }
 
 /// Where readers come as fast as they are taken out, it has to end with those that are left at once.

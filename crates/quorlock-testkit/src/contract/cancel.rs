@@ -1,4 +1,4 @@
-//! Clauses about cancelling: a late request of a cancelled attempt does nothing (theory 4.5).
+//! Clauses about cancelling: a late request of a cancelled attempt does nothing.
 
 use quorlock::Vote;
 use quorlock::protocol::Ticket;

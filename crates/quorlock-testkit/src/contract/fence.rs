@@ -1,4 +1,4 @@
-//! Clauses about fencing tokens: the numbers that each node draws (theory 4.8).
+//! Clauses about fencing tokens: the numbers that each node draws (docs/fencing.md).
 
 use std::sync::Arc;
 use std::time::Duration;

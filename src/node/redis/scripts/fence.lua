@@ -1,4 +1,4 @@
--- The counter of a lock's fencing tokens (theory 4.8), for the scripts that follow.
+-- The counter of a lock's fencing tokens (rule F-1), for the scripts that follow.
 --
 -- It is read by a command that counts as a write, as the tombstone is in acquire.lua. It lives for a
 -- day after its last change, which is longer than any two clocks may differ; see protocol/fence.rs.
