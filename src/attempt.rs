@@ -71,8 +71,8 @@ impl Attempt {
         order: Order,
         seen: Option<FencingToken>,
     ) -> Attempt {
-        let claim = new_claim(shared, plan);
         let draw = shared.draw(plan, seen);
+        let claim = new_claim(shared, plan, draw);
         let question = || question(plan, &claim, draw);
         let aim = aim(draw);
         // In fair order every node must know that we wait.
@@ -148,13 +148,14 @@ impl Drop for Attempt {
     }
 }
 
-/// A claim that nobody has made before.
-pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
-    let token = Token::new(shared.entropy.bits(), &plan.context);
-    let claim = plan.keys.claim(token);
-    Arc::new(match plan.mode {
-        Mode::Exclusive => claim,
-        Mode::Shared => claim.shared(),
+/// A claim that nobody has made before, whose number is to be drawn in this way.
+pub(crate) fn new_claim(shared: &Shared, plan: &Plan, draw: Option<Draw>) -> Arc<Claim> {
+    let (random, context) = (shared.entropy.bits(), &plan.context);
+    Arc::new(match (plan.mode, draw) {
+        (Mode::Exclusive, Some(draw)) => plan.keys.claim(Token::numbered(random, draw.usual(), context)),
+        (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
+        // Readers draw no number of their own.
+        (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
     })
 }
 

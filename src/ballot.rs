@@ -133,9 +133,9 @@ impl Ballot {
         }
         let at = held.into_values().max_by_key(Vec::len)?;
         let fences = at.iter().filter_map(|(_, fence)| *fence);
-        // As long as the holder has its key at a node, nobody else moves the counter there. So what a
-        // quorum of these nodes carries is the holder's own, unless it is still being decided: then one
-        // of them may have drawn a larger one, which counts.
+        // The nodes tell what they have drawn for the holder, and not what others may have raised their
+        // counters to since. So what a quorum of these nodes carries is the holder's own, unless it is
+        // still being decided: then one of them may have drawn a larger one, which counts.
         let carried = |fence: &FencingToken| {
             at.iter().filter(|(_, other)| *other == Some(*fence)).count() >= self.quorum.needed()
         };

@@ -174,7 +174,7 @@ pub enum Question {
         /// For how long.
         ttl: Duration,
         /// The number to draw in the same step, if granted. `None` where fencing is off: then it is
-        /// that plain command, which heeds no [`Cancel`](Question::Cancel), and refuses its own token.
+        /// that plain command, which refuses its own token.
         draw: Option<Draw>,
     },
     /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those
@@ -253,7 +253,8 @@ pub enum Question {
         claim: Arc<Claim>,
     },
     /// As `Release`, and for the time of `linger` refuse requests of this claim that come late:
-    /// for a node that may not yet have carried out an earlier question.
+    /// for a node that may not yet have carried out an earlier question. An acquisition may go unrefused
+    /// that has no [`contended`](Draw::contended) draw, if nothing can come late by which it was asked.
     Cancel {
         /// Key and token.
         claim: Arc<Claim>,
@@ -311,7 +312,8 @@ impl Question {
 pub enum Vote {
     /// Done as asked: the key holds the token now, or, after a release, did until now.
     Granted,
-    /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock.
+    /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
+    /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
     Wanted,
     /// The key was gone, and a renewal has stored the token again. The node does not count for
     /// this renewal: somebody else may have held it in between.
@@ -391,6 +393,13 @@ impl Answer {
     #[must_use]
     pub fn new(vote: Vote, instance: Arc<Instance>) -> Answer {
         Answer { vote, fence: None, instance }
+    }
+
+    /// The number of whoever it speaks of. A refusal comes with the counter, which others may have raised
+    /// since; then the holder's token knows better. Whoever was asked who it is has looked that up.
+    pub(crate) fn number_told(&self, inspected: bool) -> Option<FencingToken> {
+        let Vote::Held(holding) = &self.vote else { return self.fence };
+        if inspected { self.fence } else { holding.token.number().or(self.fence) }
     }
 
     /// The same, with the node's counter of fencing tokens.

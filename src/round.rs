@@ -299,7 +299,7 @@ impl Round {
             };
             let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
             let fence = if let State::Answered { result: Ok(answer), .. } = &slot.state {
-                answer.fence
+                answer.number_told(self.aim == Aim::Hear)
             } else {
                 None
             };

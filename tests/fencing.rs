@@ -41,7 +41,7 @@ fn lock_of(client: &Coordinator) -> Lock {
 /// Puts the counter of a node so far ahead of the time.
 fn put_ahead(bench: &Bench, node: usize, by: Duration) -> u64 {
     let ahead = u64::try_from((bench.clock.wall() + by).as_micros()).unwrap();
-    bench.nodes[node].set_data(&fence_counter("r"), ahead.to_string().as_str(), Expiry::In(10 * MAX_TTL));
+    bench.nodes[node].set_data(&fence_counter("r"), ahead, Expiry::In(10 * MAX_TTL));
     ahead
 }
 

@@ -277,9 +277,9 @@ async fn a_number_that_nodes_disagree_about_is_counted_as_written_back() {
     let counted = Counted::new(3);
     let clock = &counted.bench.clock;
     // One node is ahead, and the others have to follow.
-    let ahead = u64::try_from((clock.wall() + TTL).as_micros()).unwrap().to_string();
+    let ahead = u64::try_from((clock.wall() + TTL).as_micros()).unwrap();
     let key = quorlock::protocol::fence_counter("r");
-    counted.bench.nodes[0].set_data(&key, ahead.as_str(), quorlock::Expiry::In(TTL));
+    counted.bench.nodes[0].set_data(&key, ahead, quorlock::Expiry::In(TTL));
     drop(counted.lock().acquire().await.unwrap());
     assert_eq!(counted.sample("quorlock_write_backs_total"), 1.0);
     assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), 2.0, "which takes a second round");

@@ -325,6 +325,39 @@ proptest! {
     fn a_token_of_ours_gives_its_context_back(random: u128, context in "[ -~]{0,100}") {
         prop_assert_eq!(Token::new(random, &context).context(), Some(context));
     }
+
+    #[test]
+    fn a_token_gives_the_number_back_that_its_attempt_wanted(
+        random: u128,
+        number in 0..=FencingToken::MAX.get(),
+        context in "[ -~]{0,100}",
+    ) {
+        let (number, plain) = (fence(number), Token::new(random, &context));
+        let token = Token::numbered(random, number, &context);
+        prop_assert_eq!(token.number(), Some(number));
+        prop_assert_eq!((token.context(), token.short()), (Some(context), plain.short()));
+        prop_assert_eq!(plain.number(), None);
+        let key: Arc<str> = "r".into();
+        let tombstone = |token| Claim::new(Arc::clone(&key), token).tombstone();
+        prop_assert_eq!(tombstone(token), tombstone(plain));
+    }
+
+    /// What is asked without a script, and what a script would draw.
+    #[test]
+    fn a_number_that_is_asked_for_is_the_one_that_would_be_drawn(
+        counter in 0..FencingToken::MAX.get(),
+        asker in 0..1_u64 << 54,
+        node in 0..1_u64 << 54,
+        lead in 0..100_000_000_u64,
+    ) {
+        let wall = Duration::from_micros(node);
+        let draw = Draw::at(Duration::from_micros(asker), None, Duration::from_micros(lead));
+        if draw.is_within(wall) && draw.usual().get() > counter {
+            prop_assert_eq!(draw.from(fence(counter), wall), Some(draw.usual()));
+        } else {
+            prop_assert_ne!(draw.from(fence(counter), wall), Some(draw.usual()));
+        }
+    }
 }
 
 fn fence(number: u64) -> FencingToken {

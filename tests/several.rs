@@ -314,8 +314,8 @@ async fn m4_the_fencing_token_is_above_those_of_each_resource_and_below_all_that
 async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resource() {
     let bench = bench(3);
     let counter = quorlock::protocol::fence_counter("b");
-    let wall = bench.clock.wall() + SECOND;
-    bench.nodes[1].set_data(&counter, &*wall.as_micros().to_string(), Expiry::In(TTL));
+    let ahead = u64::try_from((bench.clock.wall() + SECOND).as_micros()).unwrap();
+    bench.nodes[1].set_data(&counter, ahead, Expiry::In(TTL));
     bench.nodes[2].delay(LATE, LATE);
     let both = bench.both().acquire().await.unwrap();
     let written: usize = bench.nodes.iter().map(|node| node.questions().write_back).sum();

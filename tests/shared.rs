@@ -418,7 +418,7 @@ async fn s7_a_number_that_too_few_nodes_carry_is_written_back_by_a_reader() {
     let bench = bench(5);
     let far = u64::try_from(bench.clock.wall().as_micros()).unwrap() + 60_000_000;
     let key = quorlock::protocol::fence_counter("r");
-    bench.nodes[2].set_data(&key, &*far.to_string(), quorlock::Expiry::In(TTL * 100));
+    bench.nodes[2].set_data(&key, far, quorlock::Expiry::In(TTL * 100));
     bench.nodes[3].disconnect();
     bench.nodes[4].disconnect();
     let ann = bench.reader().acquire().await.unwrap();

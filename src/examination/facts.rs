@@ -247,6 +247,8 @@ pub enum Need {
     Locks,
     /// Locks with fencing tokens, which is the default.
     Fencing,
+    /// Acquiring such locks without a script, which costs the server half.
+    Speed,
     /// Locks in fair order.
     FairOrder,
     /// Voting again after a promotion.

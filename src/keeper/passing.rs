@@ -73,10 +73,10 @@ impl Keeper {
         reply: Option<ReleaseReply>,
     ) -> Option<(Keeper, usize)> {
         self.end();
-        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan));
+        let draw = self.shared.draw(&next.plan, self.state.fence);
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan, draw));
         let before = self.settle();
         let ttl = next.plan.ttl;
-        let draw = self.shared.draw(&next.plan, self.state.fence);
         let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw };
         let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question()));
         let decision = draw::decide(&self.shared, &to, &round).await;

@@ -27,7 +27,7 @@ pub use dial::{Dial, Stream, SystemDial};
 pub use tls::Tls;
 
 use self::hints::Listeners;
-use self::state::{Ask, State};
+use self::state::{Ask, Stage, State};
 use self::supervisor::Supervisor;
 use super::{Listener, Node, NodeError, Question, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
@@ -191,7 +191,7 @@ impl Node for RedisNode {
             Ok(place) => place,
             Err(error) => return reply.send(Err(error)),
         };
-        if let Err(unsent) = self.queue.send(Ask { question, reply, place }) {
+        if let Err(unsent) = self.queue.send(Ask { question, reply, place, stage: Stage::Fresh }) {
             let reason = "the Tokio runtime that it was connected from has ended";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }

@@ -85,6 +85,9 @@ pub struct Draw {
     /// No hint may be further ahead of a node's own clock: one client with a wrong clock would
     /// otherwise put the counters ahead for everybody.
     pub lead: Duration,
+    /// Whether others want the lock as well: then a node is asked in the way that costs least where it
+    /// refuses, and else in the way that costs least where it grants.
+    pub contended: bool,
 }
 
 impl Draw {
@@ -92,7 +95,21 @@ impl Draw {
     #[must_use]
     pub fn at(wall: Duration, seen: Option<FencingToken>, lead: Duration) -> Draw {
         let hint = FencingToken::capped(wall.as_micros()).max(seen.unwrap_or(FencingToken::ZERO));
-        Draw { hint: hint.min(FencingToken(FencingToken::MAX.0 - 1)), lead }
+        let contended = seen.is_some();
+        Draw { hint: hint.min(FencingToken(FencingToken::MAX.0 - 1)), lead, contended }
+    }
+
+    /// What every node draws whose counter is not ahead of the hint, nor its clock behind it by more than
+    /// the lead.
+    #[must_use]
+    pub fn usual(self) -> FencingToken {
+        FencingToken(self.hint.0 + 1)
+    }
+
+    /// Whether the hint is no further ahead of a node's wall clock than it may be (rule F-7).
+    #[must_use]
+    pub fn is_within(self, wall: Duration) -> bool {
+        self.hint <= FencingToken::capped(wall.saturating_add(self.lead).as_micros())
     }
 
     /// What a node draws whose counter and wall clock stand at these. `None` if the counter is at

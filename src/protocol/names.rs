@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::fence::FencingToken;
 use super::shared::{Mode, SHARED_MARKER};
 use super::slot::{Slot, hash_tag};
 
@@ -112,6 +113,32 @@ impl Token {
         Token { bytes: digits.iter().chain(b" ").chain(context.as_bytes()).copied().collect() }
     }
 
+    /// A token of ours that says which number its attempt wants to draw.
+    #[must_use]
+    pub fn numbered(random: u128, number: FencingToken, context: &str) -> Token {
+        let plain = Token::new(random, context);
+        let (random, rest) = plain.bytes.split_at(RANDOM_DIGITS);
+        let digits = number.to_string();
+        let bytes = random.iter().chain(b":").chain(digits.as_bytes()).chain(rest);
+        Token { bytes: bytes.copied().collect() }
+    }
+
+    /// The number that its attempt wanted to draw, if it says one. A node that has drawn another one for
+    /// it knows that.
+    #[must_use]
+    pub fn number(&self) -> Option<FencingToken> {
+        str::from_utf8(self.behind_random()?.strip_prefix(b":")?.split(|byte| *byte == b' ').next()?)
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    /// What follows the random part, if it is one of ours: a number or nothing, a space, and the context.
+    fn behind_random(&self) -> Option<&[u8]> {
+        let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
+        random.iter().all(u8::is_ascii_hexdigit).then_some(rest)
+    }
+
     /// A token found at a node, of whoever.
     #[must_use]
     pub fn found(bytes: &[u8]) -> Token {
@@ -127,9 +154,11 @@ impl Token {
     /// The holder's context, if the token is one of ours: `host:pid` and a label.
     #[must_use]
     pub fn context(&self) -> Option<String> {
-        let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
-        let context = rest.strip_prefix(b" ")?;
-        random.iter().all(u8::is_ascii_hexdigit).then(|| String::from_utf8_lossy(context).into_owned())
+        let rest = self.behind_random()?;
+        let space = rest.iter().position(|byte| *byte == b' ')?;
+        let (number, context) = rest.split_at_checked(space)?;
+        let ours = number.is_empty() || self.number().is_some();
+        ours.then(|| String::from_utf8_lossy(context.get(1..).unwrap_or_default()).into_owned())
     }
 
     /// Whether it is no token, but says that readers share the lock: see [`SHARED_MARKER`].
@@ -305,6 +334,9 @@ pub fn line_keys(key: &str) -> [String; 2] {
 pub fn fence_counter(key: &str) -> String {
     fence_counter_key(key).to_string()
 }
+
+/// The only member of that key, which is a sorted set; its score is the number.
+pub const FENCE_MEMBER: &str = "n";
 
 pub(crate) fn fence_counter_key(key: &str) -> Sibling<'_> {
     Sibling::new("fence", key, "counter")

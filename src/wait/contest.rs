@@ -151,6 +151,8 @@ impl Contest {
                 }
                 return Outcome::Won(attempt);
             }
+            // Even if nobody has spoken of a number: others want the lock.
+            self.seen = self.seen.max(Some(FencingToken::ZERO));
             let ballot = attempt.ballot();
             self.learn(&ballot);
             drop(attempt);

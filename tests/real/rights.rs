@@ -165,18 +165,19 @@ async fn locks_that_need_less_are_held_with_less() {
     let without = |parts: &[&str]| -> Vec<String> {
         all.iter().filter(|word| !parts.contains(&word.as_str())).cloned().collect()
     };
-    let fair = ["~quorlock:line:*", "+zadd", "+zpopmin", "+zrem", "+hset", "+hdel", "+hincrby", "+pexpireat"];
+    let fair = ["~quorlock:line:*", "+zpopmin", "+hset", "+hdel", "+hincrby", "+pexpireat"];
     let waiting = ["~quorlock:want:*", "+client|tracking"];
-    let fencing = ["~quorlock:fence:*", "+incrby", "+time"];
+    let speed = ["+multi", "+exec", "+client|kill"];
+    let fencing = ["~quorlock:fence:*", "+zadd", "+zincrby", "+zrem", "+zremrangebyrank", "+time"];
 
-    set_user(&servers[0], &without(&[&fair[..], &waiting[..]].concat())).await;
+    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &speed[..]].concat())).await;
     let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(DEADLINE));
     let lease = lock.acquire().await.unwrap();
     lease.renew().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     lease.release().await.unwrap();
 
-    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &fencing[..]].concat())).await;
+    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &speed[..], &fencing[..]].concat())).await;
     let coordinator = client(&servers[0]);
     let lock = coordinator.lock("r").fencing(Fencing::Off);
     let lease = lock.acquire().await.unwrap();

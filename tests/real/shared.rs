@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use quorlock::protocol::{Claim, Draw, Ticket, Token};
+use quorlock::protocol::{Claim, Draw, FencingToken, Ticket, Token};
 use quorlock::{Address, Clock as _, Node, Question, RedisNode, SystemClock, Vote, ask};
 use quorlock_testkit::{MemoryNode, Servers};
 
@@ -124,7 +124,7 @@ fn question(key: &str, (act, who, shares): Done) -> Question {
     let ticket = Ticket::new(1, u64::try_from(who).unwrap());
     match act {
         Act::Acquire => {
-            let draw = Some(Draw::at(SystemClock::default().wall(), None, LONG));
+            let draw = Some(Draw::at(SystemClock::default().wall(), Some(FencingToken::ZERO), LONG));
             Question::Acquire { claim, ttl: LONG, draw }
         }
         Act::Renew => Question::Renew { claim, ttl: LONG, fence: None },

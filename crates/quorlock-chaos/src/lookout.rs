@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::protocol::{SHARED_MARKER, readers_key};
+use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
@@ -93,7 +93,7 @@ async fn counter(address: SocketAddr, node: &str, key: &str) -> io::Result<Optio
     let Some(resource) = key.strip_prefix(COUNTERS.0).and_then(|rest| rest.strip_suffix(COUNTERS.1)) else {
         return Ok(None);
     };
-    let value = ask(address, &["GET", key]).await?.to_string();
+    let value = ask(address, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
     let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
     Ok(value.parse().ok().map(counter))
 }
@@ -112,7 +112,7 @@ mod tests {
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "lock-2", "somebody"]).await.unwrap();
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
-        server.command(&["SET", "quorlock:fence:{lock-1}:counter", "41"]).await.unwrap();
+        server.command(&["ZADD", "quorlock:fence:{lock-1}:counter", "41", FENCE_MEMBER]).await.unwrap();
         server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
         server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
         let (alive, dead) = (format!("{token}7"), format!("{token}8"));

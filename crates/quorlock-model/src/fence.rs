@@ -15,7 +15,7 @@
 //! | an answer comes late, before the decision | the same as at once: nothing is decided from it earlier |
 //! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
 //! | a key vanishes, is released, expires | the next vote at its node is granted, whoever held it |
-//! | a vote is refused | the same as a request that is lost |
+//! | a vote is refused | the same as a request that is lost, but that it may raise the counter |
 //! | an attempt begins | without clocks: with its first vote; any earlier, less is promised to it |
 //!
 //! A key that vanishes earlier than that only stops write-backs, as does losing them. Nor is there
@@ -77,6 +77,13 @@ pub enum Step {
         node: usize,
         /// Whether the attempt counts it.
         answer: Answer,
+    },
+    /// A request for a vote arrives, is refused, and raises the counter all the same: it may ask again.
+    Refuse {
+        /// Whose.
+        attempt: usize,
+        /// Where.
+        node: usize,
     },
     /// An attempt with a quorum's votes decides on its number.
     Decide {
@@ -171,7 +178,7 @@ impl<const N: usize, const K: usize> Wander for Fence<N, K> {
         match step {
             Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
             Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
-            Step::Restart { .. } | Step::Vanish { .. } => 1,
+            Step::Restart { .. } | Step::Vanish { .. } | Step::Refuse { .. } => 1,
         }
     }
 }

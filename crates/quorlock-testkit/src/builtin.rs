@@ -23,6 +23,7 @@ use crate::resp::{Resp, Version, read_command};
 use crate::store::Store;
 
 mod child;
+mod clients;
 mod commands;
 mod eval;
 mod simulated;
@@ -30,6 +31,7 @@ mod tracking;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
+use clients::{Clients, Life};
 use eval::Loaded;
 pub use simulated::{Memory, Misconduct};
 use tracking::{Author, Trackers};
@@ -64,6 +66,7 @@ struct Shared {
     run_id: String,
     password: Option<String>,
     connections: AtomicI64,
+    clients: Clients,
     /// What it does wrong on purpose.
     misconduct: Mutex<Option<Misconduct>>,
     /// Somebody said `SHUTDOWN`.
@@ -88,7 +91,7 @@ impl BuiltinServer {
     fn made(clock: Arc<dyn Clock>, run_id: String, password: Option<String>, store: Store) -> BuiltinServer {
         let (started, store) = (clock.now(), Mutex::new(store));
         let (trackers, misconduct) = (Mutex::default(), Mutex::default());
-        let (connections, ended) = (AtomicI64::new(0), Notify::new());
+        let (connections, clients, ended) = (AtomicI64::new(0), Clients::default(), Notify::new());
         BuiltinServer {
             shared: Arc::new(Shared {
                 store,
@@ -99,6 +102,7 @@ impl BuiltinServer {
                 run_id,
                 password,
                 connections,
+                clients,
                 misconduct,
                 ended,
             }),
@@ -177,6 +181,9 @@ struct Connection {
     /// Where the pushes come, if it is told what changes.
     pushes: Option<UnboundedReceiver<Resp>>,
     welcome: bool,
+    /// What it has said since `MULTI`, to be carried out in one step.
+    transaction: Option<Vec<Vec<Vec<u8>>>>,
+    life: Arc<Life>,
     over: bool,
 }
 
@@ -184,8 +191,9 @@ impl Connection {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Connection {
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let welcome = shared.password.is_none();
-        let (version, name, pushes) = (Version::Two, Vec::new(), None);
-        Connection { shared, id, peer, version, name, pushes, welcome, over: false }
+        let life = shared.clients.enter(id);
+        let (version, name, pushes, transaction) = (Version::Two, Vec::new(), None, None);
+        Connection { shared, id, peer, version, name, pushes, welcome, transaction, life, over: false }
     }
 
     async fn serve(mut self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
@@ -193,6 +201,7 @@ impl Connection {
         while !self.over {
             tokio::select! {
                 biased;
+                () = self.life.ended() => return Ok(()),
                 push = next(&mut self.pushes) => push.write(self.version, &mut output),
                 () = self.shared.until_a_key_ends(), if self.pushes.is_some() => {
                     self.shared.trackers().tell(&self.shared, Author::Time);
@@ -219,8 +228,7 @@ impl Connection {
                 Ok(None) => break,
                 Ok(Some((parts, length))) => {
                     used += length;
-                    if !parts.is_empty() {
-                        let answer = self.command(&parts);
+                    if let (false, Some(answer)) = (parts.is_empty(), self.command(&parts)) {
                         answer.write(self.version, output);
                     }
                 }
@@ -236,6 +244,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.shared.clients.leave(self.id);
         if self.pushes.is_some() {
             self.shared.trackers().stop(&self.shared, self.id);
         }

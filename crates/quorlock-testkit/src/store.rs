@@ -13,7 +13,8 @@ mod readers;
 mod several;
 mod watch;
 
-pub use fence::Drawing;
+use fence::Noted;
+pub use fence::{Counter, Drawing};
 pub use line::InTurn;
 pub use readers::Sharing;
 pub use several::{Place, Several};
@@ -50,6 +51,8 @@ pub enum Value {
     Text(Vec<u8>),
     /// A list, for every type that is no string: commands for strings refuse it.
     List(Vec<Vec<u8>>),
+    /// A sorted set, which is what counters of fencing tokens are.
+    Number(Counter),
 }
 
 impl From<&str> for Value {
@@ -58,14 +61,18 @@ impl From<&str> for Value {
     }
 }
 
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(Counter { stands: number, notes: BTreeMap::new() })
+    }
+}
+
 /// Why a command or a script was not carried out, in the words of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The key does not hold a string.
+    /// The key holds something else than what the command is for.
     WrongType,
-    /// The counter of fencing tokens does not hold a number.
-    NoNumber,
     /// The counter of fencing tokens holds a number from which none can be drawn.
     OutOfRange,
 }
@@ -74,7 +81,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Failure::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Failure::NoNumber => "ERR value is not an integer or out of range",
             Failure::OutOfRange => "ERR the counter of fencing tokens is at its end",
         })
     }
@@ -131,7 +137,7 @@ impl Store {
         let drawing = self.prepare(now, drawing)?;
         if !self.exists(now, key) {
             self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-            return Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing))));
+            return Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing, token))));
         }
         match self.get(now, key)? {
             Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
@@ -170,6 +176,7 @@ impl Store {
                 if let Some((name, fence)) = fence {
                     let counter = self.counter(now, name)?;
                     self.raise(now, name, counter.max(fence));
+                    self.note(now, name, token, Noted { number: fence, usual: None });
                 }
                 self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
                 Vote::Restored
@@ -206,7 +213,7 @@ impl Store {
             Some(holder) if holder != from => Ok(Told::with(self.holding(now, key)?, counter)),
             Some(_) | None => {
                 self.put(key, Value::Text(to.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-                let drawn = drawing.map(|drawing| self.draw(now, drawing));
+                let drawn = drawing.map(|drawing| self.draw(now, drawing, to));
                 Ok(Told::with(Vote::Granted, drawn))
             }
         }
@@ -262,7 +269,12 @@ impl Store {
     ) -> Result<Told, Failure> {
         let vote = self.holding(now, key)?;
         let vote = self.with_readers(now, key, readers, vote);
-        Ok(Told::with(vote, self.fence(now, counter).ok()))
+        let fence = if let Vote::Held(holding) = &vote {
+            self.fence_of(now, counter, &holding.token)
+        } else {
+            self.fence(now, counter).ok()
+        };
+        Ok(Told::with(vote, fence))
     }
 
     /// Who holds the key, and for how much longer.
@@ -318,7 +330,7 @@ impl Store {
     pub fn get(&mut self, now: Moment, key: &[u8]) -> Result<Option<&[u8]>, Failure> {
         match self.live(now, key) {
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
-            Some(Entry { value: Value::List(_), .. }) => Err(Failure::WrongType),
+            Some(Entry { value: Value::List(_) | Value::Number(_), .. }) => Err(Failure::WrongType),
             None => Ok(None),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quorlock::protocol::FENCE_MEMBER;
 use quorlock::{Address, Hint, Listener, Node, Question, RedisNode, ask};
 use quorlock_testkit::{BuiltinServer, eventually};
 use redis::aio::MultiplexedConnection;
@@ -84,9 +85,47 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
         let _: String = cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await?;
         let forgotten: RedisResult<Value> = by_hash().query_async(&mut redis).await;
         assert_eq!(forgotten.unwrap_err().code(), Some("NOSCRIPT"));
-        let counter: String = cmd("GET").arg("counter").query_async(&mut redis).await?;
+        let counter: String = cmd("ZSCORE").arg("counter").arg(FENCE_MEMBER).query_async(&mut redis).await?;
         assert_eq!(counter, "42");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_follows_multi_is_carried_out_at_exec_and_a_score_is_raised_and_never_lowered() -> RedisResult<()>
+{
+    for protocol in BOTH {
+        let mut redis = connect(protocol).await?;
+        for (key, number, expected) in
+            [("a", 5, (Some("OK"), 1, 1)), ("a", 9, (None, 1, 1)), ("b", 7, (Some("OK"), 0, 1))]
+        {
+            let mut step = redis::pipe();
+            step.atomic().cmd("SET").arg(key).arg("token").arg("NX").arg("PX").arg(30_000);
+            step.cmd("ZADD").arg("counter").arg("GT").arg("CH").arg(number).arg(FENCE_MEMBER);
+            step.cmd("PEXPIRE").arg("counter").arg(1000);
+            let done: (Option<String>, i64, i64) = step.query_async(&mut redis).await?;
+            assert_eq!((done.0.as_deref(), done.1, done.2), expected, "{key} {number}");
+        }
+        let alone: RedisResult<Value> = cmd("EXEC").query_async(&mut redis).await;
+        assert!(alone.unwrap_err().to_string().contains("without MULTI"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_is_killed_is_heard_no_more() -> RedisResult<()> {
+    let server = serve("").await?;
+    let connect = || server.get_multiplexed_async_connection();
+    let (mut one, mut other) = (connect().await?, connect().await?);
+    let id: i64 = cmd("CLIENT").arg("ID").query_async(&mut one).await?;
+    for (client, killed) in [(i64::MAX, 0), (id, 1), (id, 0)] {
+        let said: i64 = cmd("CLIENT").arg("KILL").arg("ID").arg(client).query_async(&mut other).await?;
+        assert_eq!(said, killed, "{client}");
+    }
+    let late: RedisResult<Value> = cmd("SET").arg("k").arg("v").query_async(&mut one).await;
+    assert!(late.is_err());
+    let found: Option<String> = cmd("GET").arg("k").query_async(&mut other).await?;
+    assert_eq!(found, None);
     Ok(())
 }
 

@@ -138,7 +138,7 @@ fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> 
         let told = store.acquire(at(now), b"k", [b"tomb", b"want"], b"mine", TTL, drawing())?;
         assert_eq!((told.vote, told.fence), (Vote::Granted, FencingToken::new(number)));
     }
-    assert_eq!(store.get(at(3 * day + 1), COUNTER)?, Some(&b"1"[..]), "an ordinary key");
+    assert_eq!(store.score(at(3 * day + 1), COUNTER)?, Some(1), "an ordinary key");
     Ok(())
 }
 
@@ -146,11 +146,9 @@ fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> 
 fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
     for (planted, failure) in [
         (Value::List(Vec::new()), Failure::WrongType),
-        (" 42".into(), Failure::NoNumber),
-        ("042".into(), Failure::NoNumber),
-        ("9223372036854775808".into(), Failure::NoNumber),
-        ("-1".into(), Failure::OutOfRange),
-        ("9007199254740991".into(), Failure::OutOfRange),
+        ("42".into(), Failure::WrongType),
+        (Value::from(FencingToken::MAX.get()), Failure::OutOfRange),
+        (Value::from(u64::MAX), Failure::OutOfRange),
     ] {
         let mut store = Store::default();
         store.set(at(0), COUNTER, planted, SetOptions::default());

@@ -150,6 +150,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             Need::Locks => (Severity::Warning, "as every lock must"),
             Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
             Need::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
+            Need::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
             Need::FairOrder => (Severity::Note, "as locks in fair order must"),
             Need::Sharing => (Severity::Note, "as shared locks must"),
             Need::Semaphores => (Severity::Note, "as semaphores must"),

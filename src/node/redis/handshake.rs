@@ -15,13 +15,17 @@ use super::hints::Listeners;
 use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
 use super::sentinel::{Sentinels, Watch};
+use super::wire::Deleting;
 use super::{Membership, Settings};
-use crate::examination::{Facts, Role};
+use crate::examination::{Facts, Role, Software};
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, Past, SUCCESSION, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
+
+/// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
+const NO_KEY: &str = "quorlock:tomb:{}:";
 
 /// The longest `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
 const LONGEST_RUN_ID: usize = 128;
@@ -41,6 +45,26 @@ pub(crate) struct Greeted {
     pub(crate) history: Option<Arc<str>>,
     /// What its Sentinels say of it, where they have named it.
     pub(crate) watch: Option<Watch>,
+    /// What it calls this connection, if it would end it for us.
+    pub(crate) client: Option<i64>,
+    /// Its wall clock, if it may be asked without scripts.
+    pub(crate) swift: Option<WallClock>,
+    /// How it deletes a key that holds what it should, if there is a command for it.
+    pub(crate) deleting: Option<Deleting>,
+}
+
+/// The wall clock of a server, as it was read once: it may be ahead of this by the time that its answer
+/// took, and by as much as it was put forward since.
+#[derive(Clone, Copy)]
+pub(crate) struct WallClock {
+    wall: Duration,
+    read: Moment,
+}
+
+impl WallClock {
+    pub(crate) fn at(self, now: Moment) -> Duration {
+        self.wall + now.since(self.read)
+    }
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -52,6 +76,8 @@ pub(crate) struct Connector {
     listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
     last: Option<Seen>,
+    /// Connections to that process over which something may still come that stores a key.
+    behind: Vec<i64>,
 }
 
 /// The process that answered last.
@@ -64,7 +90,20 @@ struct Seen {
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
         let target = address.clone();
-        Connector { address, target, settings, listeners, protocol: ProtocolVersion::RESP3, last: None }
+        Connector {
+            address,
+            target,
+            settings,
+            listeners,
+            protocol: ProtocolVersion::RESP3,
+            last: None,
+            behind: Vec::new(),
+        }
+    }
+
+    /// The connection that the server calls so has ended, and not all that was asked over it was answered.
+    pub(crate) fn leaves_behind(&mut self, client: Option<i64>) {
+        self.behind.extend(client);
     }
 
     /// The ACL user that the questions are asked as.
@@ -101,6 +140,19 @@ impl Connector {
             // NOLOOP: what we change ourselves, we know.
             introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         }
+        let swift = self.settings.membership == Membership::Alone;
+        if swift {
+            introduction.cmd("CLIENT").arg("ID");
+            // Nobody is called that: it tells whether we may.
+            introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+            introduction.cmd("TIME");
+            // What comes after an acquisition is done by scripts: who may not run any is told at once.
+            introduction.cmd("EVAL").arg("return 1").arg(0);
+            for deleting in Deleting::ALL {
+                let (command, condition) = deleting.words();
+                introduction.cmd(command).arg(NO_KEY).arg(condition).arg("");
+            }
+        }
         introduction.cmd("INFO");
         let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
         let info = match answers.pop() {
@@ -114,6 +166,9 @@ impl Connector {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
+        let deleting = if swift { how_it_deletes(&mut answers) } else { None };
+        let (client, swift) = if swift { self.swiftness(&mut answers) } else { (None, None) };
+        let swift = swift.filter(|_| facts.software.as_ref().is_none_or(raises_scores));
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
         facts.service = self.address.service().map(Into::into);
@@ -127,9 +182,44 @@ impl Connector {
         if let Some(copies) = copies {
             copies.try_out(&mut line, self.user()).await?;
         }
+        self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
         let instance = self.recognise(process, past, now);
-        Ok(Greeted { line, instance, copies, hints, facts, history, watch })
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch, client, swift, deleting })
+    }
+
+    /// What the server calls this connection, and its clock, if it would end a connection for us: then it
+    /// need not be asked by scripts, which look for tombstones (rule I-5).
+    fn swiftness(&self, answers: &mut Vec<Value>) -> (Option<i64>, Option<WallClock>) {
+        let (script, time) = (answers.pop(), answers.pop());
+        let (killed, client) = (answers.pop(), answers.pop());
+        let (Some(Value::Int(client)), Some(Value::Int(_))) = (client, killed) else { return (None, None) };
+        if script.and_then(server_error).is_some_and(|error| is_forbidden(&error)) {
+            return (Some(client), None);
+        }
+        let read = self.settings.clock.now();
+        (Some(client), time.and_then(wall).map(|wall| WallClock { wall, read }))
+    }
+
+    /// Has the server end earlier connections of ours, if it is the process that they were made to: what
+    /// is still on its way over them must not be carried out after what is asked from here on.
+    async fn end_those_before(&mut self, line: &mut Line, process: &Process) -> Result<(), NodeError> {
+        if self.last.as_ref().is_none_or(|last| *last.instance.id != *process.run_id) {
+            self.behind.clear();
+        }
+        if self.behind.is_empty() {
+            return Ok(());
+        }
+        let mut ends = Pipeline::with_capacity(self.behind.len());
+        for client in &self.behind {
+            ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
+        }
+        let answers = line.exchange(&ends).await.map_err(|reason| unconnected(&reason))?;
+        self.behind.clear();
+        match answers.into_iter().find_map(server_error) {
+            Some(error) => Err(refused(&error, self.asked("CLIENT KILL"))),
+            None => Ok(()),
+        }
     }
 
     /// Finds the server, dials and logs in. Asks nothing yet.
@@ -345,6 +435,35 @@ impl Process {
         let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
         Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history })
     }
+}
+
+/// The first command that has found that there is no such key.
+fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
+    let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
+    let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
+    known.map(|(deleting, _)| deleting)
+}
+
+/// Whether the server knows `ZADD … GT`.
+fn raises_scores(software: &Software) -> bool {
+    software.name != "redis" || software.numbers() >= [6, 2, 0]
+}
+
+/// Whether a command may not be run, or is not there.
+fn is_forbidden(error: &ServerError) -> bool {
+    error.code() == "NOPERM" || error.details().is_some_and(|words| words.contains("unknown command"))
+}
+
+fn server_error(answer: Value) -> Option<ServerError> {
+    if let Value::ServerError(error) = answer { Some(error) } else { None }
+}
+
+/// The time of the calendar, as `TIME` tells it.
+fn wall(answer: Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
+    let (Some(Some(seconds)), Some(Some(micros))) = (numbers.next(), numbers.next()) else { return None };
+    Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
 }
 
 /// What the history of the server's data is called: another one after each promotion.

@@ -10,16 +10,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::copies::{Copies, copies_in, must_last};
 use super::failure::{broken, unexpected};
-use super::handshake::{Connector, Greeted};
+use super::handshake::{Connector, Greeted, WallClock};
 use super::hints::Listeners;
 use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::sentinel::Watch;
-use super::state::{Ask, State, cleans_up};
-use super::wire::{ByHash, Reading, decode, decode_member, encode, who_holds};
+use super::state::{Ask, Stage, State, cleans_up};
+use super::wire::{
+    ByHash, Deleting, Reading, SWIFT_PRELUDE, decode, decode_deletion, decode_member, decode_swift, encode,
+    encode_deletion, encode_draw, encode_swift, who_holds, with_mark,
+};
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, Instance, NodeError, Vote};
-use crate::protocol::Moment;
+use crate::node::{Answer, Instance, NodeError, Question, Vote};
+use crate::protocol::{Claim, Draw, Mode, Moment};
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
@@ -28,6 +31,9 @@ const STALL: Duration = Duration::from_secs(1);
 /// After how long without an answer the connection is given up, for platforms and networks in
 /// which the operating system does not notice.
 const GIVE_UP: Duration = Duration::from_secs(30);
+/// For how long only scripts are used after the server has refused to do without: as long as it is out of
+/// memory, or for ever, if the user lacks a right.
+const SCRIPTS_FOR: Duration = Duration::from_secs(10);
 /// How long the clean-up may go on when the node's last handle is gone.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -58,6 +64,8 @@ pub(crate) async fn carry(
         clock,
         gathering: false,
         flight: VecDeque::new(),
+        deleting: greeted.deleting,
+        swift: greeted.swift.map(|wall| (wall, Moment::ORIGIN)),
         watch: greeted.watch,
         copies: greeted.copies,
         unconfirmed: Vec::new(),
@@ -76,10 +84,15 @@ pub(crate) async fn carry(
     // The rest is unknown, and stays so. Nothing is sent again on a later connection: there may be
     // another process at its other end, and the questions were put to this one (rule I-14).
     let asked = link.flight.into_iter().filter_map(|sent| match sent.what {
-        What::Ask { ask, .. } => Some(ask),
+        What::Ask { ask, .. } | What::Undo { ask, .. } => Some(ask),
         What::Copies => None,
     });
-    for ask in asked.chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
+    let mut creates = false;
+    let asked: Vec<_> = asked.inspect(|ask| creates |= ask.question.may_create()).collect();
+    if creates {
+        link.connector.leaves_behind(greeted.client);
+    }
+    for ask in asked.into_iter().chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
         ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
     }
     end
@@ -89,15 +102,32 @@ pub(crate) async fn carry(
 struct Sent {
     what: What,
     at: Moment,
+    /// So many answers come first that say nothing.
+    prelude: u8,
 }
 
 enum What {
     Ask {
         ask: Ask,
-        by_hash: ByHash,
+        way: Way,
+    },
+    /// What the question may have stored is taken back, before it is told of the error.
+    Undo {
+        ask: Ask,
+        error: NodeError,
     },
     /// How many replicas have all votes that were sent before.
     Copies,
+}
+
+/// How a question was sent.
+enum Way {
+    /// By a command, or a script.
+    One(ByHash),
+    /// An acquisition without a script: see ADR 16.
+    Swift(Draw),
+    /// A release without one, and what its first answer has said.
+    Deletion(Option<Result<Reading, NodeError>>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,6 +152,10 @@ struct Link<'a> {
     gathering: bool,
     /// Questions that wait for their answers, oldest first: a connection answers in order.
     flight: VecDeque<Sent>,
+    /// How the server deletes a key that is ours, if there is a command for it.
+    deleting: Option<Deleting>,
+    /// The server's wall clock, if it may be asked without scripts, and from when on.
+    swift: Option<(WallClock, Moment)>,
     /// What Sentinels say of it, if they have named it.
     watch: Option<Watch>,
     /// What replicas must have before it counts, if anything.
@@ -198,14 +232,40 @@ impl Link<'_> {
                 }
                 Message::Answer(answer) => {
                     // The next answers would be taken for those of other questions.
-                    let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
-                    let What::Ask { ask, by_hash } = sent.what else {
-                        let copies = copies_in(answer);
-                        self.copied(copies);
+                    let Some(sent) = self.flight.front_mut() else { return Err(Break::Stray) };
+                    if sent.prelude > 0 {
+                        sent.prelude -= 1;
+                        if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
+                            && let Some(claim) = ask.question.claim()
+                        {
+                            *said = Some(decode_deletion(answer, claim, self.connector.user()));
+                        }
                         continue;
+                    }
+                    let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
+                    let (ask, way) = match sent.what {
+                        What::Ask { ask, way } => (ask, way),
+                        What::Undo { ask, error } => {
+                            ask.answer(Err(error));
+                            continue;
+                        }
+                        What::Copies => {
+                            let copies = copies_in(answer);
+                            self.copied(copies);
+                            continue;
+                        }
                     };
-                    let decode = if self.history.is_some() { decode_member } else { decode };
-                    let reading = decode(answer, &ask.question, self.connector.user());
+                    let (reading, by_hash) = match way {
+                        Way::Swift(draw) => (Ok(decode_swift(answer, draw)), ByHash::No),
+                        Way::Deletion(said) => {
+                            let said = said.unwrap_or_else(|| Err(no_script()));
+                            (said.map(|said| with_mark(answer, said)), ByHash::No)
+                        }
+                        Way::One(by_hash) => {
+                            let decode = if self.history.is_some() { decode_member } else { decode };
+                            (decode(answer, &ask.question, self.connector.user()), by_hash)
+                        }
+                    };
                     if let Ok(Reading::Demoted) = reading {
                         ask.answer(Err(demoted()));
                         return Err(Break::Demoted);
@@ -251,24 +311,42 @@ impl Link<'_> {
         let at = self.clock.now();
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
+        let swift = self.swift.filter(|(_, from)| *from <= at);
+        let wall = swift.map(|(clock, _)| clock.at(at));
         for ask in self.batch.drain(..) {
-            if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
+            let (prelude, way) = if ask.stage == Stage::Unnumbered {
+                // Whatever has become of the attempt: its token stands there, and what takes it back may
+                // be behind this.
+                let Question::Acquire { claim, draw: Some(draw), .. } = &ask.question else { continue };
+                let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
+                (0, Way::One(by_hash))
+            } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
                 ask.answer(Err(stalled()));
+                continue;
             } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
                 ask.answer(Err(doubt.clone()));
+                continue;
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
+                continue;
+            } else if let Some((claim, ttl, draw)) = swiftly(&ask, wall) {
+                encode_swift(claim, ttl, draw, self.line.outbox());
+                (SWIFT_PRELUDE, Way::Swift(draw))
+            } else if let Some((claim, deleting)) = deletion(&ask.question, self.deleting) {
+                encode_deletion(claim, deleting, self.line.outbox());
+                (1, Way::Deletion(None))
             } else {
-                votes |= must_last(&ask.question);
                 let history = self.history.as_deref();
                 let by_hash = encode(&ask.question, history, &mut self.library, self.line.outbox());
-                self.flight.push_back(Sent { what: What::Ask { ask, by_hash }, at });
-            }
+                (0, Way::One(by_hash))
+            };
+            votes |= must_last(&ask.question);
+            self.flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });
         }
         if let (Some(copies), true) = (self.copies, votes) {
             // Once for all of them: nothing behind it is answered before.
             copies.ask(self.line.outbox());
-            self.flight.push_back(Sent { what: What::Copies, at });
+            self.flight.push_back(Sent { what: What::Copies, at, prelude: 0 });
         }
         if self.timer.is_none() && !self.flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + STALL));
@@ -277,7 +355,13 @@ impl Link<'_> {
 
     /// Hands out what the server has said to a question.
     fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<Reading, NodeError>) {
+        let unnumbered = ask.stage == Stage::Unnumbered;
         match reading {
+            // It was not stored, or has gone since.
+            Ok(Reading::Said { vote: Vote::Free, .. }) if unnumbered => {
+                ask.stage = Stage::Scripted;
+                self.batch.push(ask);
+            }
             Ok(Reading::Said { vote, fence }) => {
                 let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.question);
                 let answer = Answer::new(vote, Arc::clone(&self.instance)).with_fence(fence);
@@ -293,14 +377,42 @@ impl Link<'_> {
                 self.library.forget();
                 self.batch.push(ask);
             }
+            Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
             Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
+            Ok(Reading::Refused) if matches!(ask.question, Question::Acquire { draw: Some(_), .. }) => {
+                ask.stage = Stage::Scripted;
+                self.batch.push(ask);
+            }
             Ok(Reading::Refused) => {
                 ask.question = who_holds(&ask.question);
                 self.batch.push(ask);
             }
+            Ok(Reading::Unnumbered) => {
+                ask.stage = Stage::Unnumbered;
+                self.batch.push(ask);
+            }
+            Ok(Reading::Unclear) => {
+                // Perhaps it cannot do it, or may not: scripts tell more of what is wrong.
+                if let Some((_, from)) = &mut self.swift {
+                    *from = self.clock.now() + SCRIPTS_FOR;
+                }
+                ask.stage = Stage::Unnumbered;
+                self.batch.push(ask);
+            }
             Ok(Reading::Demoted) => ask.answer(Err(demoted())),
+            Err(error) if unnumbered => self.undo(ask, error),
             Err(error) => ask.answer(Err(error)),
         }
+    }
+
+    /// Takes back what the question may have stored, and then tells of the error: which says that
+    /// nothing was done.
+    fn undo(&mut self, ask: Ask, error: NodeError) {
+        let Some(claim) = ask.question.claim() else { return ask.answer(Err(error)) };
+        let release = Question::Release { claim: Arc::new(claim.clone()) };
+        // In full: whatever has failed, this is not to fail for a script that was forgotten.
+        encode(&release, None, &mut Library::default(), self.line.outbox());
+        self.flight.push_back(Sent { what: What::Undo { ask, error }, at: self.clock.now(), prelude: 0 });
     }
 
     /// So many replicas have what was granted.
@@ -349,6 +461,24 @@ impl Link<'_> {
         }
         None
     }
+}
+
+/// What is asked without a script, if that is possible for the question, at a server whose wall clock
+/// shows this.
+///
+/// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
+fn swiftly(ask: &Ask, wall: Option<Duration>) -> Option<(&Claim, Duration, Draw)> {
+    let Question::Acquire { claim, ttl, draw: Some(draw) } = &ask.question else { return None };
+    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+    let swift = ask.stage == Stage::Fresh && alone && !draw.contended && draw.is_within(wall?);
+    swift.then_some((claim, *ttl, *draw))
+}
+
+/// What is released by a command of the server.
+fn deletion(question: &Question, deleting: Option<Deleting>) -> Option<(&Claim, Deleting)> {
+    let Question::Release { claim } = question else { return None };
+    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+    if alone { Some((claim, deleting?)) } else { None }
 }
 
 /// From a server that was sent the whole script.

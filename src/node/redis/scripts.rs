@@ -124,12 +124,14 @@ pub static WRITE_BACK_SEVERAL: LazyLock<Script> = several!(18, "write_back_sever
 pub static RELEASE_SEVERAL: LazyLock<Script> = several!(19, "release_several");
 /// Deletes those of several keys that are ours, and stops late requests.
 pub static CANCEL_SEVERAL: LazyLock<Script> = several!(20, "cancel_several");
+/// Draws a number for a token that stands there without one.
+pub static DRAW: LazyLock<Script> = fenced!(23, "draw");
 /// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
 pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
 
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 21] {
+pub fn all() -> [&'static Script; 22] {
     [
         &ACQUIRE,
         &ACQUIRE_IN_TURN,
@@ -152,6 +154,7 @@ pub fn all() -> [&'static Script; 21] {
         &WRITE_BACK_SEVERAL,
         &RELEASE_SEVERAL,
         &CANCEL_SEVERAL,
+        &DRAW,
     ]
 }
 

@@ -23,6 +23,18 @@ pub(crate) struct Ask {
     pub(crate) question: Question,
     pub(crate) reply: Reply,
     pub(crate) place: Place,
+    pub(crate) stage: Stage,
+}
+
+/// How far a question has come. Only acquisitions are asked in more than one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// As it was put.
+    Fresh,
+    /// By its script, since it was refused without.
+    Scripted,
+    /// The token may be stored by now, and lacks its number.
+    Unnumbered,
 }
 
 impl Ask {

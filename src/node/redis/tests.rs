@@ -6,6 +6,8 @@ mod scripted;
 #[cfg(unix)]
 mod server;
 mod stream;
+#[cfg(unix)]
+mod swift;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,6 +19,10 @@ use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
 use crate::{Clock, SystemClock, SystemEntropy};
 
 const LONG: Duration = Duration::from_secs(60);
+
+/// What a server answers to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `DELIFEQ` and `DELEX` that ends no
+/// connection for us, and has no such commands: and so is asked by scripts.
+const NO_SWIFTNESS: &str = ":7\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n";
 
 pub(super) fn settings() -> Settings {
     Settings {
@@ -37,6 +43,12 @@ fn claim(key: &str, random: u128) -> Arc<Claim> {
 
 fn acquire(claim: &Arc<Claim>) -> Question {
     Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw()) }
+}
+
+/// The same by one who knows that others want the lock, and so by a script.
+fn contend(claim: &Arc<Claim>) -> Question {
+    let draw = Draw::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw) }
 }
 
 fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Question {

@@ -96,7 +96,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     let proxy = Proxy::start(far[0].address()).await.unwrap();
     proxy.delay(Way::ToServer, Duration::from_millis(25));
     let barred = with(&[]).await.unwrap();
-    let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-incrby"];
+    let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-zincrby"];
     told(&barred[0], &words).await;
     let barred_url = barred[0].url().replace("redis://", "redis://anna:pw@");
     let twin = master[0].url().replace("127.0.0.1", "localhost");

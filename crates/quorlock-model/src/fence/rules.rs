@@ -42,8 +42,14 @@ impl<const N: usize, const K: usize> Fence<N, K> {
 
     fn votes_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        let is_refused = self.world.is_literal() && there.holder.is_some();
-        if there.mail[attempt].vote != Vote::Unarrived || is_refused {
+        if there.mail[attempt].vote != Vote::Unarrived {
+            return;
+        }
+        let is_held = there.holder.is_some_and(|holder| holder != attempt);
+        if is_held && self.raised(state, attempt, node).is_some() {
+            steps.push(Step::Refuse { attempt, node });
+        }
+        if self.world.is_literal() && there.holder.is_some() {
             return;
         }
         let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
@@ -90,6 +96,13 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 }
                 self.vote(&mut state, attempt, node, answer);
             }
+            Step::Refuse { attempt, node } => {
+                let raised = self.raised(&state, attempt, node);
+                if state.attempts[attempt].phase == Phase::Idle {
+                    begin(&mut state, attempt);
+                }
+                state.nodes[node].counter = raised.unwrap_or(state.nodes[node].counter);
+            }
             Step::Decide { attempt } => self.decide(&mut state, attempt),
             Step::WriteBack { attempt, node, answer } => self.write_back(&mut state, attempt, node, answer),
         }
@@ -97,10 +110,24 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         state
     }
 
+    /// Where the counter stands after the attempt was asked for in one step without a script, if that
+    /// raises it: whether the key was free or not.
+    fn raised(&self, state: &State<N, K>, attempt: usize, node: usize) -> Option<FencingToken> {
+        let asking = &state.attempts[attempt];
+        let sent = if asking.phase == Phase::Idle { state.now } else { asking.sent };
+        let draw = self.draw(sent + asking.ahead);
+        let raised = draw.usual() > state.nodes[node].counter && draw.is_within(self.world.wall(state.now));
+        raised.then(|| draw.usual())
+    }
+
+    fn draw(&self, clock: u8) -> Draw {
+        Draw::at(self.world.wall(clock), None, self.world.wall(self.world.lead))
+    }
+
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
         let Attempt { ahead, sent, .. } = state.attempts[attempt];
+        let draw = self.draw(sent + ahead);
         let there = &mut state.nodes[node];
-        let draw = Draw::at(self.world.wall(sent + ahead), None, self.world.wall(self.world.lead));
         let Some(number) = draw.from(there.counter, self.world.wall(state.now)) else { return };
         there.counter = number;
         there.holder = Some(attempt);

@@ -39,6 +39,12 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let number = after.nodes[node].counter;
                 format!("{}'s request reaches node {node}{gone} and draws {number}{heard}", name(attempt))
             }
+            Step::Refuse { attempt, node } => {
+                let (name, number) = (name(attempt), after.nodes[node].counter);
+                format!(
+                    "{name}'s request reaches node {node}, is refused, and raises the counter to {number}"
+                )
+            }
             Step::Decide { attempt } => {
                 let numbers: Vec<FencingToken> =
                     before.nodes.iter().filter_map(|node| node.counted(attempt)).collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Expiry;
+use quorlock::protocol::FENCE_MEMBER;
 
 use super::eval::{eval, eval_by_hash};
 use super::tracking::{Author, Own, Trackers, read_keys};
@@ -12,18 +13,24 @@ use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
 
 impl Connection {
-    /// Carries out one command and gives its answer.
-    pub(super) fn command(&mut self, parts: &[Vec<u8>]) -> Resp {
-        let [name, arguments @ ..] = parts else { return Resp::Error("ERR empty command".to_owned()) };
+    /// Carries out one command and gives its answer; none to a client that was killed.
+    pub(super) fn command(&mut self, parts: &[Vec<u8>]) -> Option<Resp> {
+        let [name, arguments @ ..] = parts else {
+            return Some(Resp::Error("ERR empty command".to_owned()));
+        };
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
         let shared = Arc::clone(&self.shared);
         let mut trackers = shared.trackers();
+        if self.life.is_over() {
+            self.over = true;
+            return None;
+        }
         // Before this client can replace a key that has ended: that is not its own change.
         trackers.tell(&shared, Author::Time);
         let answer = self.carry_out(&name, arguments, &mut trackers);
         trackers.tell(&shared, Author::Client(self.id));
         trackers.remember(&shared, self.id, read_keys(&name, arguments, &answer));
-        answer
+        Some(answer)
     }
 
     fn carry_out(&mut self, name: &str, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
@@ -35,9 +42,28 @@ impl Connection {
                 Resp::ok()
             }
             _ if !self.welcome => Resp::Error("NOAUTH Authentication required.".to_owned()),
+            "EXEC" => match self.transaction.take() {
+                Some(commands) => Resp::List(commands.iter().map(|parts| self.queued(parts)).collect()),
+                None => Resp::Error("ERR EXEC without MULTI".to_owned()),
+            },
+            _ if self.transaction.is_some() => {
+                let words = [&[name.as_bytes().to_vec()], arguments].concat();
+                self.transaction.get_or_insert_default().push(words);
+                Resp::Status("QUEUED".to_owned())
+            }
+            "MULTI" => {
+                self.transaction = Some(Vec::new());
+                Resp::ok()
+            }
             "CLIENT" => self.client(arguments, trackers),
             _ => plain(&self.shared, name, arguments),
         }
+    }
+
+    /// What comes between `MULTI` and `EXEC`: only what depends on no connection.
+    fn queued(&self, parts: &[Vec<u8>]) -> Resp {
+        let [name, arguments @ ..] = parts else { return Resp::Null };
+        plain(&self.shared, &String::from_utf8_lossy(name), arguments)
     }
 
     /// `HELLO [version [AUTH user password] [SETNAME name]]`
@@ -115,6 +141,12 @@ impl Connection {
                 Resp::ok()
             }
             [word, _, _] if is(word, "SETINFO") => Resp::ok(),
+            [word, by, client] if is(word, "KILL") && is(by, "ID") => {
+                match std::str::from_utf8(client).ok().and_then(|client| client.parse().ok()) {
+                    Some(client) => Resp::Number(self.shared.clients.kill(client).into()),
+                    None => Resp::Error("ERR client-id should be greater than 0".to_owned()),
+                }
+            }
             [word, options @ ..] if is(word, "TRACKING") => self.tracking(options, trackers),
             [word, ..] => unknown(&format!("client|{}", String::from_utf8_lossy(word))),
             [] => wrong_number("CLIENT"),
@@ -156,6 +188,9 @@ const VERSION: &str = "7.0.15";
 /// The commands that depend on no connection.
 fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     let (now, key) = (shared.now(), arguments.first().map(Vec::as_slice).unwrap_or_default());
+    if let Some(answer) = shared.misbehave_at(name) {
+        return answer;
+    }
     match (name, arguments) {
         ("PING", []) => Resp::Status("PONG".to_owned()),
         ("PING" | "ECHO", [text]) => Resp::text(text),
@@ -173,6 +208,13 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
             Some(ttl) => Resp::Number(shared.store().pexpire(now, key, ttl).into()),
             None => not_an_integer(),
         },
+        ("ZADD", [_, words @ ..]) => zadd(shared, key, words),
+        ("ZSCORE", [_, member]) if member == FENCE_MEMBER.as_bytes() => {
+            match shared.store().score(now, key) {
+                Ok(score) => score.map_or(Resp::Null, |score| Resp::text(score.to_string())),
+                Err(wrong) => Resp::Error(wrong.to_string()),
+            }
+        }
         ("RPUSH", [_, values @ ..]) if !values.is_empty() => push(shared, key, values),
         ("EVAL", _) => eval(shared, arguments),
         ("EVALSHA", _) => eval_by_hash(shared, arguments),
@@ -256,6 +298,30 @@ fn set(shared: &Shared, key: &[u8], value: &[u8], mut words: &[Vec<u8>]) -> Resp
     };
     let done = store.set(now, key, Value::Text(value.to_vec()), options);
     old.unwrap_or(if done { Resp::ok() } else { Resp::Null })
+}
+
+/// `ZADD key [GT CH] score n`: of the counters of fencing tokens, and nothing else.
+fn zadd(shared: &Shared, key: &[u8], words: &[Vec<u8>]) -> Resp {
+    let (only_up, number) = match words {
+        [gt, ch, number, member] if is(gt, "GT") && is(ch, "CH") && *member == FENCE_MEMBER.as_bytes() => {
+            (true, number)
+        }
+        [number, member] if *member == FENCE_MEMBER.as_bytes() => (false, number),
+        [..] => return Resp::Error("ERR the built-in server knows ZADD key [GT CH] score n".to_owned()),
+    };
+    let Some(number) = std::str::from_utf8(number).ok().and_then(|digits| digits.parse().ok()) else {
+        return Resp::Error("ERR value is not a valid float".to_owned());
+    };
+    let (now, mut store) = (shared.now(), shared.store());
+    if !only_up {
+        let there = store.exists(now, key);
+        store.set(now, key, Value::from(number), SetOptions { life: SetLife::Kept, ..SetOptions::default() });
+        return Resp::Number((!there).into());
+    }
+    match store.exceed(now, key, number) {
+        Ok(changed) => Resp::Number(changed.into()),
+        Err(wrong) => Resp::Error(wrong.to_string()),
+    }
 }
 
 /// `RPUSH` onto a key that is free: enough to plant a key of the wrong type.

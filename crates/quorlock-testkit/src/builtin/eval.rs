@@ -86,6 +86,9 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
         }
+        (script, [key], [token, counter, hint, lead]) if is(script, &scripts::DRAW) => {
+            store.draw_for(now, key, token, drawing(counter, hint, lead))
+        }
         (script, [key], [token, _, tomb, counter, number]) if is(script, &scripts::RENEW) => {
             let fence = Some((*counter, fence(number))).filter(|(counter, _)| !counter.is_empty());
             store.renew(now, key, tomb, token, time(1), fence)
@@ -150,10 +153,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
             return Resp::Error(format!("ERR unknown script: {knows}; use a real server for this"));
         }
     };
-    match told {
-        Ok(told) => answer(&told, &keys),
-        Err(failure) => Resp::Error(failure.to_string()),
-    }
+    told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys))
 }
 
 /// The scripts about several locks, which all have their arguments in the same order; nothing of any

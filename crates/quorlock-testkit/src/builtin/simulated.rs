@@ -101,6 +101,21 @@ impl BuiltinServer {
 }
 
 impl Shared {
+    /// The answer to a plain command that is not carried out as it should be.
+    pub(super) fn misbehave_at(&self, name: &str) -> Option<Resp> {
+        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        match misconduct {
+            Misconduct::Refuses(error) if matches!(name, "SET" | "ZADD" | "PEXPIRE") => {
+                Some(Resp::Error(error))
+            }
+            Misconduct::RefusesKeys(error) if matches!(name, "SET" | "ZADD") => Some(Resp::Error(error)),
+            Misconduct::Refuses(_)
+            | Misconduct::RefusesKeys(_)
+            | Misconduct::ReleasesForAnybody
+            | Misconduct::KeepsWhatIsReleased => None,
+        }
+    }
+
     /// The answer to a script that is not carried out as it should be.
     pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;

@@ -68,7 +68,7 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
     let key = bench.key();
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
     let (claim, from) = (bench.claim(&key), bench.claim(&key));
-    let (ttl, linger, draw) = (LONG, Duration::from_secs(1), Some(bench.draw()));
+    let (ttl, linger, draw) = (LONG, Duration::from_secs(1), Some(bench.contended_draw()));
     let (ticket, patience) = (Ticket::new(1, 1), linger);
     for question in [
         Question::Acquire { claim: claim.clone(), ttl, draw },

@@ -78,9 +78,19 @@ impl Bench<'_> {
         Draw::at(self.clock.wall(), None, LONG)
     }
 
+    /// The same by one who knows that others want the lock: of a refusal nothing is left.
+    pub(super) fn contended_draw(&self) -> Draw {
+        Draw::at(self.clock.wall(), Some(FencingToken::ZERO), LONG)
+    }
+
     /// With fencing, as [`Bench::acquire_in_turn`] and [`Bench::transfer`].
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
         self.vote(acquisition(claim, ttl, self.draw())).await
+    }
+
+    /// The same by one who knows that others want the lock.
+    pub(super) async fn contend(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
+        self.vote(acquisition(claim, LONG, self.contended_draw())).await
     }
 
     /// Without.

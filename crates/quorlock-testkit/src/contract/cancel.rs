@@ -1,4 +1,7 @@
 //! Clauses about cancelling: a late request of a cancelled attempt does nothing.
+//!
+//! An acquisition for which nobody is known to contend may be asked in a way that heeds no tombstone, by a
+//! node that has other means against what comes late.
 
 use quorlock::Vote;
 use quorlock::protocol::Ticket;
@@ -15,7 +18,7 @@ pub(super) async fn a_cancellation_frees_the_own_key(bench: &Bench<'_>) -> Findi
 pub(super) async fn a_late_acquisition_of_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     is(&bench.cancel(&claim, LONG).await?, &Vote::Free)?;
-    is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
+    is(&bench.contend(&claim).await?, &Vote::Free)?;
     bench.free(claim.key()).await
 }
 
@@ -56,7 +59,7 @@ pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_
     is(&bench.cancel(&cancelled, LONG).await?, &Vote::Free)?;
     bench.held(&holder, LONG).await?;
     bench.release(&holder).await?;
-    is(&bench.acquire(&cancelled, LONG).await?, &Vote::Free)
+    is(&bench.contend(&cancelled).await?, &Vote::Free)
 }
 
 pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> Finding {
@@ -70,6 +73,6 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
 pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
-    is(&bench.acquire(&claim, LONG).await?, &Vote::Free)?;
+    is(&bench.contend(&claim).await?, &Vote::Free)?;
     bench.until_granted(&acquisition(&claim, LONG, bench.draw())).await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Draw, FencingToken, Ticket, fence_counter};
+use quorlock::protocol::{Claim, Draw, FencingToken, Ticket, Token, fence_counter};
 use quorlock::{Expiry, Question, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
@@ -78,7 +78,7 @@ pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
     bench.acquire_plainly(&holder).await?;
     for question in [
-        acquisition(&refused, LONG, bench.draw()),
+        acquisition(&refused, LONG, bench.contended_draw()),
         in_turn(&refused, ticket, draw),
         transfer(&refused, &bench.claim(&key), draw),
     ] {
@@ -88,6 +88,21 @@ pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none
         bench.has_no_counter(&key).await?;
     }
     Ok(())
+}
+
+pub(super) async fn a_refused_acquisition_never_lowers_the_counter(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    let drawn = bench.drawn(acquisition(&holder, LONG, bench.draw())).await?;
+    for draw in [counting(), bench.draw()] {
+        let (vote, _) = bench.told(acquisition(&refused, LONG, draw)).await?;
+        held_by(&vote, holder.token(), LONG)?;
+        let found = bench.counter(&key).await?;
+        ensure(found >= Some(drawn), format!("refused at {drawn}, it has left {found:?}"))?;
+    }
+    bench.release(&holder).await?;
+    let next = bench.drawn(acquisition(&refused, LONG, counting())).await?;
+    ensure(next > drawn, format!("{next} was drawn after {drawn}"))
 }
 
 pub(super) async fn asking_again_with_the_own_token_draws_nothing_new(bench: &Bench<'_>) -> Finding {
@@ -107,7 +122,7 @@ pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_
     let (claim, gone, draw) = (bench.claim(&key), bench.claim(&key), Some(bench.draw()));
     bench.acquire_plainly(&claim).await?;
     for question in [
-        acquisition(&claim, LONG, bench.draw()),
+        acquisition(&claim, LONG, bench.contended_draw()),
         in_turn(&claim, Ticket::new(1, 1), draw),
         transfer(&gone, &claim, draw),
     ] {
@@ -183,7 +198,28 @@ pub(super) async fn a_restored_key_raises_the_counter_to_the_number_of_its_lease
     draws(bench, acquisition(&next, LONG, counting()), 43).await?;
     bench.release(&next).await?;
     is(&bench.vote(renewal(&claim, Some(42))).await?, &Vote::Restored)?;
-    counts(bench, &key, number(43)).await
+    counts(bench, &key, number(42)).await?;
+    bench.release(&claim).await?;
+    draws(bench, acquisition(&next, LONG, counting()), 44).await
+}
+
+pub(super) async fn whoever_asks_is_told_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
+    for (stands, draw) in [(0, bench.draw()), (0, beyond(41)), (99, beyond(41))] {
+        let (key, other) = (bench.key(), bench.claim("other"));
+        if stands > 0 {
+            plant_counter(bench, &key, stands).await?;
+        }
+        let random = u128::from_str_radix(other.token().short().as_str(), 16).unwrap_or_default();
+        let token = Token::numbered(random, draw.usual(), "holder");
+        let claim = Arc::new(Claim::new(key.as_str().into(), token));
+        let drawn = bench.drawn(acquisition(&claim, LONG, draw)).await?;
+        let (refused, later) = (bench.claim(&key), Draw::at(bench.clock.wall() + LONG / 2, None, LONG));
+        held_by(&bench.vote(acquisition(&refused, LONG, later)).await?, claim.token(), LONG)?;
+        counts(bench, &key, drawn).await?;
+        draws(bench, write_back(&claim, u64::MAX >> 11), u64::MAX >> 11).await?;
+        counts(bench, &key, number(u64::MAX >> 11)).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Bench<'_>) -> Finding {
@@ -196,7 +232,7 @@ pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Benc
 pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let max = FencingToken::MAX.get();
-    plant_counter(bench, &key, (max - 2).to_string().as_str()).await?;
+    plant_counter(bench, &key, max - 2).await?;
     for expected in [max - 1, max] {
         let claim = bench.claim(&key);
         draws(bench, acquisition(&claim, LONG, bench.draw()), expected).await?;
@@ -207,15 +243,15 @@ pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) 
 }
 
 pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &Bench<'_>) -> Finding {
-    let texts = ["no number", "-1", "9007199254740993", "99999999999999999999"];
-    let list = Value::List(vec![b"item".to_vec()]);
-    for planted in texts.map(Value::from).into_iter().chain([list]) {
+    let numbers = [FencingToken::MAX.get(), 1 << 53, u64::MAX].map(Value::from);
+    let others = [Value::from("42"), Value::List(vec![b"item".to_vec()])];
+    for planted in numbers.into_iter().chain(others) {
         let (key, shown) = (bench.key(), format!("with {planted:?} as the counter"));
         let checked = async {
             plant_counter(bench, &key, planted).await?;
             draws_nothing(bench, &key).await?;
             let found = bench.counter(&key).await?;
-            ensure(found.is_none(), format!("it is read as {found:?}"))
+            ensure(found.is_none_or(|found| found == FencingToken::MAX), format!("it is read as {found:?}"))
         };
         checked.await.map_err(|finding| format!("{shown}: {finding}"))?;
     }

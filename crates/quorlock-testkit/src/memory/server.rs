@@ -306,8 +306,8 @@ impl Server {
     }
 
     pub(super) fn fence(&mut self, key: &str) -> Option<FencingToken> {
-        let counter = self.store.get(self.clock.now(), fence_counter(key).as_bytes()).ok().flatten()?;
-        std::str::from_utf8(counter).ok()?.parse().ok()
+        let counter = self.store.score(self.clock.now(), fence_counter(key).as_bytes()).ok().flatten()?;
+        FencingToken::new(counter)
     }
 
     pub(super) fn expiry(&mut self, key: &str) -> Option<Expiry> {

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use quorlock::protocol::FENCE_MEMBER;
 use quorlock::{Clock, Expiry, SystemClock};
 use tempfile::TempDir;
 
@@ -229,6 +230,11 @@ impl Server {
         };
         refuse_error(answer)
     }
+
+    async fn end(&self, key: &str, expiry: Expiry) -> io::Result<()> {
+        let Expiry::In(left) = expiry else { return Ok(()) };
+        refuse_error(self.command(&["PEXPIRE", key, &left.as_millis().to_string()]).await?)
+    }
 }
 
 impl Plant for Server {
@@ -240,13 +246,12 @@ impl Plant for Server {
                     let mut words: Vec<&[u8]> = vec![b"RPUSH", key.as_bytes()];
                     words.extend(items.iter().map(Vec::as_slice));
                     refuse_error(self.bytes(&words).await?)?;
-                    match expiry {
-                        Expiry::Never => Ok(()),
-                        Expiry::In(left) => {
-                            let millis = left.as_millis().to_string();
-                            refuse_error(self.command(&["PEXPIRE", key, &millis]).await?)
-                        }
-                    }
+                    self.end(key, expiry).await
+                }
+                Value::Number(number) => {
+                    let words = ["ZADD", key, &number.stands.to_string(), FENCE_MEMBER];
+                    refuse_error(self.command(&words).await?)?;
+                    self.end(key, expiry).await
                 }
             }
         })

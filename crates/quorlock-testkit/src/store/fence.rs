@@ -1,11 +1,25 @@
 //! The counter of a lock's fencing tokens, as `fence.lua` keeps it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock::Vote;
-use quorlock::protocol::{Draw, FencingToken, Moment};
+use quorlock::protocol::{Draw, FencingToken, Moment, Token};
 
-use super::{Failure, Store, Told, Value, millis, span};
+use super::{Entry, Failure, Store, Told, Value, millis, span};
+
+/// A counter of fencing tokens.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
+pub struct Counter {
+    /// The largest number so far.
+    pub stands: u64,
+    /// What was drawn for tokens that say something else, by their random part.
+    pub notes: BTreeMap<Vec<u8>, u64>,
+}
+
+/// As many notes are kept, of the largest numbers.
+const NOTES: usize = 7;
 
 /// How a script draws a number.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +59,9 @@ impl Store {
         if !fence.may_follow(counter) {
             return Ok(Told::with(Vote::Ahead, Some(counter)));
         }
-        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fence))))
+        let raised = self.raise(now, name, fence);
+        self.note(now, name, token, Noted { number: fence, usual: None });
+        Ok(Told::with(Vote::Granted, Some(raised)))
     }
 
     /// Where a counter stands that can be used; zero if there is none.
@@ -56,11 +72,86 @@ impl Store {
 
     /// Where the counter stands; zero if there is none.
     pub(super) fn fence(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
-        let text = self.get(now, name)?.unwrap_or_default();
-        if text.is_empty() {
-            return Ok(FencingToken::ZERO);
+        let number = self.score(now, name)?.unwrap_or_default();
+        FencingToken::new(number).ok_or(Failure::OutOfRange)
+    }
+
+    /// What was drawn for whoever holds a key; the counter, if the holder's token tells nothing.
+    pub(super) fn fence_of(&mut self, now: Moment, name: &[u8], holder: &Token) -> Option<FencingToken> {
+        let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) else { return None };
+        let noted = counter.notes.get(random_part(holder.as_bytes())).copied();
+        let noted = noted.and_then(FencingToken::new).or(holder.number());
+        noted.or_else(|| FencingToken::new(counter.stands))
+    }
+
+    /// Notes what was drawn for a token, if it is not `usual`.
+    pub(super) fn note(&mut self, now: Moment, name: &[u8], token: &[u8], drawn: Noted) {
+        if Some(drawn.number) == drawn.usual {
+            return;
         }
-        u64::try_from(number(text)?).ok().and_then(FencingToken::new).ok_or(Failure::OutOfRange)
+        let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) else { return };
+        counter.notes.insert(random_part(token).to_vec(), drawn.number.get());
+        while counter.notes.len() > NOTES {
+            let least = counter.notes.iter().min_by_key(|(member, score)| (**score, (*member).clone()));
+            let Some(least) = least.map(|(member, _)| member.clone()) else { return };
+            counter.notes.remove(&least);
+        }
+    }
+
+    /// `ZSCORE` of the one member of a counter.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a counter stands there.
+    pub fn score(&mut self, now: Moment, name: &[u8]) -> Result<Option<u64>, Failure> {
+        match self.live(now, name) {
+            Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.stands)),
+            Some(Entry { value: Value::Text(_) | Value::List(_), .. }) => Err(Failure::WrongType),
+            None => Ok(None),
+        }
+    }
+
+    /// `ZADD GT CH` of the one member of a counter: raises it to `number` if it is lower. Says whether it
+    /// was.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a counter stands there.
+    pub fn exceed(&mut self, now: Moment, name: &[u8], number: u64) -> Result<bool, Failure> {
+        let before = self.score(now, name)?;
+        let lower = before.is_none_or(|before| before < number);
+        if lower {
+            self.stand(now, name, number);
+        }
+        Ok(lower)
+    }
+
+    /// `draw.lua`: draws a number for a token that stands there without one.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands under the key, or no number can be drawn.
+    pub fn draw_for(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        token: &[u8],
+        drawing: Drawing<'_>,
+    ) -> Result<Told, Failure> {
+        if self.get(now, key)? != Some(token) {
+            return Ok(self.holding(now, key)?.into());
+        }
+        let drawing = self.prepare(now, drawing)?;
+        Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing, token))))
+    }
+
+    fn stand(&mut self, now: Moment, name: &[u8], number: u64) {
+        if let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) {
+            counter.stands = number;
+            self.changed(name);
+        } else {
+            self.put(name, Value::from(number), None);
+        }
     }
 
     /// Finds out which number is next, and changes nothing: what fails, fails here.
@@ -71,18 +162,40 @@ impl Store {
     ) -> Result<Prepared<'a>, Failure> {
         let stands = self.counter(now, counter)?;
         let next = draw.from(stands, wall).ok_or(Failure::OutOfRange)?;
-        Ok(Prepared { counter, stands, next })
+        Ok(Prepared { counter, stands, next, usual: draw.usual() })
     }
 
-    pub(super) fn draw(&mut self, now: Moment, Prepared { counter, next, .. }: Prepared<'_>) -> FencingToken {
-        self.raise(now, counter, next)
+    /// Draws for a token that stands alone.
+    pub(super) fn draw(&mut self, now: Moment, drawing: Prepared<'_>, token: &[u8]) -> FencingToken {
+        let Prepared { counter, next, usual, .. } = drawing;
+        let drawn = self.raise(now, counter, next);
+        self.note(now, counter, token, Noted { number: next, usual: Some(usual) });
+        drawn
+    }
+
+    /// Draws for those who share a lock.
+    pub(super) fn draw_for_readers(&mut self, now: Moment, drawing: Prepared<'_>) -> FencingToken {
+        self.raise(now, drawing.counter, drawing.next)
     }
 
     pub(super) fn raise(&mut self, now: Moment, name: &[u8], number: FencingToken) -> FencingToken {
-        let text = Value::Text(number.to_string().into_bytes());
-        self.put(name, text, Some(millis(now).saturating_add(span(LIFE))));
+        self.stand(now, name, number.get());
+        if let Some(entry) = self.live(now, name) {
+            entry.ends = Some(millis(now).saturating_add(span(LIFE)));
+        }
         number
     }
+}
+
+/// What was drawn for a token, and what would need no note.
+#[derive(Clone, Copy)]
+pub(super) struct Noted {
+    pub(super) number: FencingToken,
+    pub(super) usual: Option<FencingToken>,
+}
+
+fn random_part(token: &[u8]) -> &[u8] {
+    token.get(..32).unwrap_or(token)
 }
 
 /// A number that can be drawn.
@@ -92,10 +205,5 @@ pub(super) struct Prepared<'a> {
     /// Where the counter stands before.
     pub(super) stands: FencingToken,
     pub(super) next: FencingToken,
-}
-
-/// As a server reads it: digits and perhaps a minus, with nothing before, between or after.
-fn number(text: &[u8]) -> Result<i64, Failure> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.filter(|number: &i64| number.to_string().as_bytes() == text).ok_or(Failure::NoNumber)
+    usual: FencingToken,
 }

@@ -76,7 +76,7 @@ impl Store {
         if free && first.as_deref() == Some(name) {
             self.leave_line(now, order, name);
             self.put(key, Value::Text(token.to_vec()), Some(at.saturating_add(span(ttl))));
-            let drawn = drawing.map(|drawing| self.draw(now, drawing));
+            let drawn = drawing.map(|drawing| self.draw(now, drawing, token));
             return Ok(Told::with(Vote::Granted, drawn));
         }
         line.ends = line.ends.max(at.saturating_add(2 * span(patience)));

@@ -79,7 +79,8 @@ impl Store {
             return Ok(Told::with(Vote::Behind, counter));
         }
         let first = !shared || counter == Some(FencingToken::ZERO);
-        let number = drawing.map(|drawing| if first { self.draw(now, drawing) } else { drawing.stands });
+        let number =
+            drawing.map(|drawing| if first { self.draw_for_readers(now, drawing) } else { drawing.stands });
         if !shared {
             self.found(key, readers, at);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::Vote;
 use quorlock::protocol::{Draw, FencingToken, Moment};
 
-use super::{Drawing, Failure, Store, Told, Value, WANTED, millis, span};
+use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
 
 /// A claim of several locks: the keys of the scripts.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,7 @@ impl Store {
             }
             Held::Free(free) => free,
         };
+        let usual = draw.map(|(draw, _)| draw.usual());
         let number = match draw {
             Some((draw, wall)) => {
                 let mut next = FencingToken::ZERO;
@@ -79,7 +80,7 @@ impl Store {
         };
         self.store_anew(now, claim, &free, ttl);
         if let Some(number) = number.filter(|_| !free.is_empty()) {
-            self.raise_all(now, claim, number);
+            self.raise_all(now, claim, number, usual);
         }
         Ok(Told::with(Vote::Granted, number))
     }
@@ -108,6 +109,7 @@ impl Store {
                 for lock in claim.locks {
                     let counter = self.counter(now, lock.counter)?;
                     self.raise(now, lock.counter, counter.max(fence));
+                    self.note(now, lock.counter, claim.token, Noted { number: fence, usual: None });
                 }
             }
         }
@@ -141,7 +143,7 @@ impl Store {
                 return Ok(Told::with(Vote::Ahead, Some(counter)));
             }
         }
-        self.raise_all(now, claim, fence);
+        self.raise_all(now, claim, fence, None);
         Ok(Told::with(Vote::Granted, Some(fence)))
     }
 
@@ -206,9 +208,16 @@ impl Store {
         }
     }
 
-    fn raise_all(&mut self, now: Moment, claim: &Several<'_>, number: FencingToken) {
+    fn raise_all(
+        &mut self,
+        now: Moment,
+        claim: &Several<'_>,
+        number: FencingToken,
+        usual: Option<FencingToken>,
+    ) {
         for lock in claim.locks {
             self.raise(now, lock.counter, number);
+            self.note(now, lock.counter, claim.token, Noted { number, usual });
         }
     }
 }

@@ -23,8 +23,12 @@ const fn right(command: &'static str, need: Need, words: &'static str) -> Right 
 pub(super) const INFO: Right = right("info", Need::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Need::Waiting, "CLIENT TRACKING");
 
+/// Alone it does nothing. Whoever may not end a transaction must not begin one.
+const EXEC: Right = right("exec", Need::Speed, "EXEC");
+const MULTI: Right = right("multi", Need::Speed, "MULTI");
+
 /// In an order in which none of them leaves a key behind that never ends.
-const RIGHTS: [Right; 26] = [
+const RIGHTS: [Right; 31] = [
     right("set", Need::Locks, "SET {key} x NX PX 5000"),
     right("get", Need::Locks, "GET {key}"),
     right("pttl", Need::Locks, "PTTL {key}"),
@@ -35,8 +39,14 @@ const RIGHTS: [Right; 26] = [
     right("setrange", Need::Locks, "SETRANGE {tomb} 0 {nothing}"),
     right("del", Need::Locks, "DEL {key}"),
     right("time", Need::Fencing, "TIME"),
-    right("set", Need::Fencing, "SET {fence} 0 PX 5000"),
-    right("incrby", Need::Fencing, "INCRBY {fence} 0"),
+    right("zadd", Need::Fencing, "ZADD {fence} 1 n"),
+    right("zincrby", Need::Fencing, "ZINCRBY {fence} 0 n"),
+    right("zrem", Need::Fencing, "ZREM {fence} a"),
+    right("zremrangebyrank", Need::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
+    right("pexpire", Need::Fencing, "PEXPIRE {fence} 5000"),
+    // Of nobody.
+    right("client|kill", Need::Speed, "CLIENT KILL ID 9223372036854775807"),
+    EXEC,
     right("set", Need::Promotion, "SET {gate} 1 PX 1"),
     right("set", Need::Waiting, "SET {want} 1 PX 1000"),
     right("zadd", Need::FairOrder, "ZADD {order} 1 a"),
@@ -62,6 +72,12 @@ pub(super) async fn ask(session: &mut Session, probe: &Probe, facts: &mut Facts)
             note_for(&error, right, Some(probe), facts);
         }
     }
+    if !facts.refusals.iter().any(|told| told.command == EXEC.command) {
+        let answers = session.ask_each(&[MULTI, EXEC].map(|right| probe.words(right.words))).await?;
+        if let Some(Value::ServerError(error)) = answers.first() {
+            note_for(error, &MULTI, Some(probe), facts);
+        }
+    }
     Ok(())
 }
 
@@ -72,7 +88,8 @@ pub(super) fn note(error: &ServerError, right: &Right, facts: &mut Facts) {
 
 fn note_for(error: &ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
     let words = error.details().unwrap_or_default();
-    let grant = if error.code() == "NOPERM" {
+    // A transaction that may not end says so in its own words.
+    let grant = if error.code() == "NOPERM" || words.contains("NOPERM") {
         match probe {
             // In all versions the words for a key that may not be touched, and for nothing else.
             Some(probe) if words.contains("to access") => probe.pattern(right.words),

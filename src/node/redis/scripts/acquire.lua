@@ -10,7 +10,10 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 -- Before the key is set: what fails here leaves nothing behind.
 local number = counter(ARGV[5])
 local drawn = after(number, ARGV[6], ARGV[7])
-if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'granted', raise(ARGV[5], drawn)} end
+if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  note(ARGV[5], ARGV[1], drawn, ARGV[6] + 1)
+  return {'granted', raise(ARGV[5], drawn)}
+end
 forget(ARGV[5], number)
 local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then return {'granted', number} end

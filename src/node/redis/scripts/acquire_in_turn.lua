@@ -30,7 +30,10 @@ end
 if not holder and first[1] == ARGV[4] then
   call('HDEL', ARGV[8], ARGV[4])
   call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  if fenced then number = raise(ARGV[9], drawn) end
+  if fenced then
+    note(ARGV[9], ARGV[1], drawn, ARGV[10] + 1)
+    number = raise(ARGV[9], drawn)
+  end
   return {'granted', number}
 end
 if fenced then forget(ARGV[9], number) end

@@ -16,5 +16,5 @@ local drawn = fenced and after(number, ARGV[3], ARGV[4]) or 0
 for place = 1, #KEYS do
   if not holders[place] then call('SET', KEYS[place], token, 'PX', ARGV[2]) end
 end
-if fenced then raise_all(drawn) end
+if fenced then raise_all(drawn, ARGV[3] + 1) end
 return {'granted', drawn}

@@ -1,16 +1,19 @@
 -- The counter of a lock's fencing tokens (rule F-1), for the scripts that follow.
 --
--- It is read by a command that counts as a write, as the tombstone is in acquire.lua. It lives for a
--- day after its last change, which is longer than any two clocks may differ; see protocol/fence.rs.
--- Numbers are exact below 2^53. Each call of a command is a microsecond, and so are two of a
--- library's functions.
+-- It is the score of the one member of a sorted set, because there is a command that raises a score and
+-- never lowers it, which needs no script (ADR 16). It is read by a command that counts as a write, as
+-- the tombstone is in acquire.lua. It lives for a day after its last change, which is longer than any
+-- two clocks may differ; see protocol/fence.rs. Numbers are exact below 2^53. Each call of a command is
+-- a microsecond, and so are two of a library's functions.
 local call = redis.call
 local function counter(key)
-  local number = call('INCRBY', key, 0)
-  if number < 0 or number >= 9007199254740991 then error('the fencing counter ' .. key .. ' is at its end') end
+  local number = tonumber(call('ZINCRBY', key, 0, 'n'))
+  if not (number >= 0 and number < 9007199254740991) then
+    error('the fencing counter ' .. key .. ' is at its end')
+  end
   return number
 end
--- INCRBY has made it, if it was not there.
+-- ZINCRBY has made it, if it was not there.
 local function forget(key, number)
   if number == 0 then call('DEL', key) end
 end
@@ -24,6 +27,14 @@ local function after(number, hint, lead)
   return number + 1
 end
 local function raise(key, number)
-  call('SET', key, number, 'PX', 86400000)
+  call('ZADD', key, number, 'n')
+  call('PEXPIRE', key, 86400000)
   return number
+end
+-- Notes what was drawn for a token, if it is not the number that the token says itself: whoever asks for
+-- the holder's is not to be told of a counter that others have raised meanwhile.
+local function note(key, token, number, usual)
+  if number == usual then return end
+  call('ZADD', key, number, string.sub(token, 1, 32))
+  call('ZREMRANGEBYRANK', key, 0, -9)
 end

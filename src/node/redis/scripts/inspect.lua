@@ -1,10 +1,18 @@
 -- Tells who holds the key, and where its counter stands; and, if readers do, who they are.
 -- KEYS: lock. ARGV: counter, readers.
 local holder = redis.call('GET', KEYS[1])
--- The counter is of interest only, and not everybody may read it. One that is not there is not read:
--- the server would remember it for the client (see acquire.lua), and never forget it.
-local length = tonumber(redis.pcall('SETRANGE', ARGV[1], 0, '')) or 0
-local number = length > 0 and tonumber(redis.pcall('GET', ARGV[1])) or 0
+-- The counter is of interest only, and not everybody may read it. It is read by commands that count as
+-- writes, as in fence.lua; PEXPIRE tells whether it is there, so that none is made.
+local number = 0
+local function score(member) return tonumber(redis.pcall('ZINCRBY', ARGV[1], 0, member)) or 0 end
+if redis.pcall('PEXPIRE', ARGV[1], 86400000) == 1 then
+  if holder then number = score(string.sub(holder, 1, 32)) end
+  if number == 0 then
+    if holder then redis.pcall('ZREM', ARGV[1], string.sub(holder, 1, 32)) end
+    -- What the token says was drawn for it, since nothing else was noted; or the counter of whoever else.
+    number = tonumber(string.match(holder or '', '^%x+:(%d+) ')) or score('n')
+  end
+end
 if not (number >= 0 and number < 9007199254740992) then number = 0 end
 if holder == 'quorlock:shared' then
   local said = {'held', holder, redis.call('PTTL', KEYS[1]), number}

@@ -8,6 +8,9 @@ end
 if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 -- Whoever comes after us at this node must draw a larger number than ours.
-if ARGV[4] ~= '' then raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5]))) end
+if ARGV[4] ~= '' then
+  note(ARGV[4], ARGV[1], tonumber(ARGV[5]))
+  raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5])))
+end
 call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'restored'}

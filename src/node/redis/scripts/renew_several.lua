@@ -7,7 +7,10 @@ if missing then
   if cancelled() then return {'free'} end
   -- Whoever comes after us at this node must draw a larger number than ours.
   for place = 1, #KEYS do
-    if fenced then raise(counter_of(place), math.max(stands(place), tonumber(ARGV[3]))) end
+    if fenced then
+      note(counter_of(place), token, tonumber(ARGV[3]))
+      raise(counter_of(place), math.max(stands(place), tonumber(ARGV[3])))
+    end
   end
 end
 for place = 1, #KEYS do

@@ -39,8 +39,11 @@ local function cancelled()
     if call('SETRANGE', tombstone(place), 0, '') > 0 then return true end
   end
 end
-local function raise_all(number)
-  for place = 1, #KEYS do raise(counter_of(place), number) end
+local function raise_all(number, usual)
+  for place = 1, #KEYS do
+    note(counter_of(place), token, number, usual)
+    raise(counter_of(place), number)
+  end
   return number
 end
 -- Deletes the locks that are ours, and tells whether there was one, and whether somebody wants it.

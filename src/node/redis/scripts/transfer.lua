@@ -17,6 +17,9 @@ elseif holder and holder ~= ARGV[1] then
   return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}
 else
   call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-  if fenced then number = raise(ARGV[5], drawn) end
+  if fenced then
+    note(ARGV[5], ARGV[2], drawn, ARGV[6] + 1)
+    number = raise(ARGV[5], drawn)
+  end
 end
 return {'granted', number}

@@ -5,4 +5,5 @@ if not holder then return {'free'} end
 if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 local number = counter(ARGV[2])
 if number > tonumber(ARGV[3]) then return {'ahead', number} end
+note(ARGV[2], ARGV[1], tonumber(ARGV[3]))
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

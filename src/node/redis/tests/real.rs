@@ -10,8 +10,8 @@ use super::super::failure::RIGHTS;
 use super::super::{Address, RedisNode};
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, hangs, in_turn, inspect, plain, release, renew, settings,
-    spawn_ask, transfer, vote, within, write_back,
+    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, release, renew,
+    settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::node::{Collect, Expiry, Holding, Listener, Node, NodeError, Question, Reply, Vote, ask};
 use crate::protocol::Ticket;
@@ -26,6 +26,7 @@ async fn a_node_answers_each_question_as_documented() {
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
+    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
     for question in [acquire(&theirs), renew(&theirs), inspect()] {
         let Vote::Held(Holding { token, expiry: Expiry::In(left), .. }) = vote(&node, question).await else {
             panic!("it is held")
@@ -34,7 +35,6 @@ async fn a_node_answers_each_question_as_documented() {
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
     }
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
-    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted, "others were refused");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
@@ -62,7 +62,7 @@ async fn a_cancelled_claim_cannot_be_granted_late() {
     let node = server.node();
     let ours = claim("orders/42", 1);
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "others are not stopped");
 }
@@ -328,14 +328,14 @@ async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
     let Some(server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
     let ours = claim("orders/42", 1);
-    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, contend(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
     server.cli(&["script", "flush"]);
     // Somebody else has brought the release back, but not the vote.
     server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
     server.signal(Signal::STOP);
     let attempt = Arc::new(Log::default());
-    node.ask(acquire(&ours), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
+    node.ask(contend(&ours), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
     within("both are on their way", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.

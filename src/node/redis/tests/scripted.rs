@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::super::{Address, Dial, RedisNode, Settings, Stream};
-use super::{Log, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within};
+use super::{
+    Log, NO_SWIFTNESS, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
+};
 use crate::node::{Collect, Lasting, Node, NodeError, Reply, ask};
 use crate::protocol::Moment;
 use crate::{Clock, Sleep};
@@ -179,7 +181,7 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
             Manner::Mute => String::new(),
             Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
-            _ if heard.contains("INFO") => format!("+OK\r\n${}\r\n{INFO}\r\n", INFO.len()),
+            _ if heard.contains("INFO") => format!("+OK\r\n{NO_SWIFTNESS}${}\r\n{INFO}\r\n", INFO.len()),
             Manner::Hangs | Manner::LeavesAtOnce => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()

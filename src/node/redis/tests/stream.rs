@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::super::{Address, Dial, RedisNode, Settings, Stream};
-use super::{acquire, ask_now, claim, inspect, plain, settings, within};
+use super::{NO_SWIFTNESS, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
 
 const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
@@ -161,7 +161,8 @@ impl Server {
         self.reads_on("LIB-VER").await?;
         self.says("%0\r\n+OK\r\n+OK\r\n").await?;
         self.reads_on("INFO\r\n").await?;
-        self.says(&format!("+OK\r\n+OK\r\n${}\r\n{INFO}\r\n{more}", INFO.len())).await
+        let info = format!("${}\r\n{INFO}\r\n{more}", INFO.len());
+        self.says(&["+OK\r\n+OK\r\n", NO_SWIFTNESS, &info].concat()).await
     }
 
     async fn reads_on(&mut self, word: &str) -> io::Result<()> {

@@ -1,0 +1,9 @@
+-- Draws a number for a token that has just been stored without one, in place of one that stood behind
+-- the counter.
+-- KEYS: lock. ARGV: token, counter, hint, lead.
+local holder = call('GET', KEYS[1])
+if not holder then return {'free'} end
+if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
+local drawn = after(counter(ARGV[2]), ARGV[3], ARGV[4])
+note(ARGV[2], ARGV[1], drawn)
+return {'granted', raise(ARGV[2], drawn)}
