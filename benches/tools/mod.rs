@@ -28,13 +28,14 @@ pub fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// How many commands the servers were sent: scripts, and plain `SET`s unless scripts call those.
+/// How many requests the servers were sent: scripts, transactions, and plain `SET`s unless those do.
 pub async fn commands(servers: &Servers, plain: bool) -> u64 {
     let mut all = 0;
     for server in servers.iter() {
         let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-        let names = ["cmdstat_eval:calls=", "cmdstat_evalsha:calls=", "cmdstat_set:calls="];
-        for name in &names[..if plain { 3 } else { 2 }] {
+        let names =
+            ["cmdstat_eval:calls=", "cmdstat_evalsha:calls=", "cmdstat_exec:calls=", "cmdstat_set:calls="];
+        for name in &names[..if plain { 4 } else { 3 }] {
             let calls = stats.lines().find_map(|line| line.strip_prefix(name));
             all += calls.and_then(|calls| calls.split(',').next()?.parse::<u64>().ok()).unwrap_or(0);
         }
