@@ -66,7 +66,7 @@ impl Sweep {
 
     /// Whether all have let go.
     pub(crate) fn is_done(&self) -> bool {
-        self.round.tally(self.shared.now()).granted() == self.shared.nodes.quorum.nodes()
+        self.round.is_unanimous()
     }
 
     /// Waits until all have let go, telling those again that could not be reached.
