@@ -10,7 +10,10 @@ use tokio::sync::oneshot;
 use crate::examination::Facts;
 use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
+mod asked;
 pub(crate) mod redis;
+
+pub use asked::Asked;
 
 /// One independent lock server. It votes.
 ///
@@ -26,7 +29,7 @@ pub(crate) mod redis;
 /// A node of one's own is one method and a name:
 ///
 /// ```
-/// use quorlock::{Node, NodeError, Question, Reply};
+/// use quorlock::{Asked, Node, NodeError, Reply};
 ///
 /// #[derive(Debug)]
 /// struct Unplugged;
@@ -36,7 +39,7 @@ pub(crate) mod redis;
 ///         "unplugged"
 ///     }
 ///
-///     fn ask(&self, _question: Question, reply: Reply) {
+///     fn ask(&self, _question: Asked, reply: Reply) {
 ///         reply.send(Err(NodeError::Unreachable { reason: "it is not plugged in".into() }));
 ///     }
 /// }
@@ -46,7 +49,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Asks one question. Must not block.
-    fn ask(&self, question: Question, reply: Reply);
+    fn ask(&self, question: Asked, reply: Reply);
 
     /// Ends when the first contact with the server has been made, or has failed. Until then
     /// questions may have to wait for the connection. Ready at once unless overridden.
@@ -607,10 +610,10 @@ impl Drop for Reply {
 /// # Cancel safety
 ///
 /// Dropping the future does not take the question back: the node may still carry it out.
-pub async fn ask(node: &dyn Node, question: Question) -> Result<Answer, NodeError> {
+pub async fn ask(node: &dyn Node, question: impl Into<Asked>) -> Result<Answer, NodeError> {
     let (sender, receiver) = oneshot::channel();
     let single = Arc::new(Single { sender: std::sync::Mutex::new(Some(sender)) });
-    node.ask(question, Reply::new(single, 0));
+    node.ask(question.into(), Reply::new(single, 0));
     receiver.await.unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped it".into() }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -14,15 +15,15 @@ use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::lease::LeaseState;
 use crate::meter::Op;
-use crate::node::{Answer, Collect, NodeError, Question, Reply, Vote};
+use crate::node::{Answer, Asked, Collect, NodeError, Reply, Vote};
 use crate::protocol::{FencingToken, Moment, Tally, Verdict};
 use crate::standing::Standings;
 
 mod nodes;
 mod slots;
 
-pub(crate) use nodes::Nodes;
 use nodes::Member;
+pub(crate) use nodes::Nodes;
 use slots::{Slot, Slots, State};
 
 /// One question to all nodes, or to some of them, and their answers.
@@ -65,16 +66,18 @@ pub(crate) enum Aim {
 
 impl Round {
     /// Asks every node for which `question` has one. `ttl` bounds the time limits.
-    pub(crate) fn start(
+    pub(crate) fn start<Q: Into<Asked>>(
         nodes: &Arc<Nodes>,
         aim: Aim,
         ttl: Duration,
-        question: impl Fn(usize) -> Option<Question>,
+        question: impl Fn(usize) -> Option<Q>,
     ) -> Arc<Round> {
-        let questions: SmallVec<[_; USUAL]> = (0..nodes.members.len()).map(question).collect();
-        let op = Op::of(questions.iter().flatten().next());
+        let question = |index| question(index).map(Into::into);
+        let questions: SmallVec<[Option<Asked>; USUAL]> = (0..nodes.members.len()).map(question).collect();
+        let op = Op::of(questions.iter().flatten().next().map(Deref::deref));
         // All must be known to be asked before the first one answers.
-        let states = questions.iter().map(|asked| if asked.is_some() { State::Pending } else { State::Skipped });
+        let states =
+            questions.iter().map(|asked| if asked.is_some() { State::Pending } else { State::Skipped });
         let round = Round::prepare(nodes, aim, op, ttl, states);
         for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
@@ -90,20 +93,20 @@ impl Round {
         aim: Aim,
         ttl: Duration,
         first: usize,
-        question: Question,
+        question: &Asked,
     ) -> Arc<Round> {
         let unasked = nodes.members.iter().map(|_| State::Unasked);
-        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, unasked);
-        round.ask(first, question);
+        let round = Round::prepare(nodes, aim, Op::of(Some(question)), ttl, unasked);
+        round.ask(first, question.clone());
         round
     }
 
     /// Asks all those that have not been asked yet.
-    pub(crate) fn ask_rest(self: &Arc<Round>, question: impl Fn() -> Question) {
+    pub(crate) fn ask_rest(self: &Arc<Round>, question: &Asked) {
         for index in 0..self.nodes.members.len() {
             let unasked = matches!(self.slots().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
             if unasked {
-                self.ask(index, question());
+                self.ask(index, question.clone());
             }
         }
     }
@@ -117,13 +120,14 @@ impl Round {
     ) -> Arc<Round> {
         let sent = nodes.clock.now();
         let limit = |member: &Member| sent + member.limit(nodes.base_limit, ttl);
-        let slots = nodes.members.iter().zip(states).map(|(member, state)| Slot { limit: limit(member), state });
+        let slots =
+            nodes.members.iter().zip(states).map(|(member, state)| Slot { limit: limit(member), state });
         let slots = Mutex::new(Slots::new(slots.collect()));
         Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned: AtomicBool::new(false) })
     }
 
     /// Asks a node that has not been asked.
-    fn ask(self: &Arc<Round>, index: usize, question: Question) {
+    fn ask(self: &Arc<Round>, index: usize, question: Asked) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
         self.slots().asked(index, limit);
@@ -131,7 +135,7 @@ impl Round {
     }
 
     /// The node answers into the round, perhaps before this returns.
-    fn send(self: &Arc<Round>, index: usize, question: Question) {
+    fn send(self: &Arc<Round>, index: usize, question: Asked) {
         let Some(member) = self.nodes.members.get(index) else { return };
         member.node.ask(question, Reply::new(self.clone(), index));
     }
@@ -248,7 +252,9 @@ impl Round {
     pub(crate) fn is_wanted(&self) -> bool {
         let wanted = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => false,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
+            }
         };
         self.slots().nodes.iter().any(wanted)
     }

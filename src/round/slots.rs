@@ -83,7 +83,9 @@ impl Slots {
     pub(super) fn twin_before(&self, index: usize, answer: &Answer) -> Option<usize> {
         self.nodes.iter().take(index).position(|slot| match &slot.state {
             State::Answered { result: Ok(theirs), .. } => theirs.instance.id == answer.instance.id,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => false,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
+            }
         })
     }
 

@@ -295,7 +295,7 @@ impl Link<'_> {
             }
             Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
             Ok(Reading::Refused) => {
-                ask.question = who_holds(&ask.question);
+                ask.question = who_holds(&ask.question).into();
                 self.batch.push(ask);
             }
             Ok(Reading::Demoted) => ask.answer(Err(demoted())),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::examination::Facts;
-use crate::node::{Answer, Contact, Instance, NodeError, Question, Reply, Watcher};
+use crate::node::{Answer, Asked, Contact, Instance, NodeError, Question, Reply, Watcher};
 
 /// The most unanswered questions of a node that may create a key.
 ///
@@ -20,7 +20,7 @@ pub(crate) const QUESTIONS: usize = 2048;
 /// A question on its way to the node, which gets one answer.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    pub(crate) question: Question,
+    pub(crate) question: Asked,
     pub(crate) reply: Reply,
     pub(crate) place: Place,
 }
