@@ -1,12 +1,14 @@
 //! One independent lock server, as a few questions.
 
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::clock::Clock;
 use crate::examination::Facts;
 use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
@@ -566,6 +568,11 @@ pub(crate) trait Collect: fmt::Debug + Send + Sync {
     /// The node at `index` has answered.
     fn answer(&self, index: usize, answer: Result<Answer, NodeError>);
 
+    /// The same, from a node that has looked at its clock since.
+    fn answer_that_came(&self, index: usize, answer: Result<Answer, NodeError>, _: Came<'_>) {
+        self.answer(index, answer);
+    }
+
     /// Whether a question that may create a key is still worth sending.
     fn wanted(&self) -> bool;
 }
@@ -582,12 +589,34 @@ impl Reply {
         }
     }
 
+    /// The same, for one of several answers that came together: one look at the clock is enough for all.
+    pub(crate) fn send_what_came(mut self, answer: Result<Answer, NodeError>, came: Came<'_>) {
+        if let Some(to) = self.to.take() {
+            to.answer_that_came(self.index, answer, came);
+        }
+    }
+
     /// Whether the question is still worth sending. A node that had to keep a question back, for
     /// want of a connection, asks here before it sends one that [`may_create`](Question::may_create)
     /// a key, and answers [`NodeError::NotAsked`] instead when nobody wants it any more.
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.to.as_ref().is_some_and(|to| to.wanted())
+    }
+}
+
+/// When an answer came.
+#[derive(Clone, Copy)]
+pub(crate) struct Came<'a> {
+    pub(crate) at: Moment,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+impl Came<'_> {
+    /// The moment, if it is one of this `clock`: a node may have another one than who asks it, and moments
+    /// of two clocks cannot be compared.
+    pub(crate) fn on(self, clock: &dyn Clock) -> Option<Moment> {
+        ptr::addr_eq(self.clock, clock).then_some(self.at)
     }
 }
 

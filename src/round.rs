@@ -15,7 +15,7 @@ use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::lease::LeaseState;
 use crate::meter::Op;
-use crate::node::{Answer, Asked, Collect, NodeError, Reply, Vote};
+use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
 use crate::protocol::{FencingToken, Moment, Tally, Verdict};
 use crate::standing::Standings;
 
@@ -222,6 +222,28 @@ impl Round {
         .await
     }
 
+    /// The node at `index` has answered at `now`.
+    fn answered(&self, index: usize, result: Result<Answer, NodeError>, now: Moment) {
+        let took = now.since(self.sent);
+        let Some(member) = self.nodes.members.get(index) else { return };
+        member.meter.answered(self.op, &result, took);
+        if result.is_ok() {
+            member.answered_after(took);
+        }
+        let mut slots = self.slots();
+        if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
+            member.meter.late();
+        }
+        let is_news = slots.all_heard()
+            || !slots.in_time(now)
+            || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
+        let woken = slots.waiting.leave(is_news);
+        let heir = slots.heir_to_tell();
+        drop(slots);
+        self.tell(heir);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
     /// The numbers that were drawn by the nodes whose votes count.
     pub(crate) fn numbers(&self) -> Vec<FencingToken> {
         if self.aim != Aim::Draw {
@@ -382,25 +404,12 @@ impl Round {
 
 impl Collect for Round {
     fn answer(&self, index: usize, result: Result<Answer, NodeError>) {
-        let now = self.nodes.clock.now();
-        let took = now.since(self.sent);
-        let Some(member) = self.nodes.members.get(index) else { return };
-        member.meter.answered(self.op, &result, took);
-        if result.is_ok() {
-            member.answered_after(took);
-        }
-        let mut slots = self.slots();
-        if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
-            member.meter.late();
-        }
-        let is_news = slots.all_heard()
-            || !slots.in_time(now)
-            || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
-        let woken = slots.waiting.leave(is_news);
-        let heir = slots.heir_to_tell();
-        drop(slots);
-        self.tell(heir);
-        woken.into_iter().for_each(Waker::wake);
+        self.answered(index, result, self.nodes.clock.now());
+    }
+
+    fn answer_that_came(&self, index: usize, result: Result<Answer, NodeError>, came: Came<'_>) {
+        let now = came.on(&*self.nodes.clock).unwrap_or_else(|| self.nodes.clock.now());
+        self.answered(index, result, now);
     }
 
     fn wanted(&self) -> bool {

@@ -18,7 +18,7 @@ use super::sentinel::Watch;
 use super::state::{Ask, State, cleans_up};
 use super::wire::{ByHash, Reading, decode, decode_member, encode, who_holds};
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, Instance, NodeError, Vote};
+use crate::node::{Answer, Came, Instance, NodeError, Vote};
 use crate::protocol::Moment;
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
@@ -199,6 +199,10 @@ impl Link<'_> {
                 Message::Answer(answer) => {
                     // The next answers would be taken for those of other questions.
                     let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
+                    if self.flight.len() + 1 == asked {
+                        // The first of those that have come together.
+                        self.heard = self.clock.now();
+                    }
                     let What::Ask { ask, by_hash } = sent.what else {
                         let copies = copies_in(answer);
                         self.copied(copies);
@@ -284,7 +288,7 @@ impl Link<'_> {
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {
-                    ask.answer(Ok(answer));
+                    ask.answer_with(answer, Came { at: self.heard, clock: self.clock });
                 }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
@@ -314,8 +318,7 @@ impl Link<'_> {
 
     /// The server has answered.
     fn alive(&mut self) {
-        let now = self.clock.now();
-        self.heard = now;
+        let now = self.heard;
         self.connector.answered(now);
         if self.pace == Pace::Stalled {
             self.pace = Pace::Fluent;
