@@ -21,6 +21,8 @@ use crate::standing::Standings;
 
 mod nodes;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use nodes::Member;
 pub(crate) use nodes::Nodes;
