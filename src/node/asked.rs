@@ -1,6 +1,6 @@
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Question;
 
@@ -8,11 +8,29 @@ use super::Question;
 ///
 /// It reads as the question that it is, and is cloned at next to no cost.
 #[derive(Clone)]
-pub struct Asked(Arc<Question>);
+pub struct Asked(Arc<Inside>);
+
+struct Inside {
+    question: Question,
+    request: OnceLock<Box<[u8]>>,
+}
+
+impl Asked {
+    /// The question as servers are asked it that know its script, once one has been.
+    pub(crate) fn request(&self) -> Option<&[u8]> {
+        self.0.request.get().map(|request| &**request)
+    }
+
+    /// The others may be asked in the same words.
+    pub(crate) fn keep_request(&self, request: &[u8]) {
+        // Two may have been asked at once.
+        drop(self.0.request.set(request.into()));
+    }
+}
 
 impl From<Question> for Asked {
     fn from(question: Question) -> Asked {
-        Asked(Arc::new(question))
+        Asked(Arc::new(Inside { question, request: OnceLock::new() }))
     }
 }
 
@@ -20,7 +38,7 @@ impl Deref for Asked {
     type Target = Question;
 
     fn deref(&self) -> &Question {
-        &self.0
+        &self.0.question
     }
 }
 

@@ -16,7 +16,7 @@ use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, State, cleans_up};
-use super::wire::{ByHash, Reading, decode, decode_member, encode, who_holds};
+use super::wire::{ByHash, Reading, decode, decode_member, encode_once, who_holds};
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Came, Instance, NodeError, Vote};
 use crate::protocol::Moment;
@@ -265,7 +265,7 @@ impl Link<'_> {
             } else {
                 votes |= must_last(&ask.question);
                 let history = self.history.as_deref();
-                let by_hash = encode(&ask.question, history, &mut self.library, self.line.outbox());
+                let by_hash = encode_once(&ask.question, history, &mut self.library, self.line.outbox());
                 self.flight.push_back(Sent { what: What::Ask { ask, by_hash }, at });
             }
         }

@@ -5,14 +5,35 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Asked, is_demoted, refused, unexpected};
+use super::failure::{self, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Family, Library, Script};
-use crate::node::{Expiry, Holding, NodeError, Question, Vote};
+use crate::node::{Asked, Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
     Claim, Draw, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys, readers_sibling,
 };
+
+/// As `encode`. Nearly all servers are sent the same: it is written once, and copied for the others.
+pub(crate) fn encode_once(
+    asked: &Asked,
+    history: Option<&str>,
+    library: &mut Library,
+    buffer: &mut Vec<u8>,
+) -> ByHash {
+    let is_plain = is_plain(asked);
+    let usual = history.is_none() && (is_plain || library.has(script_of(asked)));
+    if let (true, Some(request)) = (usual, asked.request()) {
+        buffer.extend_from_slice(request);
+        return if is_plain { ByHash::No } else { ByHash::Yes };
+    }
+    let begin = buffer.len();
+    let by_hash = encode(asked, history, library, buffer);
+    if let (true, Some(request)) = (usual, buffer.get(begin..)) {
+        asked.keep_request(request);
+    }
+    by_hash
+}
 
 /// Writes the request that asks the question, as short as the `library` of the server allows, behind
 /// what is in the buffer. The lock is the only declared key; see `acquire.lua`.
@@ -264,7 +285,7 @@ fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Resul
         if is_demoted(&error) {
             return Ok(Reading::Demoted);
         }
-        return Err(refused(&error, Asked { command, key: &key_of(question), user }));
+        return Err(refused(&error, failure::Asked { command, key: &key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
     if is_plain {
