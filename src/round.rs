@@ -288,10 +288,11 @@ impl Round {
         self.abandoned.store(true, Ordering::Release);
     }
 
-    /// Whether all nodes that were asked have done as asked.
-    pub(crate) fn is_unanimous(&self) -> bool {
-        let slots = self.slots();
-        slots.all_heard() && self.count(&slots, self.sent).granted() == self.nodes.quorum.nodes()
+    /// Whether all nodes that were asked have answered, and none with an error.
+    pub(crate) fn all_voted(&self) -> bool {
+        let voted =
+            |slot: &Slot| matches!(slot.state, State::Skipped | State::Answered { result: Ok(_), .. });
+        self.slots().nodes.iter().all(voted)
     }
 
     /// The count as it stands at `now`, with nodes past their limit as unknown.

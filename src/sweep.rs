@@ -69,7 +69,7 @@ impl Sweep {
 
     /// Whether all have let go.
     pub(crate) fn is_done(&self) -> bool {
-        self.round.is_unanimous()
+        self.round.all_voted()
     }
 
     /// Waits until all have let go, telling those again that could not be reached.

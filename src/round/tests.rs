@@ -155,7 +155,7 @@ async fn the_last_answer_wakes_whoever_waits_for_it_and_those_before_it_do_not()
     assert_eq!(settled.rung(), 0, "one is to come");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
-    assert!(bench.round.is_unanimous());
+    assert!(bench.round.all_voted());
 }
 
 #[tokio::test]
