@@ -601,6 +601,31 @@ mod tests {
         assert_eq!(words(&mut library), (ByHash::No, true, false));
     }
 
+    #[test]
+    fn a_request_is_copied_for_servers_that_are_sent_the_same_and_no_others() {
+        let asked = Asked::from(Question::Release { claim: claim() });
+        let written = |asked: &Asked, history: Option<&str>, library: &mut Library| {
+            let mut buffer = b"before".to_vec();
+            let by_hash = encode_once(asked, history, library, &mut buffer);
+            (by_hash, String::from_utf8(buffer.split_off(6)).unwrap())
+        };
+        let (mut knows, full) = (Library::default(), scripts::RELEASE.text());
+        let (by_hash, first) = written(&asked, None, &mut knows);
+        assert!(by_hash == ByHash::No && first.contains(full) && asked.request().is_none());
+        let short = written(&asked, None, &mut knows);
+        assert!(short.0 == ByHash::Yes && asked.request() == Some(short.1.as_bytes()));
+        assert_eq!(written(&asked, None, &mut knows), short);
+        assert_eq!(written(&asked, None, &mut Library::default()), (ByHash::No, first), "it knows no script");
+        let (_, of_member) = written(&asked, Some("f00"), &mut knows);
+        assert!(of_member.ends_with("\r\nf00\r\n"), "a member of a cluster is asked otherwise: {of_member}");
+
+        let plain =
+            Asked::from(Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None });
+        let set = written(&plain, None, &mut Library::default());
+        assert!(set.0 == ByHash::No && plain.request() == Some(set.1.as_bytes()));
+        assert_eq!(written(&plain, None, &mut Library::default()), set);
+    }
+
     fn replies() -> impl Strategy<Value = String> {
         let word = prop_oneof!["granted", "wanted", "restored", "behind", "free", "held", ".{0,5}"];
         let part = prop_oneof![
