@@ -416,6 +416,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_alarm_that_has_rung_stops_no_other_that_was_set_since() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        case.alarms.ring_all();
+        let mut rung = mem::take(&mut case.alarm);
+        case.set_for_later().await;
+        case.alarms.stop(&mut rung);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 2);
+    }
+
+    #[tokio::test]
     async fn an_alarm_that_was_stopped_does_not_ring() {
         let mut case = Case::new();
         case.set_for_later().await;

@@ -292,6 +292,10 @@ mod tests {
             assert_eq!(scan(answer.as_bytes()).err(), Some(excess), "{answer:.20}");
         }
         assert_eq!(scan(&b"*1\r\n".repeat(9)).err(), Some(TOO_DEEP));
+        let nines = (0..4).fold("$0\r\n\r\n".to_owned(), |values, _| format!("*9\r\n{}", values.repeat(9)));
+        assert_eq!(scan(nines.as_bytes()).err(), Some(TOO_MANY), "of the shortest, too");
+        let short = format!("*1\r\n${}\r\n", LONGEST - "*1\r\n$262129\r\n\r\n".len() + 1);
+        assert_eq!(scan(short.as_bytes()).err(), Some(TOO_LONG), "with all of its lines");
         assert_eq!(scan(&vec![b'+'; LONGEST + 1]).err(), Some(TOO_LONG));
     }
 
