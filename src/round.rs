@@ -50,8 +50,8 @@ pub(crate) struct Round {
     abandoned: AtomicBool,
 }
 
-/// As many nodes as a round has without asking the allocator once more.
-const USUAL: usize = 7;
+/// As many nodes as a round has room for without asking the allocator once more.
+const USUAL: usize = 5;
 
 /// What a question wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]

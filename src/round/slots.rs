@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Aim;
+use super::{Aim, USUAL};
 use crate::lease::LeaseState;
 use crate::node::{Answer, NodeError, Vote};
 use crate::protocol::{Moment, Quorum, Verdict};
@@ -16,7 +16,7 @@ use crate::standing::{Standing, Standings};
 /// What each node was asked and has said.
 #[derive(Debug)]
 pub(super) struct Slots {
-    pub(super) nodes: Vec<Slot>,
+    pub(super) nodes: SmallVec<[Slot; USUAL]>,
     /// How many have answered, or are not to be asked.
     heard: usize,
     /// When the time of the first node is up.
@@ -29,7 +29,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(nodes: Vec<Slot>) -> Slots {
+    pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Slots {
         let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).count();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
         Slots { nodes, heard, first_limit, verdict: None, heir: None, waiting: Waiting::default() }

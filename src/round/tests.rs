@@ -78,6 +78,7 @@ impl<T> Waiter<T> {
 struct Bench {
     clock: Arc<SetClock>,
     nodes: Vec<Told>,
+    members: Arc<Nodes>,
     round: Arc<Round>,
 }
 
@@ -88,12 +89,16 @@ impl Bench {
         let nodes = vec![(); 5].into_iter().map(|()| Told::default()).collect::<Vec<_>>();
         let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
         let quorum = Quorum::of(needed, 5).unwrap();
-        let nodes_of_round = Nodes::new(members, quorum, clock.clone(), Quarantine::none(), LIMIT);
+        let members = Arc::new(Nodes::new(members, quorum, clock.clone(), Quarantine::none(), LIMIT));
+        let round = Bench::ask(&members, asked);
+        Bench { clock, nodes, members, round }
+    }
+
+    fn ask(members: &Arc<Nodes>, asked: &[usize]) -> Arc<Round> {
         let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
         let question = Asked::from(Question::Acquire { claim, ttl: TTL, draw: None });
         let question = |index| asked.contains(&index).then(|| question.clone());
-        let round = Round::start(&Arc::new(nodes_of_round), Aim::Hold, TTL, question);
-        Bench { clock, nodes, round }
+        Round::start(members, Aim::Hold, TTL, question)
     }
 
     fn new() -> Bench {
@@ -187,6 +192,21 @@ async fn once_the_time_of_a_node_is_up_each_answer_counts() {
     bench.clock.pass(LIMIT);
     bench.grant(0);
     assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)), "four are too late");
+}
+
+#[tokio::test]
+async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
+    let mut bench = Bench::new();
+    bench.clock.pass(LIMIT * 3 / 5);
+    bench.grant(4);
+    bench.round = Bench::ask(&bench.members, &[0, 1, 2, 3, 4]);
+    (0..3).for_each(|node| bench.grant(node));
+    let mut settled = bench.waiter(|round| async move { round.settled().await });
+    assert_eq!(settled.look(), None);
+    bench.clock.pass(LIMIT);
+    assert_eq!(settled.look(), None, "the other is a slow one, and has more time");
+    bench.grant(4);
+    assert_eq!((settled.rung(), settled.look()), (1, Some(())));
 }
 
 #[tokio::test]
