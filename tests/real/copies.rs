@@ -57,7 +57,7 @@ async fn a_lock_that_is_granted_stands_at_the_replica() {
 async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
     let servers = replicated().await;
     let coordinator = waiting(&servers[0]);
-    drop(lock(&coordinator).acquire().await.unwrap());
+    lock(&coordinator).acquire().await.unwrap().release().await.unwrap();
     servers[1].freeze().unwrap();
     let error = lock(&coordinator).try_acquire().await.unwrap_err();
     let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
