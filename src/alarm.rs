@@ -257,7 +257,9 @@ impl Drop for Ringer {
     fn drop(&mut self) {
         if self.rings {
             let ended = self.alarms.lock().end(self.runtime);
-            ended.into_iter().for_each(|ring| wake(ring.set));
+            if let Some(ring) = ended {
+                wake(ring.set);
+            }
         }
     }
 }
