@@ -2,6 +2,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use super::Question;
 
 /// A [`Question`] as nodes are asked it: made once, and shared by all of them.
@@ -12,19 +14,23 @@ pub struct Asked(Arc<Inside>);
 
 struct Inside {
     question: Question,
-    request: OnceLock<Box<[u8]>>,
+    /// Bytes for servers that know the script, once one of them has been asked.
+    request: OnceLock<SmallVec<[u8; USUAL]>>,
 }
+
+/// As long as a usual request, which then needs no room of its own.
+const USUAL: usize = 256;
 
 impl Asked {
     /// The question as servers are asked it that know its script, once one has been.
     pub(crate) fn request(&self) -> Option<&[u8]> {
-        self.0.request.get().map(|request| &**request)
+        self.0.request.get().map(SmallVec::as_slice)
     }
 
     /// The others may be asked in the same words.
     pub(crate) fn keep_request(&self, request: &[u8]) {
         // Two may have been asked at once.
-        drop(self.0.request.set(request.into()));
+        drop(self.0.request.set(SmallVec::from_slice(request)));
     }
 }
 
