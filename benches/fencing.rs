@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hdrhistogram::Histogram;
 use quorlock::{
-    Address, Clock, Coordinator, Fencing, Listener, Lock, Node, NodeError, Question, RedisNode, Reply,
+    Address, Asked, Clock, Coordinator, Fencing, Listener, Lock, Node, NodeError, Question, RedisNode, Reply,
     RestartGuard, Sleep, SystemClock, Wait, protocol::Moment,
 };
 use quorlock_testkit::{Proxy, Servers, Way};
@@ -157,8 +157,8 @@ impl Node for Counting {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
-        if matches!(question, Question::WriteBack { .. }) {
+    fn ask(&self, question: Asked, reply: Reply) {
+        if matches!(*question, Question::WriteBack { .. }) {
             self.written_back.fetch_add(1, Ordering::Relaxed);
         }
         self.node.ask(question, reply);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    Address, Coordinator, Listener, Node, NodeError, Question, RedisNode, Reply, RestartGuard, SystemClock,
+    Address, Asked, Coordinator, Listener, Node, NodeError, RedisNode, Reply, RestartGuard, SystemClock,
 };
 use quorlock_testkit::{Servers, contract::check_contract, eventually};
 
@@ -30,7 +30,7 @@ impl Node for Drainable {
         self.server.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         // Whatever takes something back must always get through.
         if question.may_create() && self.drained.load(Ordering::Relaxed) {
             return reply.send(Err(NodeError::Unfit { reason: "it is drained, for an upgrade".into() }));

@@ -3,12 +3,14 @@
 //! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
 //! cycle of acquire and release nearly never come to anything.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
+use slab::Slab;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
@@ -35,12 +37,20 @@ struct Inside {
 /// The alarms that are set from one runtime, where a task rings them.
 struct Ring {
     runtime: Id,
-    /// In order, so that a seed reproduces in which order they ring.
-    set: BTreeMap<(Moment, u64), Waker>,
+    set: Slab<Set>,
+    /// Which of them are due when, in order, so that a seed reproduces in which order they ring. Nearly
+    /// all are stopped long before; their places here are given back by the dozen.
+    order: BinaryHeap<Reverse<(Moment, u64, usize)>>,
     /// When the ringer looks next.
     looks: Moment,
     /// Tells the ringer of an alarm that is earlier than those it knows.
     earlier: Arc<Notify>,
+}
+
+/// An alarm that is set.
+struct Set {
+    number: u64,
+    waker: Waker,
 }
 
 /// Where an alarm rings, when, and a number that tells it from others.
@@ -49,6 +59,8 @@ struct Place {
     runtime: Id,
     at: Moment,
     number: u64,
+    /// Among those of its runtime.
+    key: usize,
 }
 
 /// One of them, which may be set.
@@ -85,16 +97,17 @@ impl Alarms {
         }
         let before = alarm.place.take().and_then(|place| inside.take(place));
         inside.places += 1;
-        let place = Place { runtime, at, number: inside.places };
-        let ringer = if inside.ring(runtime).is_some() { None } else { Some(inside.begin(place)) };
+        let number = inside.places;
+        let ringer = if inside.ring(runtime).is_some() { None } else { Some(inside.begin(runtime, at)) };
         if let Some(ring) = inside.ring(runtime) {
-            ring.set.insert(place.order(), context.waker().clone());
+            let key = ring.set.insert(Set { number, waker: context.waker().clone() });
+            ring.order.push(Reverse((at, number, key)));
             if at < ring.looks {
                 ring.looks = at;
                 ring.earlier.notify_one();
             }
+            alarm.place = Some(Place { runtime, at, number, key });
         }
-        alarm.place = Some(place);
         drop(inside);
         drop(before);
         // Not under the lock: a runtime that is being shut down drops its new tasks at once.
@@ -114,7 +127,7 @@ impl Alarms {
     /// All of them ring, once: something has changed that everybody should look at.
     pub(crate) fn ring_all(&self) {
         let all: Vec<_> = self.lock().rings.iter_mut().map(|ring| mem::take(&mut ring.set)).collect();
-        all.into_iter().flat_map(BTreeMap::into_values).for_each(Waker::wake);
+        all.into_iter().for_each(wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -122,11 +135,33 @@ impl Alarms {
     }
 }
 
-impl Place {
-    fn order(self) -> (Moment, u64) {
-        (self.at, self.number)
+fn wake(set: Slab<Set>) {
+    set.into_iter().for_each(|(_, set)| set.waker.wake());
+}
+
+impl Ring {
+    fn waker(&mut self, number: u64, key: usize) -> Option<&mut Waker> {
+        let set = self.set.get_mut(key).filter(|set| set.number == number);
+        set.map(|set| &mut set.waker)
+    }
+
+    fn take(&mut self, number: u64, key: usize) -> Option<Waker> {
+        self.waker(number, key)?;
+        self.set.try_remove(key).map(|set| set.waker)
+    }
+
+    /// Forgets when the stopped ones would be due, once they are the most.
+    fn tidy(&mut self) {
+        if self.order.len() > 2 * self.set.len() + TOLERATED {
+            let set = &self.set;
+            let is_set = |number, key| set.get(key).is_some_and(|set| set.number == number);
+            self.order.retain(|Reverse((_, number, key))| is_set(*number, *key));
+        }
     }
 }
+
+/// As many places of stopped alarms are no waste of room.
+const TOLERATED: usize = 64;
 
 impl Inside {
     fn ring(&mut self, runtime: Id) -> Option<&mut Ring> {
@@ -134,17 +169,21 @@ impl Inside {
     }
 
     fn waker(&mut self, place: Place) -> Option<&mut Waker> {
-        self.ring(place.runtime)?.set.get_mut(&place.order())
+        self.ring(place.runtime)?.waker(place.number, place.key)
     }
 
     fn take(&mut self, place: Place) -> Option<Waker> {
-        self.ring(place.runtime)?.set.remove(&place.order())
+        let ring = self.ring(place.runtime)?;
+        let waker = ring.take(place.number, place.key);
+        ring.tidy();
+        waker
     }
 
     /// A ring for a runtime that has none, and what its ringer is to listen to.
-    fn begin(&mut self, Place { runtime, at, .. }: Place) -> Arc<Notify> {
+    fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
-        self.rings.push(Ring { runtime, set: BTreeMap::new(), looks: at, earlier: earlier.clone() });
+        let (set, order) = (Slab::new(), BinaryHeap::new());
+        self.rings.push(Ring { runtime, set, order, looks: at, earlier: earlier.clone() });
         earlier
     }
 
@@ -188,12 +227,18 @@ impl Ringer {
         let mut inside = self.alarms.lock();
         let ring = inside.ring(self.runtime)?;
         let now = self.alarms.clock.now();
-        while let Some(first) = ring.set.first_entry()
-            && first.key().0 <= now
-        {
-            due.push(first.remove());
-        }
-        let looks = ring.set.keys().next().map(|(at, _)| *at);
+        let looks = loop {
+            match ring.order.peek().copied() {
+                Some(Reverse((at, number, key))) if at > now && ring.waker(number, key).is_some() => {
+                    break Some(at);
+                }
+                Some(Reverse((_, number, key))) => {
+                    due.extend(ring.take(number, key));
+                    ring.order.pop();
+                }
+                None => break None,
+            }
+        };
         let ended = match looks {
             Some(looks) => {
                 ring.looks = looks;
@@ -212,7 +257,9 @@ impl Drop for Ringer {
     fn drop(&mut self) {
         if self.rings {
             let ended = self.alarms.lock().end(self.runtime);
-            ended.into_iter().flat_map(|ring| ring.set.into_values()).for_each(Waker::wake);
+            if let Some(ring) = ended {
+                wake(ring.set);
+            }
         }
     }
 }
@@ -228,6 +275,7 @@ impl fmt::Debug for Alarms {
 mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Sender, channel};
     use std::task::Wake;
     use std::time::Duration;
 
@@ -328,6 +376,57 @@ mod tests {
         assert_eq!(case.rung(), 1);
         case.alarms.ring_all();
         assert_eq!(case.rung(), 1, "each of them once");
+    }
+
+    /// Notes when it rings, among others.
+    struct Bells(usize, Mutex<Sender<usize>>);
+
+    impl Wake for Bells {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().send(self.0).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_are_due_ring_in_the_order_of_their_moments() {
+        let (case, (rung, ringing)) = (Case::new(), channel());
+        let mut set = Vec::new();
+        for (bell, millis) in [30, 10, 40, 20, 10].into_iter().enumerate() {
+            let (waker, mut alarm) =
+                (Waker::from(Arc::new(Bells(bell, Mutex::new(rung.clone())))), Alarm::default());
+            let at = Moment::since_origin(Duration::from_millis(millis));
+            case.alarms.set(&mut alarm, at, &Context::from_waker(&waker));
+            set.push(alarm);
+        }
+        case.alarms.stop(&mut set[3]);
+        tokio::task::yield_now().await;
+        assert_eq!(ringing.try_iter().collect::<Vec<_>>(), [1, 4, 0, 2]);
+    }
+
+    #[tokio::test]
+    async fn alarms_that_were_stopped_leave_no_trail() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        for _ in 0..10 * TOLERATED {
+            let (waker, mut alarm) = (Waker::from(case.bell.clone()), Alarm::default());
+            case.alarms.set(&mut alarm, Stopped.now() + Duration::from_secs(2), &Context::from_waker(&waker));
+            case.alarms.stop(&mut alarm);
+        }
+        let inside = case.alarms.lock();
+        assert_eq!(inside.rings[0].set.len(), 1);
+        assert!(inside.rings[0].order.len() <= TOLERATED + 2, "{}", inside.rings[0].order.len());
+    }
+
+    #[tokio::test]
+    async fn an_alarm_that_has_rung_stops_no_other_that_was_set_since() {
+        let mut case = Case::new();
+        case.set_for_later().await;
+        case.alarms.ring_all();
+        let mut rung = mem::take(&mut case.alarm);
+        case.set_for_later().await;
+        case.alarms.stop(&mut rung);
+        case.alarms.ring_all();
+        assert_eq!(case.rung(), 2);
     }
 
     #[tokio::test]

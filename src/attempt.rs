@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::coordinator::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
-use crate::node::Question;
+use crate::node::{Asked, Question};
 use crate::protocol::{Claim, Draw, FencingToken, Mode, Moment, Token, Verdict};
 use crate::round::{Aim, Round};
 use crate::standing::Standings;
@@ -57,7 +57,7 @@ pub(crate) struct Attempt {
     round: Arc<Round>,
     /// The node that was asked first, alone.
     preferred: Option<usize>,
-    draw: Option<Draw>,
+    question: Asked,
     /// What was decided, once it is.
     decision: Option<Decision>,
     kept: bool,
@@ -73,8 +73,7 @@ impl Attempt {
     ) -> Attempt {
         let draw = shared.draw(plan, seen);
         let claim = new_claim(shared, plan, draw);
-        let question = || question(plan, &claim, draw);
-        let aim = aim(draw);
+        let (question, aim) = (Asked::from(question(plan, &claim, draw)), aim(draw));
         // In fair order every node must know that we wait.
         let preferred = match (order, plan.turn) {
             (Order::PreferredFirst(preference), Turn::Any) => {
@@ -84,11 +83,11 @@ impl Attempt {
             (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
         };
         let round = match preferred {
-            Some(first) => Round::start_at(&shared.nodes, aim, plan.ttl, first, question()),
-            None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question())),
+            Some(first) => Round::start_at(&shared.nodes, aim, plan.ttl, first, &question),
+            None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question.clone())),
         };
         let (shared, plan) = (shared.clone(), plan.clone());
-        Attempt { shared, plan, claim, round, preferred, draw, decision: None, kept: false }
+        Attempt { shared, plan, claim, round, preferred, question, decision: None, kept: false }
     }
 
     /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
@@ -101,7 +100,7 @@ impl Attempt {
             if self.round.refuses(preferred).await {
                 return Verdict::Contended;
             }
-            self.round.ask_rest(|| question(&self.plan, &self.claim, self.draw));
+            self.round.ask_rest(&self.question);
         }
         let decision = draw::decide(&self.shared, &self.claim, &self.round).await;
         self.decision.insert(decision).verdict

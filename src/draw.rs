@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::coordinator::Shared;
-use crate::node::Question;
+use crate::node::{Asked, Question};
 use crate::protocol::{Claim, Drawn, FencingToken, Moment, Verdict};
 use crate::round::{Aim, Round};
 
@@ -45,8 +45,8 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
     }
     debug!(key = claim.key(), fence = %drawn.token(), "the nodes drew different numbers");
     shared.meters.wrote_back();
-    let question = |_| Some(Question::WriteBack { claim: claim.clone(), fence: drawn.token() });
-    let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, question);
+    let question = Asked::from(Question::WriteBack { claim: claim.clone(), fence: drawn.token() });
+    let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, |_| Some(question.clone()));
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
 }
 

@@ -157,8 +157,8 @@ pub use {
         Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, RedisNode, Stream, SystemDial,
     },
     node::{
-        Answer, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError, Question,
-        Reply, Vote, Watcher, ask,
+        Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError,
+        Question, Reply, Vote, Watcher, ask,
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},

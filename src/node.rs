@@ -1,16 +1,21 @@
 //! One independent lock server, as a few questions.
 
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::clock::Clock;
 use crate::examination::Facts;
 use crate::protocol::{Claim, Draw, FencingToken, Moment, Quarantine, Ticket, Token};
 
+mod asked;
 pub(crate) mod redis;
+
+pub use asked::Asked;
 
 /// One independent lock server. It votes.
 ///
@@ -26,7 +31,7 @@ pub(crate) mod redis;
 /// A node of one's own is one method and a name:
 ///
 /// ```
-/// use quorlock::{Node, NodeError, Question, Reply};
+/// use quorlock::{Asked, Node, NodeError, Reply};
 ///
 /// #[derive(Debug)]
 /// struct Unplugged;
@@ -36,7 +41,7 @@ pub(crate) mod redis;
 ///         "unplugged"
 ///     }
 ///
-///     fn ask(&self, _question: Question, reply: Reply) {
+///     fn ask(&self, _question: Asked, reply: Reply) {
 ///         reply.send(Err(NodeError::Unreachable { reason: "it is not plugged in".into() }));
 ///     }
 /// }
@@ -46,7 +51,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Asks one question. Must not block.
-    fn ask(&self, question: Question, reply: Reply);
+    fn ask(&self, question: Asked, reply: Reply);
 
     /// Ends when the first contact with the server has been made, or has failed. Until then
     /// questions may have to wait for the connection. Ready at once unless overridden.
@@ -572,6 +577,11 @@ pub(crate) trait Collect: fmt::Debug + Send + Sync {
     /// The node at `index` has answered.
     fn answer(&self, index: usize, answer: Result<Answer, NodeError>);
 
+    /// The same, from a node that has looked at its clock since.
+    fn answer_that_came(&self, index: usize, answer: Result<Answer, NodeError>, _: Came<'_>) {
+        self.answer(index, answer);
+    }
+
     /// Whether a question that may create a key is still worth sending.
     fn wanted(&self) -> bool;
 }
@@ -588,12 +598,34 @@ impl Reply {
         }
     }
 
+    /// The same, for one of several answers that came together: one look at the clock is enough for all.
+    pub(crate) fn send_what_came(mut self, answer: Result<Answer, NodeError>, came: Came<'_>) {
+        if let Some(to) = self.to.take() {
+            to.answer_that_came(self.index, answer, came);
+        }
+    }
+
     /// Whether the question is still worth sending. A node that had to keep a question back, for
     /// want of a connection, asks here before it sends one that [`may_create`](Question::may_create)
     /// a key, and answers [`NodeError::NotAsked`] instead when nobody wants it any more.
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.to.as_ref().is_some_and(|to| to.wanted())
+    }
+}
+
+/// When an answer came.
+#[derive(Clone, Copy)]
+pub(crate) struct Came<'a> {
+    pub(crate) at: Moment,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+impl Came<'_> {
+    /// The moment, if it is one of this `clock`: a node may have another one than who asks it, and moments
+    /// of two clocks cannot be compared.
+    pub(crate) fn on(self, clock: &dyn Clock) -> Option<Moment> {
+        ptr::addr_eq(self.clock, clock).then_some(self.at)
     }
 }
 
@@ -616,10 +648,10 @@ impl Drop for Reply {
 /// # Cancel safety
 ///
 /// Dropping the future does not take the question back: the node may still carry it out.
-pub async fn ask(node: &dyn Node, question: Question) -> Result<Answer, NodeError> {
+pub async fn ask(node: &dyn Node, question: impl Into<Asked>) -> Result<Answer, NodeError> {
     let (sender, receiver) = oneshot::channel();
     let single = Arc::new(Single { sender: std::sync::Mutex::new(Some(sender)) });
-    node.ask(question, Reply::new(single, 0));
+    node.ask(question.into(), Reply::new(single, 0));
     receiver.await.unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped it".into() }))
 }
 

@@ -2,33 +2,42 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use smallvec::SmallVec;
 
-use crate::alarm::{Alarm, Alarms};
-use crate::ballot::{Ballot, Paper, Said};
+use crate::alarm::Alarm;
+use crate::ballot::Said;
 use crate::clock::Clock;
 use crate::lease::LeaseState;
 use crate::meter::Op;
-use crate::node::{Answer, Collect, NodeError, Question, Reply, Vote};
-use crate::protocol::{FencingToken, Moment, Tally, Verdict};
+use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
+use crate::protocol::{Moment, Tally, Verdict};
 use crate::standing::Standings;
 
 mod nodes;
+mod said;
 mod slots;
+#[cfg(test)]
+mod tests;
 
+use nodes::Member;
 pub(crate) use nodes::Nodes;
-use slots::{Estate, Slot, Slots, State};
+use slots::{Slot, Slots, State};
 
 /// One question to all nodes, or to some of them, and their answers.
 ///
 /// The answers are collected here, by whichever task brings them; nobody has to poll for them.
 /// So a round that was decided early goes on by itself: its stragglers still do as they were
 /// asked, and a later release knows how each of them stands. Nothing is dropped half-way.
+///
+/// They are counted when something may come of it: not before as many are there as can decide, not
+/// again once they have, and the last one only wakes whoever waits for it. As soon as a node has let its
+/// time pass, which makes it an unknown vote, each answer counts.
 pub(crate) struct Round {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
@@ -40,8 +49,10 @@ pub(crate) struct Round {
     pub(crate) ttl: Duration,
     slots: Mutex<Slots>,
     abandoned: AtomicBool,
-    news: Notify,
 }
+
+/// As many nodes as a round has room for without asking the allocator once more.
+const USUAL: usize = 5;
 
 /// What a question wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -58,25 +69,20 @@ pub(crate) enum Aim {
 
 impl Round {
     /// Asks every node for which `question` has one. `ttl` bounds the time limits.
-    pub(crate) fn start(
+    pub(crate) fn start<Q: Into<Asked>>(
         nodes: &Arc<Nodes>,
         aim: Aim,
         ttl: Duration,
-        question: impl Fn(usize) -> Option<Question>,
+        question: impl Fn(usize) -> Option<Q>,
     ) -> Arc<Round> {
+        let question = |index| question(index).map(Into::into);
+        let questions: SmallVec<[Option<Asked>; USUAL]> = (0..nodes.members.len()).map(question).collect();
+        let op = Op::of(questions.iter().flatten().next().map(Deref::deref));
         // All must be known to be asked before the first one answers.
-        let mut op = None;
-        let state = |index: usize| match question(index) {
-            Some(question) => {
-                op.get_or_insert_with(|| Op::of(Some(&question)));
-                State::Due(question)
-            }
-            None => State::Skipped,
-        };
-        let slots = Round::slots_of(nodes, state);
-        let round = Round::prepare(nodes, aim, op.unwrap_or_else(|| Op::of(None)), ttl, slots);
-        for index in 0..nodes.members.len() {
-            let question = round.slots().nodes.get_mut(index).and_then(|slot| slot.state.take_due());
+        let states =
+            questions.iter().map(|asked| if asked.is_some() { State::Pending } else { State::Skipped });
+        let round = Round::prepare(nodes, aim, op, ttl, states);
+        for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
                 round.send(index, question);
             }
@@ -90,58 +96,49 @@ impl Round {
         aim: Aim,
         ttl: Duration,
         first: usize,
-        question: Question,
+        question: &Asked,
     ) -> Arc<Round> {
-        let slots = Round::slots_of(nodes, |_| State::Unasked);
-        let round = Round::prepare(nodes, aim, Op::of(Some(&question)), ttl, slots);
-        round.ask(first, question);
+        let unasked = nodes.members.iter().map(|_| State::Unasked);
+        let round = Round::prepare(nodes, aim, Op::of(Some(question)), ttl, unasked);
+        round.ask(first, question.clone());
         round
     }
 
     /// Asks all those that have not been asked yet.
-    pub(crate) fn ask_rest(self: &Arc<Round>, question: impl Fn() -> Question) {
+    pub(crate) fn ask_rest(self: &Arc<Round>, question: &Asked) {
         for index in 0..self.nodes.members.len() {
             let unasked = matches!(self.slots().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
             if unasked {
-                self.ask(index, question());
+                self.ask(index, question.clone());
             }
         }
     }
 
-    fn slots_of(nodes: &Nodes, mut state: impl FnMut(usize) -> State) -> Vec<Slot> {
-        let slot = |index| Slot { limit: Moment::ORIGIN, state: state(index) };
-        (0..nodes.members.len()).map(slot).collect()
-    }
-
-    fn prepare(nodes: &Arc<Nodes>, aim: Aim, op: Op, ttl: Duration, mut slots: Vec<Slot>) -> Arc<Round> {
+    fn prepare(
+        nodes: &Arc<Nodes>,
+        aim: Aim,
+        op: Op,
+        ttl: Duration,
+        states: impl Iterator<Item = State>,
+    ) -> Arc<Round> {
         let sent = nodes.clock.now();
-        for (slot, member) in slots.iter_mut().zip(&nodes.members) {
-            slot.limit = sent + member.limit(nodes.base_limit, ttl);
-        }
-        Arc::new(Round {
-            sent,
-            aim,
-            op,
-            ttl,
-            slots: Mutex::new(Slots { nodes: slots, twins: false, decided: false, heir: None, digest: None }),
-            nodes: nodes.clone(),
-            abandoned: AtomicBool::new(false),
-            news: Notify::new(),
-        })
+        let limit = |member: &Member| sent + member.limit(nodes.base_limit, ttl);
+        let slots =
+            nodes.members.iter().zip(states).map(|(member, state)| Slot { limit: limit(member), state });
+        let slots = Mutex::new(Slots::new(slots.collect()));
+        Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned: AtomicBool::new(false) })
     }
 
     /// Asks a node that has not been asked.
-    fn ask(self: &Arc<Round>, index: usize, question: Question) {
+    fn ask(self: &Arc<Round>, index: usize, question: Asked) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        if let Some(slot) = self.slots().nodes.get_mut(index) {
-            slot.limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
-            slot.state = State::Pending;
-        }
+        let limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
+        self.slots().asked(index, limit);
         self.send(index, question);
     }
 
     /// The node answers into the round, perhaps before this returns.
-    fn send(self: &Arc<Round>, index: usize, question: Question) {
+    fn send(self: &Arc<Round>, index: usize, question: Asked) {
         let Some(member) = self.nodes.members.get(index) else { return };
         member.node.ask(question, Reply::new(self.clone(), index));
     }
@@ -153,118 +150,113 @@ impl Round {
     ///
     /// Nothing is lost: the round goes on, and can be asked again.
     pub(crate) async fn verdict(&self) -> Verdict {
-        self.wait_for(|round, now| round.tally(now).verdict()).await
+        self.wait_for(|slots, now| self.decide(slots, now)).await
     }
 
-    /// Waits until every node has answered or has had its time.
+    /// Waits until every node that was asked has answered or has had its time.
     pub(crate) async fn settled(&self) {
-        self.wait_for(|round, now| (round.tally(now).pending() == 0).then_some(())).await;
-    }
-
-    /// Waits until the node at `index` has answered, for as long as that takes. `None` if it was
-    /// not asked.
-    pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
-        loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
-            match self.slots().nodes.get(index).map(|slot| &slot.state) {
-                None | Some(State::Skipped) => return None,
-                Some(State::Answered { result, .. }) => {
-                    return Some(result.as_ref().map(|answer| answer.vote.clone()).map_err(NodeError::clone));
-                }
-                Some(State::Due(_) | State::Pending | State::Unasked) => {}
-            }
-            news.await;
-        }
+        self.wait_for(|slots, now| slots.next_limit(now).is_none().then_some(())).await;
     }
 
     /// Waits until the node at `index` has answered or has had its time, and says whether it
     /// refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
-        self.wait_for(|round, now| match round.said(&round.slots(), index, now)? {
-            Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => Some(true),
-            Said::Granted
-            | Said::Restored
-            | Said::Quarantined { .. }
-            | Said::Duplicate { .. }
-            | Said::Pending
-            | Said::Failed(_)
-            | Said::Skipped => Some(false),
+        self.wait_for(|slots, now| {
+            slots.waiting.for_each_answer();
+            match self.said(slots, index, now)? {
+                Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => Some(true),
+                Said::Granted
+                | Said::Restored
+                | Said::Quarantined { .. }
+                | Said::Duplicate { .. }
+                | Said::Pending
+                | Said::Failed(_)
+                | Said::Skipped => Some(false),
+            }
         })
         .await
     }
 
-    async fn wait_for<T>(&self, done: impl Fn(&Round, Moment) -> Option<T>) -> T {
-        loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
-            let now = self.nodes.clock.now();
-            if let Some(outcome) = done(self, now) {
-                return outcome;
+    async fn wait_for<T>(&self, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
+        let mut wait = Wait { round: self, alarm: Alarm::default(), begun: false };
+        // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
+        // there is need of a look at the clock.
+        let mut now = self.sent;
+        poll_fn(|context| {
+            let mut slots = self.slots();
+            let mut outcome = done(&mut slots, now);
+            if outcome.is_none() && wait.begun {
+                now = self.nodes.clock.now();
+                outcome = done(&mut slots, now);
             }
-            let mut limit = Limit { alarms: &self.nodes.alarms, alarm: Alarm::default() };
-            let at = self.next_limit(now);
-            poll_fn(|context| {
-                if news.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(());
+            if let Some(outcome) = outcome {
+                return Poll::Ready(outcome);
+            }
+            wait.begun = true;
+            slots.waiting.join(context);
+            let next = slots.next_limit(now);
+            drop(slots);
+            if let Some(at) = next {
+                self.nodes.alarms.set(&mut wait.alarm, at, context);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until the node at `index` has answered, for as long as that takes. `None` if it was
+    /// not asked.
+    pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
+        poll_fn(|context| {
+            let mut slots = self.slots();
+            match slots.nodes.get(index).map(|slot| &slot.state) {
+                None | Some(State::Skipped) => Poll::Ready(None),
+                Some(State::Answered { result, .. }) => {
+                    let vote = result.as_ref().map(|answer| answer.vote.clone());
+                    Poll::Ready(Some(vote.map_err(NodeError::clone)))
                 }
-                let Some(at) = at else { return Poll::Pending };
-                if self.nodes.clock.now() >= at {
-                    return Poll::Ready(());
+                Some(State::Pending | State::Unasked) => {
+                    slots.waiting.for_each_answer();
+                    slots.waiting.join(context);
+                    Poll::Pending
                 }
-                limit.alarms.set(&mut limit.alarm, at, context);
-                Poll::Pending
-            })
-            .await;
+            }
+        })
+        .await
+    }
+
+    /// The node at `index` has answered at `now`.
+    fn answered(&self, index: usize, result: Result<Answer, NodeError>, now: Moment) {
+        let took = now.since(self.sent);
+        let Some(member) = self.nodes.members.get(index) else { return };
+        member.meter.answered(self.op, &result, took);
+        if result.is_ok() {
+            member.answered_after(took);
         }
-    }
-
-    /// The numbers that were drawn by the nodes whose votes count.
-    pub(crate) fn numbers(&self) -> Vec<FencingToken> {
-        let now = self.nodes.clock.now();
-        let slots = self.slots();
-        let number = |(index, slot): (usize, &Slot)| match &slot.state {
-            State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, now) == Some(Said::Granted) =>
-            {
-                answer.fence
-            }
-            State::Answered { .. } | State::Due(_) | State::Pending | State::Unasked | State::Skipped => None,
-        };
-        slots.nodes.iter().enumerate().filter_map(number).collect()
-    }
-
-    /// The largest number that a node has spoken of.
-    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        let number = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.fence,
-            State::Answered { result: Err(_), .. }
-            | State::Due(_)
-            | State::Pending
-            | State::Unasked
-            | State::Skipped => None,
-        };
-        self.slots().nodes.iter().filter_map(number).max()
-    }
-
-    /// Whether a node has said that somebody else wants the key.
-    pub(crate) fn is_wanted(&self) -> bool {
-        let wanted = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
-            State::Answered { result: Err(_), .. }
-            | State::Due(_)
-            | State::Pending
-            | State::Unasked
-            | State::Skipped => false,
-        };
-        self.slots().nodes.iter().any(wanted)
+        let mut slots = self.slots();
+        if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
+            member.meter.late();
+        }
+        let is_news = slots.all_heard()
+            || !slots.in_time(now)
+            || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
+        let woken = slots.waiting.leave(is_news);
+        let heir = slots.heir_to_tell();
+        drop(slots);
+        self.tell(heir);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Gives the round up: questions that are not on their way yet need not be sent.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// Whether all nodes that were asked have answered, and none with an error.
+    pub(crate) fn all_voted(&self) -> bool {
+        let voted =
+            |slot: &Slot| matches!(slot.state, State::Skipped | State::Answered { result: Ok(_), .. });
+        self.slots().nodes.iter().all(voted)
     }
 
     /// The count as it stands at `now`, with nodes past their limit as unknown.
@@ -273,9 +265,6 @@ impl Round {
     }
 
     fn count(&self, slots: &Slots, now: Moment) -> Tally {
-        if let Some((tally, _)) = &slots.digest {
-            return *tally;
-        }
         let mut tally = Tally::new(self.nodes.quorum);
         for index in 0..slots.nodes.len() {
             if let Some(said) = self.said(slots, index, now) {
@@ -285,27 +274,17 @@ impl Round {
         tally
     }
 
-    /// All answers so far, for people.
-    pub(crate) fn ballot(&self) -> Ballot {
-        let now = self.nodes.clock.now();
-        let slots = self.slots();
-        let paper = |(index, slot): (usize, &Slot)| {
-            let waited = now.since(self.sent);
-            let said = match slot.state {
-                State::Unasked => Said::Failed(NodeError::NotAsked),
-                State::Skipped | State::Due(_) | State::Pending | State::Answered { .. } => {
-                    self.said(&slots, index, now).unwrap_or(Said::Pending)
-                }
-            };
-            let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
-            let fence = if let State::Answered { result: Ok(answer), .. } = &slot.state {
-                answer.number_told(self.aim == Aim::Hear)
-            } else {
-                None
-            };
-            Paper { node: self.nodes.name(index), said, took, fence }
-        };
-        Ballot::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(paper).collect())
+    /// The verdict, if it is certain at `now`.
+    fn decide(&self, slots: &mut Slots, now: Moment) -> Option<Verdict> {
+        if slots.verdict.is_some() || slots.too_few(self.nodes.quorum, now) {
+            return slots.verdict;
+        }
+        let verdict = self.count(slots, now).verdict();
+        // Where a node's time is up it may have helped to decide by its silence, and still speak.
+        if slots.in_time(now) {
+            slots.verdict = verdict;
+        }
+        verdict
     }
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
@@ -313,68 +292,22 @@ impl Round {
         self.slots().standings(self.aim)
     }
 
-    /// From now on nobody asks who has said what, but only how each node stands. When all have
-    /// answered, the answers are dropped, and `heir` is told and lets go of the round: a lease that is
-    /// held for hours needs no more.
+    /// From now on only how each node stands is of interest, to `heir`. It is told when all have answered,
+    /// and lets go of the round: a lease that is held for hours needs no more.
     pub(crate) fn retire(&self, heir: Arc<LeaseState>) {
         let mut slots = self.slots();
         let before = slots.heir.replace(heir);
-        let tally = self.count(&slots, self.nodes.clock.now());
-        let estate = slots.digest(tally, self.aim);
-        let known = slots.digest.map(|(_, standings)| standings);
-        let late = if known.is_some() { slots.heir.take() } else { None };
+        let heir = slots.heir_to_tell();
         drop(slots);
         drop(before);
-        self.leave(estate);
-        if let (Some(heir), Some(standings)) = (late, known) {
-            heir.settled(self, standings);
-        }
+        self.tell(heir);
     }
 
-    fn leave(&self, estate: Option<Estate>) {
-        if let Some(Estate { heir, standings, .. }) = estate {
-            heir.settled(self, standings);
+    /// Not under the lock: the round may be the heir's, and end with it.
+    fn tell(&self, heir: Option<Arc<LeaseState>>) {
+        if let Some(heir) = heir {
+            heir.settled(self, self.standings());
         }
-    }
-
-    /// What the node at `index` has said and whether it counts; `None` while it still may answer.
-    fn said(&self, slots: &Slots, index: usize, now: Moment) -> Option<Said> {
-        let slot = slots.nodes.get(index)?;
-        let answer = match &slot.state {
-            State::Skipped => return Some(Said::Skipped),
-            State::Unasked => return None,
-            State::Due(_) | State::Pending if now < slot.limit => return None,
-            State::Due(_) | State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
-            State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
-            State::Answered { result: Ok(answer), .. } => answer,
-        };
-        let twin =
-            if slots.twins { slots.same_process(index, answer).find(|twin| *twin < index) } else { None };
-        if let Some(twin) = twin {
-            return Some(Said::Duplicate { of: self.nodes.name(twin) });
-        }
-        Some(match (&answer.vote, self.aim) {
-            (Vote::Granted, Aim::Draw) if answer.fence.is_none() => Said::Failed(unnumbered()),
-            (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
-                // The age counts when the question was sent: what the node forgot before that, it
-                // cannot know (rule I-12).
-                let left = answer.instance.stands_aside(self.nodes.quarantine, self.sent);
-                if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
-            }
-            (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,
-            (Vote::Restored, _) => Said::Restored,
-            (Vote::Held(holding), _) => Said::Held(holding.clone()),
-            (Vote::Behind, _) => Said::Behind,
-            (Vote::Ahead, _) => Said::Ahead,
-            (Vote::Free, _) => Said::Free,
-        })
-    }
-
-    /// When the next node runs out of time.
-    fn next_limit(&self, now: Moment) -> Option<Moment> {
-        let slots = self.slots();
-        let pending = slots.nodes.iter().filter(|slot| matches!(slot.state, State::Due(_) | State::Pending));
-        pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -384,38 +317,12 @@ impl Round {
 
 impl Collect for Round {
     fn answer(&self, index: usize, result: Result<Answer, NodeError>) {
-        let took = self.nodes.clock.now().since(self.sent);
-        let member = self.nodes.members.get(index);
-        if let Some(member) = member {
-            member.meter.answered(self.op, &result, took);
-            if result.is_ok() {
-                member.answered_after(took);
-            }
-        }
-        let mut slots = self.slots();
-        if let Ok(answer) = &result {
-            let twins = slots.same_process(index, answer).next().is_some();
-            slots.twins |= twins;
-        }
-        if let Some(slot) = slots.nodes.get_mut(index) {
-            debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
-            slot.state = State::Answered { result, took };
-            if let Some(member) = member.filter(|_| self.sent + took >= slot.limit) {
-                member.meter.late();
-            }
-        }
-        let tally = self.count(&slots, self.sent + took);
-        let decides = !slots.decided && tally.verdict().is_some();
-        slots.decided |= decides;
-        // An answer that decides nothing wakes nobody, unless it is the last, or somebody waits for
-        // the first.
-        let wakes = decides || tally.pending() == 0 || slots.is_staged();
-        let estate = slots.digest(tally, self.aim);
-        drop(slots);
-        self.leave(estate);
-        if wakes {
-            self.news.notify_waiters();
-        }
+        self.answered(index, result, self.nodes.clock.now());
+    }
+
+    fn answer_that_came(&self, index: usize, result: Result<Answer, NodeError>, came: Came<'_>) {
+        let now = came.on(&*self.nodes.clock).unwrap_or_else(|| self.nodes.clock.now());
+        self.answered(index, result, now);
     }
 
     fn wanted(&self) -> bool {
@@ -429,23 +336,22 @@ impl fmt::Debug for Round {
     }
 }
 
-/// The time limit of a node, for somebody who waits for it.
-struct Limit<'a> {
-    alarms: &'a Arc<Alarms>,
+/// Somebody who waits.
+struct Wait<'a> {
+    round: &'a Round,
+    /// Rings when a node's time is up.
     alarm: Alarm,
+    /// Whether the round knows of it.
+    begun: bool,
 }
 
-impl Drop for Limit<'_> {
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.alarms.stop(&mut self.alarm);
+        self.round.nodes.alarms.stop(&mut self.alarm);
+        if self.begun {
+            // Those who go on waiting come back.
+            let woken = self.round.slots().waiting.leave(true);
+            woken.into_iter().for_each(Waker::wake);
+        }
     }
-}
-
-fn unnumbered() -> NodeError {
-    let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
-    NodeError::Unfit { reason: reason.into() }
-}
-
-fn unanswered(waited: Duration) -> Said {
-    Said::Failed(NodeError::Unanswered { waited })
 }

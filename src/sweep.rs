@@ -1,5 +1,6 @@
 //! Takes a claim back at every node that it may have reached.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use futures::future::join_all;
 use tracing::debug;
 
 use crate::coordinator::Shared;
-use crate::node::{Question, ask};
+use crate::node::{Asked, Question, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::round::{Aim, Round};
 use crate::standing::{Standing, Standings};
@@ -45,12 +46,14 @@ impl Sweep {
         if standings.all_without() {
             return None;
         }
-        let until = shared.now() + shared.drift.stretch(ttl);
+        let release = LazyCell::new(|| Asked::from(Question::Release { claim: claim.clone() }));
+        let cancel = LazyCell::new(|| Asked::from(cancel(shared, claim)));
         let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
             Standing::Without => None,
-            Standing::Holds | Standing::OnItsWay => Some(Question::Release { claim: claim.clone() }),
-            Standing::Unknown => Some(cancel(shared, claim)),
+            Standing::Holds | Standing::OnItsWay => Some(release.clone()),
+            Standing::Unknown => Some(cancel.clone()),
         });
+        let until = round.sent + shared.drift.stretch(ttl);
         Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
 
@@ -66,7 +69,7 @@ impl Sweep {
 
     /// Whether all have let go.
     pub(crate) fn is_done(&self) -> bool {
-        self.round.tally(self.shared.now()).granted() == self.shared.nodes.quorum.nodes()
+        self.round.all_voted()
     }
 
     /// Waits until all have let go, telling those again that could not be reached.

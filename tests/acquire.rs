@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
-use quorlock::{AcquireError, Coordinator, Expiry, Node, NodeError, Question, Reply, Said, Wait};
+use quorlock::{AcquireError, Asked, Coordinator, Expiry, Node, NodeError, Reply, Said, Wait};
 use quorlock_testkit::{MemoryNode, SkewedClock};
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +51,7 @@ impl Node for SlowToAsk {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.node.ask(question, reply);
         self.clock.jump_forward(Duration::from_millis(10));
     }

@@ -17,8 +17,8 @@ use common::{Bench, TTL, another, bench};
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
-    AcquireError, Clock, ConfigError, Coordinator, Election, Expiry, Leadership, Listener, LossReason, Node,
-    NodeError, Observed, Observer, Question, Reply, Wait,
+    AcquireError, Asked, Clock, ConfigError, Coordinator, Election, Expiry, Leadership, Listener, LossReason,
+    Node, NodeError, Observed, Observer, Reply, Wait,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
@@ -334,7 +334,7 @@ impl Node for Cable {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         if self.cut.load(Ordering::Relaxed) {
             self.unanswered.lock().unwrap().push(reply);
         } else {

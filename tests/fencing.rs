@@ -15,8 +15,8 @@ use std::time::Duration;
 use common::{Bench, LATE, TTL, another, bench};
 use quorlock::protocol::fence_counter;
 use quorlock::{
-    AcquireError, Answer, Clock, Coordinator, Expiry, Fencing, FencingToken, Lease, Lock, Node, Owner,
-    Question, Reply, Wait, ask,
+    AcquireError, Answer, Asked, Clock, Coordinator, Expiry, Fencing, FencingToken, Lease, Lock, Node, Owner,
+    Reply, Wait, ask,
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 use tokio::task::JoinHandle;
@@ -272,7 +272,7 @@ impl Node for Unnumbered {
         self.0.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         let node = self.0.clone();
         tokio::spawn(async move {
             let answer = ask(&node, question).await;

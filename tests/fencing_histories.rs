@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Clock, Coordinator, Entropy, FencingToken, Listener, Node, NodeError, Question, Reply, RestartGuard,
-    Wait, ask,
+    Asked, Clock, Coordinator, Entropy, FencingToken, Listener, Node, NodeError, Reply, RestartGuard, Wait,
+    ask,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -283,7 +283,7 @@ fn calendar(clock: &Arc<dyn Clock>, chance: &Chance, wrong_by: Duration) -> Arc<
 #[derive(Debug)]
 struct Wire {
     node: MemoryNode,
-    sent: UnboundedSender<(Question, Reply)>,
+    sent: UnboundedSender<(Asked, Reply)>,
 }
 
 impl Wire {
@@ -293,7 +293,7 @@ impl Wire {
         chance: &Arc<Chance>,
         crashed: &Arc<AtomicBool>,
     ) -> Wire {
-        let (sent, mut arriving) = unbounded_channel::<(Question, Reply)>();
+        let (sent, mut arriving) = unbounded_channel::<(Asked, Reply)>();
         let (server, clock, chance, crashed) = (node.clone(), clock.clone(), chance.clone(), crashed.clone());
         tokio::spawn(async move {
             while let Some((question, reply)) = arriving.recv().await {
@@ -333,7 +333,7 @@ impl Node for Wire {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         // The connection lives as long as its node.
         drop(self.sent.send((question, reply)));
     }

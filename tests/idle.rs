@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{bench, bench_with};
 use futures::future::join_all;
 use quorlock::protocol::Moment;
-use quorlock::{Answer, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
+use quorlock::{Answer, Asked, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
 use quorlock_testkit::TokioClock;
 
 /// Counts the waits that go on.
@@ -120,8 +120,8 @@ impl Node for Voter {
         &self.name
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
-        if matches!(question, Question::Release { .. }) {
+    fn ask(&self, question: Asked, reply: Reply) {
+        if matches!(*question, Question::Release { .. }) {
             self.released.fetch_add(1, Ordering::Relaxed);
         }
         match &mut *self.kept.lock().unwrap() {

@@ -18,8 +18,8 @@ use common::{Bench, LATE, TTL, another, bench};
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
-    LossReason, Node, Owner, Question, Renewal, Reply, Said, Wait,
+    AcquireError, Asked, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
+    LossReason, Node, Owner, Renewal, Reply, Said, Wait,
 };
 use quorlock_testkit::MemoryNode;
 
@@ -162,7 +162,7 @@ impl Node for OfOneKey {
         self.0.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.0.ask(question, reply);
     }
 }
@@ -460,7 +460,7 @@ impl Node for Reticent {
         true
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.0.ask(question, reply);
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
 use quorlock::{
-    AcquireError, Coordinator, Expiry, Hint, Listener, Lock, Node, Question, Renewal, Reply, Wait,
+    AcquireError, Asked, Coordinator, Expiry, Hint, Listener, Lock, Node, Question, Renewal, Reply, Wait,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
@@ -230,7 +230,7 @@ impl Node for Mumbling {
         self.0.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.0.ask(question, reply);
     }
 
@@ -248,8 +248,8 @@ impl Node for Echoing {
         self.0.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
-        let changes = matches!(question, Question::Release { .. });
+    fn ask(&self, question: Asked, reply: Reply) {
+        let changes = matches!(*question, Question::Release { .. });
         self.0.ask(question, reply);
         if changes {
             for listener in &*self.1.lock().unwrap() {

@@ -29,7 +29,7 @@ pub use tls::Tls;
 use self::hints::Listeners;
 use self::state::{Ask, Stage, State};
 use self::supervisor::Supervisor;
-use super::{Listener, Node, NodeError, Question, Reply, Watcher};
+use super::{Asked, Listener, Node, NodeError, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
@@ -186,7 +186,7 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         let place = match self.start().and_then(|()| self.state.admit(&question)) {
             Ok(place) => place,
             Err(error) => return reply.send(Err(error)),

@@ -2,53 +2,97 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::Aim;
+use smallvec::SmallVec;
+
+use super::{Aim, USUAL};
 use crate::lease::LeaseState;
-use crate::node::{Answer, NodeError, Question, Vote};
-use crate::protocol::{Moment, Tally};
+use crate::node::{Answer, NodeError, Vote};
+use crate::protocol::{Moment, Quorum, Verdict};
 use crate::standing::{Standing, Standings};
 
 /// What each node was asked and has said.
 #[derive(Debug)]
 pub(super) struct Slots {
-    pub(super) nodes: Vec<Slot>,
-    /// Whether two answers came from one server process.
-    pub(super) twins: bool,
-    /// Whether an answer has decided the round.
-    pub(super) decided: bool,
-    /// Nobody asks any more who has said what. Whose lease it is learns how each node stands.
+    pub(super) nodes: SmallVec<[Slot; USUAL]>,
+    /// How many have answered, or are not to be asked.
+    heard: usize,
+    /// When the time of the first node is up.
+    first_limit: Moment,
+    /// What the answers have amounted to, whatever else is said.
+    pub(super) verdict: Option<Verdict>,
+    /// Whose lease it is learns how each node stands, once all have answered.
     pub(super) heir: Option<Arc<LeaseState>>,
-    /// What is left of the answers once the round is both retired and complete: a lease that is held
-    /// for hours needs to know no more than how each node stands.
-    pub(super) digest: Option<(Tally, Standings)>,
+    pub(super) waiting: Waiting,
 }
 
 impl Slots {
-    /// The other nodes whose answer came from the same server process as this `answer` of the node
-    /// at `index`.
-    pub(super) fn same_process(&self, index: usize, answer: &Answer) -> impl Iterator<Item = usize> {
-        let same = move |(other, slot): (usize, &Slot)| match &slot.state {
-            State::Answered { result: Ok(theirs), .. } => {
-                (other != index && theirs.instance.id == answer.instance.id).then_some(other)
+    pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Slots {
+        let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).count();
+        let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
+        Slots { nodes, heard, first_limit, verdict: None, heir: None, waiting: Waiting::default() }
+    }
+
+    /// The node at `index` is asked now, and waited for until `limit`.
+    pub(super) fn asked(&mut self, index: usize, limit: Moment) {
+        if let Some(slot) = self.nodes.get_mut(index) {
+            *slot = Slot { limit, state: State::Pending };
+        }
+    }
+
+    /// The node at `index` has answered. Returns until when it was waited for.
+    pub(super) fn answered(
+        &mut self,
+        index: usize,
+        result: Result<Answer, NodeError>,
+        took: Duration,
+    ) -> Option<Moment> {
+        let slot = self.nodes.get_mut(index)?;
+        debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
+        slot.state = State::Answered { result, took };
+        self.heard += 1;
+        Some(slot.limit)
+    }
+
+    /// Whether nobody's answer is still to come.
+    pub(super) fn all_heard(&self) -> bool {
+        self.heard == self.nodes.len()
+    }
+
+    /// Whether no node's time is up at `now`.
+    pub(super) fn in_time(&self, now: Moment) -> bool {
+        now < self.first_limit
+    }
+
+    /// Whether so few have answered that nothing can be decided at `now`: neither grant enough, nor do
+    /// so many not grant that the others are too few.
+    pub(super) fn too_few(&self, quorum: Quorum, now: Moment) -> bool {
+        self.heard < quorum.needed().min(quorum.blocking()) && self.in_time(now)
+    }
+
+    /// When the next node runs out of time that is waited for.
+    pub(super) fn next_limit(&self, now: Moment) -> Option<Moment> {
+        let pending = self.nodes.iter().filter(|slot| matches!(slot.state, State::Pending));
+        pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
+    }
+
+    /// The first of the nodes before the one at `index` whose answer came from the same server process
+    /// as its `answer`.
+    pub(super) fn twin_before(&self, index: usize, answer: &Answer) -> Option<usize> {
+        self.nodes.iter().take(index).position(|slot| match &slot.state {
+            State::Answered { result: Ok(theirs), .. } => theirs.instance.id == answer.instance.id,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
             }
-            State::Answered { result: Err(_), .. }
-            | State::Due(_)
-            | State::Pending
-            | State::Unasked
-            | State::Skipped => None,
-        };
-        self.nodes.iter().enumerate().filter_map(same)
+        })
     }
 
     /// How each node stands.
     pub(super) fn standings(&self, aim: Aim) -> Standings {
-        if let Some((_, standings)) = self.digest {
-            return standings;
-        }
         let standing = |slot: &Slot| match &slot.state {
-            State::Due(_) | State::Pending => Standing::OnItsWay,
+            State::Pending => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
@@ -67,31 +111,37 @@ impl Slots {
         Standings::of(self.nodes.iter().map(standing))
     }
 
-    /// Keeps what is left of a round that is retired, if each node has answered that was asked, and
-    /// returns what is to be handed over by somebody who does not hold the lock.
-    pub(super) fn digest(&mut self, tally: Tally, aim: Aim) -> Option<Estate> {
-        let complete = |slot: &Slot| matches!(slot.state, State::Answered { .. } | State::Skipped);
-        if self.heir.is_none() || self.digest.is_some() || !self.nodes.iter().all(complete) {
-            return None;
-        }
-        let heir = self.heir.take()?;
-        let standings = self.standings(aim);
-        self.digest = Some((tally, standings));
-        Some(Estate { heir, standings, _answers: mem::take(&mut self.nodes) })
-    }
-
-    /// Whether some nodes are to be asked only when others have answered.
-    pub(super) fn is_staged(&self) -> bool {
-        self.nodes.iter().any(|slot| matches!(slot.state, State::Unasked))
+    /// The heir, if all have answered: it is to be told by somebody who does not hold the lock.
+    pub(super) fn heir_to_tell(&mut self) -> Option<Arc<LeaseState>> {
+        if self.all_heard() { self.heir.take() } else { None }
     }
 }
 
-/// What a complete round leaves, and to whom.
-pub(super) struct Estate {
-    pub(super) heir: Arc<LeaseState>,
-    pub(super) standings: Standings,
-    /// Of no use any more.
-    pub(super) _answers: Vec<Slot>,
+/// Those who wait for what comes of a round: nearly always one task.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    tasks: SmallVec<[Waker; 1]>,
+    /// Whether one of them waits for a certain node, so that any answer may be the one.
+    for_each_answer: bool,
+}
+
+impl Waiting {
+    /// Wakes the task of `context` at the next news.
+    pub(super) fn join(&mut self, context: &Context<'_>) {
+        if !self.tasks.iter().any(|task| task.will_wake(context.waker())) {
+            self.tasks.push(context.waker().clone());
+        }
+    }
+
+    /// From now until those who wait are woken, each answer is news.
+    pub(super) fn for_each_answer(&mut self) {
+        self.for_each_answer = true;
+    }
+
+    /// Who is to be woken by an answer. It is news, or is not to all of them.
+    pub(super) fn leave(&mut self, is_news: bool) -> SmallVec<[Waker; 1]> {
+        if is_news || self.for_each_answer { mem::take(self).tasks } else { SmallVec::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -107,19 +157,9 @@ pub(super) enum State {
     Skipped,
     /// Not asked yet.
     Unasked,
-    /// To be asked this right now.
-    Due(Question),
     Pending,
     Answered {
         result: Result<Answer, NodeError>,
         took: Duration,
     },
-}
-
-impl State {
-    /// The question, if it is to be asked now.
-    pub(super) fn take_due(&mut self) -> Option<Question> {
-        let due = matches!(self, State::Due(_)).then(|| mem::replace(self, State::Pending))?;
-        if let State::Due(question) = due { Some(question) } else { None }
-    }
 }

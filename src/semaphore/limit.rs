@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 
-use crate::node::{Answer, Collect, Holding, Listener, Node, NodeError, Question, Reply, Vote};
+use crate::node::{Answer, Asked, Collect, Holding, Listener, Node, NodeError, Question, Reply, Vote};
 use crate::protocol::{Claim, Token, semaphore_limit};
 
 /// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
@@ -31,20 +31,20 @@ impl Node for Limited {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         let (Question::Acquire { ttl, .. }
         | Question::AcquireInTurn { ttl, .. }
         | Question::Transfer { ttl, .. }
-        | Question::Renew { ttl, .. }) = question
+        | Question::Renew { ttl, .. }) = *question
         else {
             return self.node.ask(question, reply);
         };
         // As for a lock: who finds the limit gone at a renewal cannot know what was there meanwhile.
-        let keeps = matches!(question, Question::Renew { .. });
+        let keeps = matches!(*question, Question::Renew { .. });
         let pair =
             Arc::new(Pair { asked: self.limit.token().clone(), keeps, state: Mutex::new(State::new(reply)) });
         self.node.ask(
-            Question::Renew { claim: self.limit.clone(), ttl, fence: None },
+            Question::Renew { claim: self.limit.clone(), ttl, fence: None }.into(),
             Reply::new(pair.clone(), LIMIT),
         );
         self.node.ask(question, Reply::new(pair, SLOT));

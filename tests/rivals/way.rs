@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quorlock::{Builder, Coordinator, Node, Question, Reply};
+use quorlock::{Asked, Builder, Coordinator, Node, Reply};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{Bench, another};
@@ -41,7 +41,7 @@ impl Node for Far {
         self.node.name()
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         if self.way.cut.load(Ordering::SeqCst) {
             self.way.lost.lock().unwrap().push(reply);
         } else {

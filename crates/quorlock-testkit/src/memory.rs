@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::{FencingToken, Moment, Token};
-use quorlock::{Clock, Expiry, Listener, Node, NodeError, Question, Reply, SystemClock};
+use quorlock::{Asked, Clock, Expiry, Listener, Node, NodeError, Reply, SystemClock};
 use tokio::sync::Notify;
 
 use crate::store::Value;
@@ -348,7 +348,7 @@ impl Node for MemoryNode {
         &self.shared.name
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.change(|state| match state.line.link() {
             Link::Up => state.send(self.shared.clock.now(), question, reply),
             Link::Coming => state.line.keep_unsent(question, reply),
@@ -428,7 +428,7 @@ struct State {
 }
 
 impl State {
-    fn send(&mut self, now: Moment, question: Question, reply: Reply) {
+    fn send(&mut self, now: Moment, question: Asked, reply: Reply) {
         if question.may_create() && !reply.wanted() {
             self.line.refuse(reply, NodeError::NotAsked);
         } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::Claim;
-use quorlock::{Clock, Hint, Listener, Node, Question, Reply, SystemClock};
+use quorlock::{Asked, Clock, Hint, Listener, Node, Question, Reply, SystemClock};
 use quorlock_testkit::contract::{Breach, check_contract};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
@@ -31,13 +31,13 @@ impl Node for Careless {
         "careless"
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
-        let Question::Release { claim } = &question else { return self.0.ask(question, reply) };
+    fn ask(&self, question: Asked, reply: Reply) {
+        let Question::Release { claim } = &*question else { return self.0.ask(question, reply) };
         let claim = match self.0.holder(claim.key()) {
             Some(holder) => Arc::new(Claim::new(claim.key().into(), holder)),
             None => Arc::clone(claim),
         };
-        self.0.ask(Question::Release { claim }, reply);
+        self.0.ask(Question::Release { claim }.into(), reply);
     }
 }
 
@@ -70,7 +70,7 @@ impl Node for Mute {
         "mute"
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         self.0.ask(question, reply);
     }
 

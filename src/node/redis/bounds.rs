@@ -59,7 +59,8 @@ impl Scan {
             let (looked_at, complete) = match self.at {
                 At::Text { left } => self.text(rest, left)?,
                 At::Line { ending } => self.line(rest, ending)?,
-                At::Kind | At::Length { .. } => (1, self.byte(rest.first().copied().unwrap_or_default())?),
+                At::Kind => self.beginning(rest)?,
+                At::Length { .. } => (1, self.byte(rest.first().copied().unwrap_or_default())?),
             };
             rest = rest.get(looked_at..).unwrap_or_default();
             if complete {
@@ -67,6 +68,16 @@ impl Scan {
             }
         }
         Ok(None)
+    }
+
+    /// Looks at what kind of value begins, and how long it is if that is said in short.
+    fn beginning(&mut self, rest: &[u8]) -> Result<(usize, bool), Excess> {
+        let Some((kind, length, line)) = short_length(rest) else {
+            return Ok((1, self.byte(rest.first().copied().unwrap_or_default())?));
+        };
+        self.part()?;
+        self.count(line)?;
+        Ok((line, self.announced(kind, false, length)?))
     }
 
     /// Passes a text of known length, which was counted when it was announced.
@@ -127,10 +138,7 @@ impl Scan {
                 };
             }
             At::Kind | At::Line { .. } | At::Text { .. } => {
-                self.parts += 1;
-                if self.parts > MOST_PARTS {
-                    return Err(TOO_MANY);
-                }
+                self.part()?;
                 self.at = match byte {
                     b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Line { ending: false },
                     b'$' | b'=' | b'!' | b'*' | b'~' | b'%' | b'|' | b'>' => {
@@ -192,9 +200,26 @@ impl Scan {
         true
     }
 
+    fn part(&mut self) -> Result<(), Excess> {
+        self.parts += 1;
+        if self.parts > MOST_PARTS { Err(TOO_MANY) } else { Ok(()) }
+    }
+
     fn count(&mut self, bytes: usize) -> Result<(), Excess> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > LONGEST { Err(TOO_LONG) } else { Ok(()) }
+    }
+}
+
+/// The line that `bytes` begin with, if it says that a text or a list has fewer than ten bytes or values:
+/// what it is, how many, and how long the line is. Nearly all votes have no others, and are passed line by
+/// line instead of byte by byte.
+fn short_length(bytes: &[u8]) -> Option<(u8, u64, usize)> {
+    match bytes {
+        [kind @ (b'$' | b'*'), digit @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Some((*kind, u64::from(digit - b'0'), 4))
+        }
+        _ => None,
     }
 }
 
@@ -267,6 +292,10 @@ mod tests {
             assert_eq!(scan(answer.as_bytes()).err(), Some(excess), "{answer:.20}");
         }
         assert_eq!(scan(&b"*1\r\n".repeat(9)).err(), Some(TOO_DEEP));
+        let nines = (0..4).fold("$0\r\n\r\n".to_owned(), |values, _| format!("*9\r\n{}", values.repeat(9)));
+        assert_eq!(scan(nines.as_bytes()).err(), Some(TOO_MANY), "of the shortest, too");
+        let short = format!("*1\r\n${}\r\n", LONGEST - "*1\r\n$262129\r\n\r\n".len() + 1);
+        assert_eq!(scan(short.as_bytes()).err(), Some(TOO_LONG), "with all of its lines");
         assert_eq!(scan(&vec![b'+'; LONGEST + 1]).err(), Some(TOO_LONG));
     }
 

@@ -21,7 +21,7 @@ use super::address::{Address, ClusterAddress};
 use super::wire::key_of_one;
 use super::{Settings, runtime};
 use crate::examination::Facts;
-use crate::node::{Contact, Listener, Node, NodeError, Question, Reply, Watcher};
+use crate::node::{Asked, Contact, Listener, Node, NodeError, Reply, Watcher};
 use crate::protocol::Slot;
 
 mod chorus;
@@ -115,7 +115,7 @@ impl Inside {
     }
 
     /// Sends the question to the master that serves its key.
-    fn pass_on(self: &Arc<Self>, question: Question, reply: Reply) {
+    fn pass_on(self: &Arc<Self>, question: Asked, reply: Reply) {
         let slot = Slot::of(key_of_one(&question));
         // Not asked under the lock: it may be answered at once.
         let routed = self.desk().route(self.settings.clock.now(), slot, question, reply);
@@ -123,7 +123,7 @@ impl Inside {
     }
 
     /// The same for a question that was kept until now.
-    fn forward(self: &Arc<Self>, question: Question, reply: Reply) {
+    fn forward(self: &Arc<Self>, question: Asked, reply: Reply) {
         let slot = Slot::of(key_of_one(&question));
         let routed = self.desk().send(self.settings.clock.now(), slot, question, reply);
         self.send(slot, routed);
@@ -158,7 +158,7 @@ impl Node for ClusterNode {
         &self.inside.name
     }
 
-    fn ask(&self, question: Question, reply: Reply) {
+    fn ask(&self, question: Asked, reply: Reply) {
         match self.start() {
             Ok(()) => self.inside.pass_on(question, reply),
             Err(error) => reply.send(Err(error)),

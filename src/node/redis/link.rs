@@ -17,11 +17,11 @@ use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, Stage, State, cleans_up};
 use super::wire::{
-    ByHash, Deleting, Reading, SWIFT_PRELUDE, decode, decode_deletion, decode_member, decode_swift, encode,
-    encode_deletion, encode_draw, encode_swift, who_holds, with_mark,
+    ByHash, Deleting, Form, Reading, SWIFT_PRELUDE, decode, decode_deletion, decode_member, decode_swift,
+    encode, encode_deletion, encode_draw, encode_once, encode_swift, who_holds, with_mark, write_once,
 };
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, Instance, NodeError, Question, Vote};
+use crate::node::{Answer, Came, Instance, NodeError, Question, Vote};
 use crate::protocol::{Claim, Draw, Mode, Moment};
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
@@ -222,7 +222,7 @@ impl Link<'_> {
     /// Hands out what was read, in the order in which the server said it: whoever hears of a change
     /// before the answer that came before it would wait for the next.
     fn hand_out(&mut self) -> Result<(), Break> {
-        let asked = self.flight.len();
+        let mut heard = false;
         while let Some(message) = self.line.message()? {
             match message {
                 Message::Push(push) => {
@@ -233,6 +233,11 @@ impl Link<'_> {
                 Message::Answer(answer) => {
                     // The next answers would be taken for those of other questions.
                     let Some(sent) = self.flight.front_mut() else { return Err(Break::Stray) };
+                    if !heard {
+                        // The first of those that have come together.
+                        heard = true;
+                        self.heard = self.clock.now();
+                    }
                     if sent.prelude > 0 {
                         sent.prelude -= 1;
                         if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
@@ -274,7 +279,7 @@ impl Link<'_> {
                 }
             }
         }
-        if self.flight.len() < asked {
+        if heard {
             self.alive();
         }
         Ok(())
@@ -317,7 +322,7 @@ impl Link<'_> {
             let (prelude, way) = if ask.stage == Stage::Unnumbered {
                 // Whatever has become of the attempt: its token stands there, and what takes it back may
                 // be behind this.
-                let Question::Acquire { claim, draw: Some(draw), .. } = &ask.question else { continue };
+                let Question::Acquire { claim, draw: Some(draw), .. } = &*ask.question else { continue };
                 let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
                 (0, Way::One(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
@@ -330,14 +335,18 @@ impl Link<'_> {
                 ask.answer(Err(NodeError::NotAsked));
                 continue;
             } else if let Some((claim, ttl, draw)) = swiftly(&ask, wall) {
-                encode_swift(claim, ttl, draw, self.line.outbox());
+                write_once(&ask.question, Form::Swift, self.line.outbox(), |buffer| {
+                    encode_swift(claim, ttl, draw, buffer);
+                });
                 (SWIFT_PRELUDE, Way::Swift(draw))
             } else if let Some((claim, deleting)) = deletion(&ask.question, self.deleting) {
-                encode_deletion(claim, deleting, self.line.outbox());
+                write_once(&ask.question, deleting.form(), self.line.outbox(), |buffer| {
+                    encode_deletion(claim, deleting, buffer);
+                });
                 (1, Way::Deletion(None))
             } else {
                 let history = self.history.as_deref();
-                let by_hash = encode(&ask.question, history, &mut self.library, self.line.outbox());
+                let by_hash = encode_once(&ask.question, history, &mut self.library, self.line.outbox());
                 (0, Way::One(by_hash))
             };
             votes |= must_last(&ask.question);
@@ -368,7 +377,7 @@ impl Link<'_> {
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {
-                    ask.answer(Ok(answer));
+                    ask.answer_with(answer, Came { at: self.heard, clock: self.clock });
                 }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
@@ -379,12 +388,12 @@ impl Link<'_> {
             }
             Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
             Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
-            Ok(Reading::Refused) if matches!(ask.question, Question::Acquire { draw: Some(_), .. }) => {
+            Ok(Reading::Refused) if matches!(*ask.question, Question::Acquire { draw: Some(_), .. }) => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
             }
             Ok(Reading::Refused) => {
-                ask.question = who_holds(&ask.question);
+                ask.question = who_holds(&ask.question).into();
                 self.batch.push(ask);
             }
             Ok(Reading::Unnumbered) => {
@@ -426,8 +435,7 @@ impl Link<'_> {
 
     /// The server has answered.
     fn alive(&mut self) {
-        let now = self.clock.now();
-        self.heard = now;
+        let now = self.heard;
         self.connector.answered(now);
         if self.pace == Pace::Stalled {
             self.pace = Pace::Fluent;
@@ -468,7 +476,7 @@ impl Link<'_> {
 ///
 /// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
 fn swiftly(ask: &Ask, wall: Option<Duration>) -> Option<(&Claim, Duration, Draw)> {
-    let Question::Acquire { claim, ttl, draw: Some(draw) } = &ask.question else { return None };
+    let Question::Acquire { claim, ttl, draw: Some(draw) } = &*ask.question else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     let swift = ask.stage == Stage::Fresh && alone && !draw.contended && draw.is_within(wall?);
     swift.then_some((claim, *ttl, *draw))

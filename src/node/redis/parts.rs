@@ -65,6 +65,9 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 fn number(line: &[u8]) -> Option<i64> {
+    if let [digit @ b'0'..=b'9'] = line {
+        return Some(i64::from(digit - b'0'));
+    }
     std::str::from_utf8(line).ok()?.parse().ok()
 }
 

@@ -199,7 +199,12 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Whether the script may be called by its hash. From now on it may.
+    /// Whether the script may be called by its hash.
+    pub(crate) fn has(&self, script: &Script) -> bool {
+        self.known & (1 << script.number) != 0
+    }
+
+    /// The same. From now on it may.
     pub(crate) fn knows(&mut self, script: &Script) -> bool {
         let bit = 1 << script.number;
         let knew = self.known & bit != 0;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::examination::Facts;
-use crate::node::{Answer, Contact, Instance, NodeError, Question, Reply, Watcher};
+use crate::node::{Answer, Asked, Came, Contact, Instance, NodeError, Question, Reply, Watcher};
 
 /// The most unanswered questions of a node that may create a key.
 ///
@@ -20,7 +20,7 @@ pub(crate) const QUESTIONS: usize = 2048;
 /// A question on its way to the node, which gets one answer.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    pub(crate) question: Question,
+    pub(crate) question: Asked,
     pub(crate) reply: Reply,
     pub(crate) place: Place,
     pub(crate) stage: Stage,
@@ -42,6 +42,12 @@ impl Ask {
         // First the place, then the answer: whoever hears it may ask again at once.
         drop(self.place);
         self.reply.send(answer);
+    }
+
+    /// The same, with an answer that came just now.
+    pub(crate) fn answer_with(self, answer: Answer, came: Came<'_>) {
+        drop(self.place);
+        self.reply.send_what_came(Ok(answer), came);
     }
 }
 

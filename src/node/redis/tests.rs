@@ -118,7 +118,7 @@ fn hangs(node: &RedisNode) -> bool {
 /// The answer, if it is there at once.
 fn ask_now(node: &RedisNode, question: Question) -> Option<Result<Vote, NodeError>> {
     let log = Arc::new(Log::default());
-    node.ask(question, Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(question.into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     let mut answers = log.answers.lock().unwrap();
     answers.pop().map(|(_, answer)| answer)
 }

@@ -5,15 +5,60 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Asked, is_demoted, refused, unexpected};
+use super::failure::{self, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Family, Library, Script};
-use crate::node::{Expiry, Holding, NodeError, Question, Vote};
+use crate::node::{Asked, Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
     Claim, Draw, FENCE_MEMBER, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys,
     readers_sibling,
 };
+
+/// As `encode`. Nearly all servers are sent the same: it is written once, and copied for the others.
+pub(crate) fn encode_once(
+    asked: &Asked,
+    history: Option<&str>,
+    library: &mut Library,
+    buffer: &mut Vec<u8>,
+) -> ByHash {
+    let is_plain = is_plain(asked);
+    let usual = history.is_none() && (is_plain || library.has(script_of(asked)));
+    if !usual {
+        return encode(asked, history, library, buffer);
+    }
+    write_once(asked, Form::Usual, buffer, |buffer| {
+        encode(asked, history, library, buffer);
+    });
+    if is_plain { ByHash::No } else { ByHash::Yes }
+}
+
+/// Writes what was written for another server that is asked in the same form, or else what `write` does.
+pub(crate) fn write_once(asked: &Asked, form: Form, buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    if let Some(request) = asked.request(form as u8) {
+        buffer.extend_from_slice(request);
+        return;
+    }
+    let begin = buffer.len();
+    write(buffer);
+    if let Some(request) = buffer.get(begin..) {
+        asked.keep_request(form as u8, request);
+    }
+}
+
+/// In which form a server is asked.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Form {
+    /// By a plain command, or a script that it knows.
+    Usual,
+    /// Without a script: see [`encode_swift`].
+    Swift,
+    /// Without one, by [`Deleting::IfEqual`].
+    DeletionIfEqual,
+    /// Without one, by [`Deleting::WithCondition`].
+    DeletionWithCondition,
+}
 
 /// Writes the request that asks the question, as short as the `library` of the server allows, behind
 /// what is in the buffer. The lock is the only declared key; see `acquire.lua`.
@@ -93,6 +138,13 @@ pub(crate) enum Deleting {
 impl Deleting {
     pub(crate) const ALL: [Deleting; 2] = [Deleting::IfEqual, Deleting::WithCondition];
 
+    pub(crate) fn form(self) -> Form {
+        match self {
+            Deleting::IfEqual => Form::DeletionIfEqual,
+            Deleting::WithCondition => Form::DeletionWithCondition,
+        }
+    }
+
     /// The words before the key, and between key and value.
     pub(crate) fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -126,7 +178,7 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Resul
         _ => match redis::parse_redis_value(answer) {
             Ok(Value::ServerError(error)) if is_demoted(&error) => Ok(Reading::Demoted),
             Ok(Value::ServerError(error)) => {
-                Err(refused(&error, Asked { command: "DELIFEQ or DELEX", key: claim.key(), user }))
+                Err(refused(&error, failure::Asked { command: "DELIFEQ or DELEX", key: claim.key(), user }))
             }
             Ok(_) | Err(_) => Err(unexpected("unexpected answer to a deletion", "")),
         },
@@ -391,7 +443,7 @@ fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Resul
         if is_demoted(&error) {
             return Ok(Reading::Demoted);
         }
-        return Err(refused(&error, Asked { command, key: &key_of(question), user }));
+        return Err(refused(&error, failure::Asked { command, key: &key_of(question), user }));
     }
     let mut parts = Parts::of(answer);
     if is_plain {
@@ -709,6 +761,38 @@ mod tests {
         assert_eq!(words(&mut library), (ByHash::Yes, false, true));
         library.forget();
         assert_eq!(words(&mut library), (ByHash::No, true, false));
+    }
+
+    #[test]
+    fn a_request_is_copied_for_servers_that_are_sent_the_same_and_no_others() {
+        let asked = Asked::from(Question::Release { claim: claim() });
+        let written = |asked: &Asked, history: Option<&str>, library: &mut Library| {
+            let mut buffer = b"before".to_vec();
+            let by_hash = encode_once(asked, history, library, &mut buffer);
+            (by_hash, String::from_utf8(buffer.split_off(6)).unwrap())
+        };
+        let (mut knows, full) = (Library::default(), scripts::RELEASE.text());
+        let (by_hash, first) = written(&asked, None, &mut knows);
+        assert!(by_hash == ByHash::No && first.contains(full) && asked.request(Form::Usual as u8).is_none());
+        let short = written(&asked, None, &mut knows);
+        assert!(short.0 == ByHash::Yes && asked.request(Form::Usual as u8) == Some(short.1.as_bytes()));
+        assert_eq!(written(&asked, None, &mut knows), short);
+        assert_eq!(written(&asked, None, &mut Library::default()), (ByHash::No, first), "it knows no script");
+        let (_, of_member) = written(&asked, Some("f00"), &mut knows);
+        assert!(of_member.ends_with("\r\nf00\r\n"), "a member of a cluster is asked otherwise: {of_member}");
+
+        // Nor are servers that are asked in different forms.
+        let (mixed, mut buffer) = (Asked::from(Question::Release { claim: claim() }), Vec::new());
+        write_once(&mixed, Form::Swift, &mut buffer, |buffer| buffer.extend_from_slice(b"swift"));
+        assert_eq!(written(&mixed, None, &mut knows), short);
+        write_once(&mixed, Form::Swift, &mut buffer, |_| panic!("it is written already"));
+        assert_eq!(buffer, b"swiftswift");
+
+        let plain =
+            Asked::from(Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None });
+        let set = written(&plain, None, &mut Library::default());
+        assert!(set.0 == ByHash::No && plain.request(Form::Usual as u8) == Some(set.1.as_bytes()));
+        assert_eq!(written(&plain, None, &mut Library::default()), set);
     }
 
     fn replies() -> impl Strategy<Value = String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Answer, Hint, Listener, NodeError, Question, Reply, Vote};
+use quorlock::{Answer, Asked, Hint, Listener, NodeError, Question, Reply, Vote};
 
 use super::server::Server;
 use super::{InSocket, Questions};
@@ -63,7 +63,7 @@ pub(super) struct Line {
     replies_lost: bool,
     in_socket: InSocket,
     questions: Questions,
-    unsent: Vec<(Question, Reply)>,
+    unsent: Vec<(Asked, Reply)>,
     inbox: VecDeque<Sent>,
     /// From connections that have ended.
     orphans: VecDeque<Orphan>,
@@ -89,13 +89,13 @@ enum Hints {
 }
 
 struct Sent {
-    question: Question,
+    question: Asked,
     reply: Reply,
     due: Moment,
 }
 
 struct Orphan {
-    question: Question,
+    question: Asked,
     due: Moment,
 }
 
@@ -139,7 +139,7 @@ impl Line {
         self.link = Link::Coming;
     }
 
-    pub(super) fn connect(&mut self) -> Vec<(Question, Reply)> {
+    pub(super) fn connect(&mut self) -> Vec<(Asked, Reply)> {
         if self.link != Link::Up {
             self.link = Link::Up;
             self.say_whether_hearing();
@@ -213,12 +213,12 @@ impl Line {
 
 /// Traffic.
 impl Line {
-    pub(super) fn send(&mut self, now: Moment, question: Question, reply: Reply) {
+    pub(super) fn send(&mut self, now: Moment, question: Asked, reply: Reply) {
         self.questions.count(&question);
         self.inbox.push_back(Sent { question, reply, due: now + self.request });
     }
 
-    pub(super) fn keep_unsent(&mut self, question: Question, reply: Reply) {
+    pub(super) fn keep_unsent(&mut self, question: Asked, reply: Reply) {
         self.unsent.push((question, reply));
     }
 

@@ -10,7 +10,7 @@ use crate::examination::judge::on_sight;
 use crate::node::redis::copies::must_last;
 use crate::node::redis::failure::unserved;
 use crate::node::redis::state::QUESTIONS;
-use crate::node::{Contact, Instance, Node, NodeError, Question, Reply};
+use crate::node::{Asked, Contact, Instance, Node, NodeError, Question, Reply};
 use crate::protocol::{Moment, SENTINELS_WORD, Slot};
 
 /// Who serves what, and what is on its way.
@@ -18,7 +18,7 @@ use crate::protocol::{Moment, SENTINELS_WORD, Slot};
 pub(super) struct Desk {
     /// Whether questions are sent on. Until somebody has been asked for the map they are kept.
     opened: bool,
-    kept: Vec<(Question, Reply)>,
+    kept: Vec<(Asked, Reply)>,
     pub(super) map: Option<Arc<Map>>,
     /// Why there is no map.
     trouble: Option<NodeError>,
@@ -38,7 +38,7 @@ pub(super) struct Desk {
 pub(super) enum Routed {
     To {
         shard: Arc<Shard>,
-        question: Question,
+        question: Asked,
         reply: Reply,
     },
     Nowhere {
@@ -51,7 +51,7 @@ pub(super) enum Routed {
 
 impl Desk {
     /// Sends a question on, or says why not.
-    pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Question, reply: Reply) -> Routed {
+    pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
         if !self.opened {
             if self.kept.len() >= QUESTIONS {
                 let error = NodeError::Overloaded { waiting: self.kept.len() };
@@ -64,7 +64,7 @@ impl Desk {
     }
 
     /// The same for what was kept.
-    pub(super) fn send(&mut self, now: Moment, slot: Slot, question: Question, reply: Reply) -> Routed {
+    pub(super) fn send(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
         match self.owner(now, slot, &question) {
             Ok(shard) => Routed::To { shard, question, reply },
             Err(error) => Routed::Nowhere { error, reply },
@@ -110,7 +110,7 @@ impl Desk {
     }
 
     /// What was asked before there was a map, as long as there is any. Then the desk opens.
-    pub(super) fn open(&mut self) -> Vec<(Question, Reply)> {
+    pub(super) fn open(&mut self) -> Vec<(Asked, Reply)> {
         let kept = std::mem::take(&mut self.kept);
         self.opened |= kept.is_empty();
         kept
@@ -278,24 +278,24 @@ mod tests {
         );
         let cluster = cluster();
         let mut desk = desk(&cluster, 1, 2, None);
-        let former = line_of(desk.route(NOW, slot, acquire(), reply())).unwrap();
+        let former = line_of(desk.route(NOW, slot, acquire().into(), reply())).unwrap();
         assert_eq!(
-            line_of(desk.route(NOW, slot, release(), reply())),
+            line_of(desk.route(NOW, slot, release().into(), reply())),
             Ok(former),
             "behind it on the same line"
         );
         desk.settle(slot, former);
 
         let mut desk = self::desk(&cluster, 2, 1, Some(desk));
-        let error = line_of(desk.route(NOW, slot, release(), reply())).unwrap_err();
+        let error = line_of(desk.route(NOW, slot, release().into(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
-        let line = line_of(desk.route(NOW, slot, cancel(), reply())).unwrap();
+        let line = line_of(desk.route(NOW, slot, cancel().into(), reply())).unwrap();
         assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
-        let other = line_of(desk.route(NOW, Slot::of("{r1}"), release(), reply()));
+        let other = line_of(desk.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
         desk.settle(slot, former);
         assert_eq!(
-            line_of(desk.route(NOW, slot, release(), reply())),
+            line_of(desk.route(NOW, slot, release().into(), reply())),
             Ok(line),
             "nothing is left to overtake"
         );
@@ -308,16 +308,16 @@ mod tests {
         let (cluster, slot) = (cluster(), Slot::of("r"));
         let mut desk = desk(&cluster, 1, 2, None);
         let last = NOW + Duration::from_millis(2_999);
-        assert!(line_of(desk.route(last, slot, acquire(), reply())).is_ok());
-        let error = line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire(), reply())).unwrap_err();
+        assert!(line_of(desk.route(last, slot, acquire().into(), reply())).is_ok());
+        let error = line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
         assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
         let release = Question::Release { claim: claim() };
         assert!(
-            line_of(desk.route(NOW + SENTINELS_WORD, slot, release, reply())).is_ok(),
+            line_of(desk.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
             "it is to be given back"
         );
         desk.confirm(last);
-        assert!(line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire(), reply())).is_ok());
+        assert!(line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
     }
 
     #[test]
@@ -325,9 +325,9 @@ mod tests {
         let (slot, mut desk) = (Slot::of("r"), Desk::default());
         let inspect = || Question::Inspect { key: "r".into() };
         for _ in 0..QUESTIONS {
-            assert!(matches!(desk.route(NOW, slot, inspect(), reply()), Routed::Kept));
+            assert!(matches!(desk.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }
-        let error = line_of(desk.route(NOW, slot, inspect(), reply())).unwrap_err();
+        let error = line_of(desk.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
         desk.fail(NodeError::Unfit { reason: "nobody is there".into() });
         for (question, reply) in desk.open() {
@@ -336,7 +336,7 @@ mod tests {
         }
         assert!(desk.open().is_empty());
         assert!(
-            line_of(desk.route(NOW, slot, inspect(), reply())).is_err(),
+            line_of(desk.route(NOW, slot, inspect().into(), reply())).is_err(),
             "it is open, and refuses at once"
         );
     }

@@ -87,7 +87,7 @@ async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
     drop(node.ready().await);
     let log = Arc::new(Log::default());
     for index in 0..1_000 {
-        node.ask(inspect(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
+        node.ask(inspect().into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
     }
     // A question asked last is answered last.
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
@@ -99,7 +99,7 @@ async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let log = Arc::new(Log { unwanted: true.into(), ..Log::default() });
-    node.ask(acquire(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(acquire(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
     assert_eq!(log.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
 }
@@ -236,7 +236,7 @@ async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
     let ours = claim("orders/42", 1);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     let log = Arc::new(Log::default());
-    node.ask(release(&ours), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(release(&ours).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
     within("the release is answered", async || log.granted() == [0]).await;
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
@@ -335,7 +335,7 @@ async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
     server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
     server.signal(Signal::STOP);
     let attempt = Arc::new(Log::default());
-    node.ask(contend(&ours), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
+    node.ask(contend(&ours).into(), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
     within("both are on their way", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.

@@ -57,7 +57,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
     drop(node.ready().await);
     let began = Virtual.now();
     let log = Arc::new(Log::default());
-    node.ask(release(&claim("orders/42", 1)), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(release(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
     within("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
     assert_eq!(Virtual.now().since(began).as_secs(), 1);

@@ -27,7 +27,7 @@ async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_how
             Ok(server)
         });
         for _ in 0..4 {
-            node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
         }
         within("all is told", async || diary.lines().len() >= 9).await;
         let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
@@ -79,7 +79,7 @@ async fn whoever_cannot_write_still_hears() {
         Ok(server)
     });
     for _ in 0..3 {
-        node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
     }
     within("the first is answered", async || diary.lines().len() == 3).await;
     assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are on their way");
@@ -96,7 +96,7 @@ async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() 
             Err(io::ErrorKind::BrokenPipe.into())
         });
         for _ in 0..2 {
-            node.ask(inspect(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
         }
         within("both are answered", async || diary.lines().len() >= 4).await;
         let lines = diary.lines();

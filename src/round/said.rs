@@ -1,0 +1,112 @@
+//! What the nodes have said in a round, one by one.
+
+use std::time::Duration;
+
+use super::slots::{Slot, Slots, State};
+use super::{Aim, Round};
+use crate::ballot::{Ballot, Paper, Said};
+use crate::clock::Clock;
+use crate::node::{NodeError, Vote};
+use crate::protocol::{FencingToken, Moment};
+
+impl Round {
+    /// What the node at `index` has said and whether it counts; `None` while it still may answer.
+    pub(super) fn said(&self, slots: &Slots, index: usize, now: Moment) -> Option<Said> {
+        let slot = slots.nodes.get(index)?;
+        let answer = match &slot.state {
+            State::Skipped => return Some(Said::Skipped),
+            State::Unasked => return None,
+            State::Pending if now < slot.limit => return None,
+            State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
+            State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
+            State::Answered { result: Ok(answer), .. } => answer,
+        };
+        if let Some(twin) = slots.twin_before(index, answer) {
+            return Some(Said::Duplicate { of: self.nodes.name(twin) });
+        }
+        Some(match (&answer.vote, self.aim) {
+            (Vote::Granted, Aim::Draw) if answer.fence.is_none() => Said::Failed(unnumbered()),
+            (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
+                // The age counts when the question was sent: what the node forgot before that, it
+                // cannot know (rule I-12).
+                let left = answer.instance.stands_aside(self.nodes.quarantine, self.sent);
+                if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
+            }
+            (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,
+            (Vote::Restored, _) => Said::Restored,
+            (Vote::Held(holding), _) => Said::Held(holding.clone()),
+            (Vote::Behind, _) => Said::Behind,
+            (Vote::Ahead, _) => Said::Ahead,
+            (Vote::Free, _) => Said::Free,
+        })
+    }
+
+    /// The numbers that were drawn by the nodes whose votes count.
+    pub(crate) fn numbers(&self) -> Vec<FencingToken> {
+        if self.aim != Aim::Draw {
+            return Vec::new();
+        }
+        let slots = self.slots();
+        let number = |(index, slot): (usize, &Slot)| match &slot.state {
+            State::Answered { result: Ok(answer), .. }
+                if self.said(&slots, index, self.sent) == Some(Said::Granted) =>
+            {
+                answer.fence
+            }
+            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+        };
+        slots.nodes.iter().enumerate().filter_map(number).collect()
+    }
+
+    /// The largest number that a node has spoken of.
+    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
+        let number = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => answer.fence,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+        };
+        self.slots().nodes.iter().filter_map(number).max()
+    }
+
+    /// Whether a node has said that somebody else wants the key.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let wanted = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
+            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
+                false
+            }
+        };
+        self.slots().nodes.iter().any(wanted)
+    }
+
+    /// All answers so far, for people.
+    pub(crate) fn ballot(&self) -> Ballot {
+        let now = self.nodes.clock.now();
+        let slots = self.slots();
+        let paper = |(index, slot): (usize, &Slot)| {
+            let waited = now.since(self.sent);
+            let said = match slot.state {
+                State::Unasked => Said::Failed(NodeError::NotAsked),
+                State::Skipped | State::Pending | State::Answered { .. } => {
+                    self.said(&slots, index, now).unwrap_or(Said::Pending)
+                }
+            };
+            let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
+            let fence = if let State::Answered { result: Ok(answer), .. } = &slot.state {
+                answer.number_told(self.aim == Aim::Hear)
+            } else {
+                None
+            };
+            Paper { node: self.nodes.name(index), said, took, fence }
+        };
+        Ballot::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(paper).collect())
+    }
+}
+
+fn unnumbered() -> NodeError {
+    let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
+    NodeError::Unfit { reason: reason.into() }
+}
+
+fn unanswered(waited: Duration) -> Said {
+    Said::Failed(NodeError::Unanswered { waited })
+}
