@@ -297,27 +297,27 @@ impl MemoryNode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Questions {
-    /// [`Question::Acquire`].
+    /// [`Question::Acquire`](quorlock::Question::Acquire).
     pub acquire: usize,
-    /// [`Question::AcquireInTurn`].
+    /// [`Question::AcquireInTurn`](quorlock::Question::AcquireInTurn).
     pub acquire_in_turn: usize,
-    /// [`Question::WriteBack`].
+    /// [`Question::WriteBack`](quorlock::Question::WriteBack).
     pub write_back: usize,
-    /// [`Question::LeaveLine`].
+    /// [`Question::LeaveLine`](quorlock::Question::LeaveLine).
     pub leave_line: usize,
-    /// [`Question::Transfer`].
+    /// [`Question::Transfer`](quorlock::Question::Transfer).
     pub transfer: usize,
-    /// [`Question::Renew`].
+    /// [`Question::Renew`](quorlock::Question::Renew).
     pub renew: usize,
-    /// [`Question::Release`].
+    /// [`Question::Release`](quorlock::Question::Release).
     pub release: usize,
-    /// [`Question::Cancel`].
+    /// [`Question::Cancel`](quorlock::Question::Cancel).
     pub cancel: usize,
-    /// [`Question::Inspect`].
+    /// [`Question::Inspect`](quorlock::Question::Inspect).
     pub inspect: usize,
-    /// [`Question::Intend`].
+    /// [`Question::Intend`](quorlock::Question::Intend).
     pub intend: usize,
-    /// [`Question::Desist`].
+    /// [`Question::Desist`](quorlock::Question::Desist).
     pub desist: usize,
 }
 
