@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use common::{bench, bench_with};
+use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{Answer, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
@@ -64,6 +65,31 @@ async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
         assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
         assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_merely_held_have_no_task() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let before = tasks();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    for _ in 0..7 {
+        assert!(tasks() <= before + 1, "{} tasks besides the one that rings", tasks() - before - 1);
+        bench.pass(common::TTL / 2).await;
+        bench.settle().await;
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() {
+    let bench = bench(5);
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    // These nodes answer at once.
+    let lease = bench.lock().acquire().now_or_never().expect("it waits for no task").unwrap();
+    lease.release().now_or_never().expect("it waits for no task").unwrap();
+    assert_eq!(bench.keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]
