@@ -97,14 +97,6 @@ enum Ended {
     Lost(LossReason),
 }
 
-/// A lease that is being given back.
-pub(crate) enum GivenBack {
-    /// By whoever waits for that.
-    Here(Lasting),
-    /// By a task that says when it is done.
-    ByTask(oneshot::Receiver<Result<(), Lost>>),
-}
-
 impl Keeper {
     /// Of a lease from this `attempt`, for somebody who has to serve a line with that or has not.
     pub(crate) fn new(
@@ -175,7 +167,7 @@ impl Keeper {
         if self.claim.mode() == Mode::Exclusive {
             self.tell(now);
         }
-        let lease = Lease::new(self.state.clone());
+        let lease = Lease::one_of(self.state.clone());
         if let Some(wanted) = self.rest() {
             wanted.set_out();
         }
@@ -250,20 +242,20 @@ impl Keeper {
         if goes_on { self.shared.lines.next(key) } else { None }
     }
 
-    /// The holder gives the lock back: in its own future, if nobody waits for it here.
-    pub(crate) fn give_back(mut self: Box<Self>) -> GivenBack {
+    /// Whether somebody waits for the lock in this process.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.service.as_ref().is_some_and(Service::is_waited_for)
+    }
+
+    /// Gives the lock back for whoever waits until that is done.
+    pub(crate) fn give_back(mut self: Box<Self>) -> Lasting {
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        if self.service.as_ref().is_some_and(Service::is_waited_for) {
-            let (reply, done) = oneshot::channel();
-            shared.tasks.spawn_on(self.conclude(Ended::Released(Some(reply))), &runtime);
-            return GivenBack::ByTask(done);
-        }
         let work = async move {
             let service = self.service.take();
             self.release().await;
             drop(service);
         };
-        GivenBack::Here(Lasting::new(work, &shared.tasks, runtime))
+        Lasting::new(work, &shared.tasks, runtime)
     }
 
     /// Tells those who wait here who has the lock.

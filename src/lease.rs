@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{DowngradeError, LossReason, Lost, RenewError, WithError};
-use crate::keeper::{GivenBack, Keeper};
+use crate::keeper::Keeper;
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 use crate::round::Round;
 use crate::standing::Standings;
@@ -31,19 +32,50 @@ use crate::standing::Standings;
 /// same and says whether the lease lasted until then.
 #[must_use = "dropping the lease gives the lock back at once"]
 pub struct Lease {
-    hold: Arc<Hold>,
     watch: LeaseWatch,
+    hold: Hold,
 }
 
-/// The lock is held for as long as this lives. An owner that acquires the lock again has another
-/// lease with the same hold.
-pub(crate) struct Hold {
-    state: Arc<LeaseState>,
+/// The lock is held for as long as there is one of these. An owner that acquires the lock again has
+/// another one.
+struct Hold {
+    /// `None` once it has been given up.
+    state: Option<Arc<LeaseState>>,
+}
+
+impl Hold {
+    /// One less. What was held, if this was the last.
+    fn give_up(&mut self) -> Option<Arc<LeaseState>> {
+        let state = self.state.take()?;
+        (state.holds.fetch_sub(1, Ordering::AcqRel) == 1).then_some(state)
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.state.post(|mail| mail.dropped = true);
+        if let Some(state) = self.give_up() {
+            state.post(|mail| mail.dropped = true);
+        }
+    }
+}
+
+/// Finds a lease again that its owner may still have.
+#[derive(Default)]
+pub(crate) struct Trace {
+    state: Weak<LeaseState>,
+}
+
+impl Trace {
+    /// One more lease of what is held already; `None` if it has been given back.
+    pub(crate) fn again(&self) -> Option<Lease> {
+        let state = self.state.upgrade()?;
+        let one_more = |holds: usize| (holds > 0).then_some(holds + 1);
+        state.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Lease::one_of(state))
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.upgrade().is_some_and(|state| state.holds.load(Ordering::Acquire) > 0)
     }
 }
 
@@ -54,17 +86,13 @@ pub struct LeaseWatch {
 }
 
 impl Lease {
-    pub(crate) fn new(state: Arc<LeaseState>) -> Lease {
-        Lease::again(Arc::new(Hold { state }))
+    /// One of those for which `state` counts.
+    pub(crate) fn one_of(state: Arc<LeaseState>) -> Lease {
+        Lease { watch: LeaseWatch { state: state.clone() }, hold: Hold { state: Some(state) } }
     }
 
-    /// One more lease of what is held already.
-    pub(crate) fn again(hold: Arc<Hold>) -> Lease {
-        Lease { watch: LeaseWatch { state: hold.state.clone() }, hold }
-    }
-
-    pub(crate) fn to_weak(&self) -> Weak<Hold> {
-        Arc::downgrade(&self.hold)
+    pub(crate) fn trace(&self) -> Trace {
+        Trace { state: Arc::downgrade(&self.watch.state) }
     }
 
     /// What is locked.
@@ -176,26 +204,17 @@ impl Lease {
     /// # Cancel safety
     ///
     /// The lock is given back when the future is dropped, at whatever point.
-    pub async fn release(self) -> Result<(), Lost> {
+    pub async fn release(mut self) -> Result<(), Lost> {
         self.watch.check()?;
-        let Lease { hold, watch } = self;
         // Held once more by its owner: the last one to be released gives the lock back.
-        let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
-        let wanted = match hold.state.take_keeper() {
-            Some(keeper) => keeper.give_back(),
-            None => {
-                let (sender, receiver) = oneshot::channel();
-                hold.state.post(|mail| mail.release = Some(sender));
-                GivenBack::ByTask(receiver)
-            }
-        };
-        match wanted {
-            GivenBack::Here(work) => {
-                work.await;
-                Ok(())
-            }
-            GivenBack::ByTask(receiver) => receiver.await.unwrap_or_else(|_| Err(watch.state.forsake())),
+        let Some(state) = self.hold.give_up() else { return Ok(()) };
+        if let Some(keeper) = state.take_keeper() {
+            keeper.give_back().await;
+            return Ok(());
         }
+        let (reply, replied) = oneshot::channel();
+        state.post(|mail| mail.release = Some(reply));
+        replied.await.unwrap_or_else(|_| Err(state.forsake()))
     }
 
     /// Whether the lock is held alone, or shared with other readers.
@@ -235,7 +254,7 @@ impl Lease {
             }
             // Whoever enters again reads the mode after it has taken hold: either it is seen here, or
             // it sees there that the lock is shared.
-            if Arc::strong_count(&self.hold) > 1 {
+            if self.watch.state.holds.load(Ordering::Acquire) > 1 {
                 drop(mode);
                 return Err(DowngradeError::HeldAgain { lease: self });
             }
@@ -420,6 +439,8 @@ pub(crate) struct LeaseState {
     /// this is for ends that come earlier.
     over: Notify,
     reason: Mutex<Option<LossReason>>,
+    /// How often its owner has it.
+    holds: AtomicUsize,
     desk: Mutex<Desk>,
     trail: Mutex<Trail>,
 }
@@ -518,6 +539,7 @@ impl LeaseState {
             clock: shared.nodes.clock.clone(),
             over: Notify::new(),
             reason: Mutex::new(None),
+            holds: AtomicUsize::new(1),
             desk: Mutex::new(Desk::Away(None)),
             trail: Mutex::default(),
         })
@@ -585,10 +607,11 @@ impl LeaseState {
         }
     }
 
-    /// The keeper, if nobody else has taken it.
+    /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
     fn take_keeper(&self) -> Option<Box<Keeper>> {
         let mut desk = self.desk();
-        if let Desk::Idle(_) = &*desk
+        if let Desk::Idle(keeper) = &*desk
+            && !keeper.is_waited_for()
             && let Desk::Idle(keeper) = mem::replace(&mut *desk, Desk::Away(None))
         {
             return Some(keeper);

@@ -373,7 +373,7 @@ impl Lock {
                 () = self.patience(wait) => return Ok(Got::TakenHere),
             },
         };
-        if let Some(again) = held.upgrade().map(Lease::again)
+        if let Some(again) = held.again()
             && again.check().is_ok()
         {
             if again.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
@@ -383,7 +383,7 @@ impl Lock {
         }
         let got = self.acquire_anew(plan).await?;
         if let Got::Lease(lease) = &got {
-            *held = lease.to_weak();
+            *held = lease.trace();
         }
         Ok(got)
     }

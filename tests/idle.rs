@@ -14,7 +14,8 @@ use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{Answer, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
-use quorlock_testkit::TokioClock;
+use quorlock_testkit::{TokioClock, memory_nodes};
+use tokio::time::timeout;
 
 /// Counts the waits that go on.
 #[derive(Clone, Debug)]
@@ -178,4 +179,22 @@ async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_st
     lease.release().await.unwrap();
     let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
     assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer came late");
+}
+
+/// Whoever has done something for a lease looks for more before it lets go of it, on other threads than
+/// those that want something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wanted_of_a_lease_that_goes_to_rest_is_not_lost() {
+    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
+    let all = async {
+        for _ in 0..2_000 {
+            let lease = Arc::new(coordinator.lock("r").acquire().await.unwrap());
+            let renewing = lease.clone();
+            let renewing = tokio::spawn(async move { renewing.renew().await });
+            lease.renew().await.unwrap();
+            renewing.await.unwrap().unwrap();
+            Arc::into_inner(lease).unwrap().release().await.unwrap();
+        }
+    };
+    assert!(timeout(Duration::from_secs(60), all).await.is_ok(), "nobody has looked");
 }
