@@ -167,6 +167,22 @@ async fn a_release_dropped_half_way_serves_who_came_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_dropped_half_way_tells_a_node_that_was_away_when_it_is_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.nodes[4].disconnect();
+    let mut releasing = Box::pin(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    drop(releasing);
+    bench.pass(Duration::from_secs(3)).await;
+    assert_eq!(bench.keys(), 1);
+    bench.nodes[4].connect();
+    bench.pass(Duration::from_millis(1_100)).await;
+    assert_eq!(bench.keys(), 0, "long before its TTL");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_came_first_and_goes_leaves_the_others_to_a_task() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);

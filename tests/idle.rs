@@ -6,7 +6,7 @@ mod common;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{bench, bench_with};
@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{Answer, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
-use quorlock_testkit::{TokioClock, memory_nodes};
+use quorlock_testkit::TokioClock;
 use tokio::time::timeout;
 
 /// Counts the waits that go on.
@@ -181,20 +181,68 @@ async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_st
     assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer came late");
 }
 
-/// Whoever has done something for a lease looks for more before it lets go of it, on other threads than
-/// those that want something.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wanted_of_a_lease_that_goes_to_rest_is_not_lost() {
-    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
-    let all = async {
-        for _ in 0..2_000 {
-            let lease = Arc::new(coordinator.lock("r").acquire().await.unwrap());
-            let renewing = lease.clone();
-            let renewing = tokio::spawn(async move { renewing.renew().await });
-            lease.renew().await.unwrap();
-            renewing.await.unwrap().unwrap();
-            Arc::into_inner(lease).unwrap().release().await.unwrap();
+/// A clock that has something done while it is read.
+#[derive(Clone, Default)]
+struct Meddling {
+    clock: TokioClock,
+    /// After how many more readings, and what.
+    plan: Arc<Mutex<Option<(usize, Meddle)>>>,
+}
+
+type Meddle = Box<dyn FnOnce() + Send>;
+
+impl Clock for Meddling {
+    fn now(&self) -> Moment {
+        let due = {
+            let mut plan = self.plan.lock().unwrap();
+            match &mut *plan {
+                Some((left, _)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => plan.take(),
+            }
+        };
+        if let Some((_, meddle)) = due {
+            meddle();
         }
-    };
-    assert!(timeout(Duration::from_secs(60), all).await.is_ok(), "nobody has looked");
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.clock.sleep_until(moment)
+    }
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_of_a_lease_at_any_moment_of_a_renewal_is_done() {
+    let mut meddled = 0;
+    for reading in 0..100 {
+        let clock = Meddling::default();
+        let bench = bench_with(3, |builder| builder.clock(clock.clone()));
+        let lease = Arc::new(bench.lock().acquire().await.unwrap());
+        let (wanted, lent) = (Arc::new(Mutex::new(None)), lease.clone());
+        let keep = wanted.clone();
+        let meddle = move || {
+            let mut renewing = Box::pin(async move { lent.renew().await });
+            assert!(renewing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            *keep.lock().unwrap() = Some(renewing);
+        };
+        *clock.plan.lock().unwrap() = Some((reading, Box::new(meddle)));
+        lease.renew().await.unwrap();
+        bench.settle().await;
+        let renewing = wanted.lock().unwrap().take();
+        if let Some(renewing) = renewing {
+            meddled += 1;
+            let renewed = timeout(Duration::from_secs(1), renewing).await.expect("somebody looks");
+            assert_eq!(renewed, Ok(()), "what was wanted at reading {reading} of the clock was lost");
+        }
+    }
+    assert!((5..100).contains(&meddled), "the clock is read more often, and not for ever: {meddled}");
 }

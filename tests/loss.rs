@@ -170,6 +170,20 @@ async fn closing_waits_for_an_acquire_that_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_waits_for_a_release_that_is_on_its_way() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let mut releasing = pin!(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let closed = async {
+        bench.coordinator.close(Duration::from_secs(1)).await;
+        bench.keys()
+    };
+    assert_eq!(tokio::join!(releasing, closed), (Ok(()), 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not() {
     for (rate, safe) in [(0.991, true), (0.95, false)] {
         let bench = bench(3);
