@@ -11,6 +11,7 @@ use tracing::Span;
 
 use crate::asking::Asking;
 use crate::ballot::Ballot;
+use crate::clock::Sleep;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lease::{Lease, LeaseWatch};
@@ -52,8 +53,8 @@ pub struct Lock {
     shared: Arc<Shared>,
     name: Arc<str>,
     keys: Keys,
-    /// The names, where there are several.
-    together: Option<Arc<[Arc<str>]>>,
+    /// The names, where there are several. A thin pointer: whoever waits keeps a lock, most of one name.
+    together: Option<Arc<Vec<Arc<str>>>>,
     /// Most locks of a program have the same, which are kept once.
     options: Arc<Options>,
 }
@@ -334,12 +335,21 @@ impl Lock {
         let asking = Asking::begin(&self.name, &self.options.meter, since, || {
             self.shared.context(&self.options.label)
         });
-        let plan = self.plan(wait, since, asking.span());
-        let got = match plan.and_then(|plan| Ok((plan, self.owner_now()?))) {
-            Ok((plan, None)) => self.acquire_anew(plan).await,
-            Ok((plan, Some(owner))) => Box::pin(self.acquire_as(owner, plan)).await,
-            Err(error) => Err(error.into()),
+        // Apart from what follows: what is matched on would be kept for as long as it waits.
+        let (plan, owner) =
+            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+                Ok(prepared) => prepared,
+                Err(error) => return self.told(asking, Err(error.into())),
+            };
+        let got = match owner {
+            None => self.acquire_anew(plan).await,
+            Some(owner) => Box::pin(self.acquire_as(owner, plan)).await,
         };
+        self.told(asking, got)
+    }
+
+    /// What came of a call, once that is told.
+    fn told(&self, asking: Asking, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
         let outcome = match &got {
             Ok(Got::Lease(_)) => Some(Ok(())),
             Ok(Got::TakenHere) => None,
@@ -443,10 +453,10 @@ impl Lock {
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
-    async fn patience(&self, wait: Wait) {
+    fn patience(&self, wait: Wait) -> Sleep {
         match wait {
-            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest).await,
-            Wait::Never | Wait::Forever => pending().await,
+            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest),
+            Wait::Never | Wait::Forever => Box::pin(pending()),
         }
     }
 

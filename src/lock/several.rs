@@ -22,7 +22,7 @@ impl Lock {
         names.sort_unstable();
         names.dedup();
         let lock = Lock::new(shared.clone(), &names.join(" + "));
-        Some(Lock { keys, together: Some(names.into()), ..lock })
+        Some(Lock { keys, together: Some(Arc::new(names)), ..lock })
     }
 
     /// A lock that cannot be acquired, and says why.
