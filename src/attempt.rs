@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::coordinator::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
@@ -52,6 +54,8 @@ impl Preference {
 /// (rules I-5 and I-20).
 pub(crate) struct Attempt {
     shared: Arc<Shared>,
+    /// Where it is taken back from: it may be dropped outside of any runtime.
+    runtime: Handle,
     plan: Arc<Plan>,
     claim: Arc<Claim>,
     round: Arc<Round>,
@@ -65,12 +69,17 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Asks. `seen` is the largest fencing token that was met at this lock.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         plan: &Arc<Plan>,
         order: Order,
         seen: Option<FencingToken>,
     ) -> Attempt {
+        let runtime = Handle::current();
         let draw = shared.draw(plan, seen);
         let claim = new_claim(shared, plan, draw);
         let (question, aim) = (Asked::from(question(plan, &claim, draw)), aim(draw));
@@ -87,7 +96,7 @@ impl Attempt {
             None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question.clone())),
         };
         let (shared, plan) = (shared.clone(), plan.clone());
-        Attempt { shared, plan, claim, round, preferred, question, decision: None, kept: false }
+        Attempt { shared, runtime, plan, claim, round, preferred, question, decision: None, kept: false }
     }
 
     /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
@@ -142,7 +151,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.kept {
             self.round.abandon();
-            clean_up(&self.shared, &self.claim, self.plan.ttl, self.round.standings());
+            clean_up(&self.shared, &self.runtime, &self.claim, self.plan.ttl, self.round.standings());
         }
     }
 }
@@ -159,9 +168,15 @@ pub(crate) fn new_claim(shared: &Shared, plan: &Plan, draw: Option<Draw>) -> Arc
 }
 
 /// Takes `claim` back in the background, wherever it may stand.
-pub(crate) fn clean_up(shared: &Arc<Shared>, claim: &Arc<Claim>, ttl: Duration, standings: Standings) {
+pub(crate) fn clean_up(
+    shared: &Arc<Shared>,
+    runtime: &Handle,
+    claim: &Arc<Claim>,
+    ttl: Duration,
+    standings: Standings,
+) {
     if let Some(sweep) = Sweep::start(shared, claim, ttl, standings) {
-        shared.spawn(sweep.finish());
+        shared.tasks.spawn_on(sweep.finish(), runtime);
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -208,7 +207,7 @@ pub(crate) struct Shared {
     host: String,
     /// What others read of a holder, with the usual label: made once, since nearly all have it.
     context: Arc<str>,
-    /// Keepers and sweeps.
+    /// All that [`Coordinator::close`] waits for.
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
@@ -282,14 +281,6 @@ impl Shared {
             drift: self.drift,
             quarantine: self.nodes.quarantine,
             base_limit: self.nodes.base_limit,
-        }
-    }
-
-    /// Runs `task` in the background, and has [`Coordinator::close`] wait for it.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime, as while one is being shut down, TTLs do what is left to do.
-        if let Ok(runtime) = Handle::try_current() {
-            self.tasks.spawn_on(task, &runtime);
         }
     }
 

@@ -1,16 +1,17 @@
 //! Owns a lease's whole life: renews it and releases it, or passes the lock on to whoever waits for it
 //! next in this process.
 //!
-//! Because the task that serves a line does all of that, and acquires as well, a renewal and a release
-//! cannot race, dropping a lease is only a message, and whoever waits for a lock may stop waiting at any
-//! point: the task goes on and cleans up.
+//! While nothing happens the keeper lies beside the lease, and there is no task. Whoever takes it out has
+//! it alone: the holder who releases, in its own future, or a task that does what is due. So a renewal and
+//! a release cannot race, and dropping a lease is only a message.
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
@@ -19,12 +20,14 @@ use crate::attempt::{Attempt, clean_up};
 use crate::ballot::Holder;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
+use crate::lasting::Lasting;
 use crate::lease::{Lease, LeaseState, Mail, Trail};
 use crate::lock::{Plan, Renewal};
 use crate::meter::{At, Held, LockMeter, Renewed};
 use crate::node::Question;
 use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
+use crate::serving::{Series, Service};
 use crate::standing::Standings;
 use crate::sweep::Sweep;
 use crate::wait::HandOver;
@@ -41,6 +44,10 @@ pub(crate) struct Keeper {
     claim: Arc<Claim>,
     /// Where others of this process wait for it.
     line: Arc<str>,
+    /// The duty to serve those, unless the lease stands in nobody's way here.
+    service: Option<Service>,
+    /// Where it does what is due.
+    runtime: Handle,
     ttl: Duration,
     renewal: Renewal,
     hand_over: HandOver,
@@ -57,6 +64,7 @@ pub(crate) struct Keeper {
     retry: Option<Box<Backoff>>,
     alarm: Alarm,
     held: Held,
+    series: Series,
 }
 
 /// A renewal on its way.
@@ -82,36 +90,44 @@ enum Event {
 }
 
 /// How holding ended.
-pub(crate) enum Ended {
+enum Ended {
     /// The holder gives the lock back, and perhaps waits to hear that it is done.
     Released(Option<ReleaseReply>),
     /// Against the holder's will.
     Lost(LossReason),
-    /// It goes on, but shared.
-    Downgraded,
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: &Arc<Shared>, plan: &Arc<Plan>, attempt: Attempt) -> Keeper {
+    /// Of a lease from this `attempt`, for somebody who has to serve a line with that or has not.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        plan: &Plan,
+        attempt: Attempt,
+        service: Option<Service>,
+    ) -> Box<Keeper> {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
-        Keeper::of(shared, plan, claim, &round, fence, deadline)
+        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, deadline);
+        keeper.service = service;
+        keeper
     }
 
     fn of(
         shared: &Arc<Shared>,
-        plan: &Arc<Plan>,
+        plan: &Plan,
         claim: Arc<Claim>,
         round: &Arc<Round>,
         fence: Option<FencingToken>,
         deadline: Moment,
-    ) -> Keeper {
+    ) -> Box<Keeper> {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
         let keeper = Keeper {
             state,
             claim,
             line: plan.line().clone(),
+            service: None,
+            runtime: Handle::current(),
             ttl: plan.ttl,
             renewal: plan.renewal,
             hand_over: plan.hand_over(),
@@ -123,37 +139,23 @@ impl Keeper {
             retry: None,
             alarm: Alarm::default(),
             held: plan.meter.held(round.sent),
+            series: Series::new(shared.now()),
             shared: shared.clone(),
         };
         keeper.state.follow(round);
-        keeper
+        Box::new(keeper)
     }
 
-    /// Keeps a lease that stands in nobody's way here, until it ends.
-    pub(crate) async fn stay(mut self) {
-        loop {
-            match self.hold().await {
-                Ended::Downgraded => {}
-                Ended::Lost(reason) => return self.lose(reason),
-                Ended::Released(reply) => {
-                    if let Some(sweep) = Box::pin(self.release(reply)).await {
-                        Box::pin(sweep.finish()).await;
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// How often in a row the lock may be passed on from here, and for how long.
-    pub(crate) fn series(&self) -> (u32, Duration) {
-        (self.hand_over.times, self.hand_over.span.unwrap_or(self.ttl))
+    /// Hands the lease to somebody who waits for it.
+    pub(crate) fn deliver_to(self: Box<Self>, waiter: Waiter, rounds: usize) {
+        // A lease that nobody takes in is dropped with the failed message, and so given back.
+        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
     }
 
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
-    pub(crate) fn deliver(&self, waiter: Waiter, rounds: usize) {
+    pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Lease {
         let now = self.shared.now();
-        let (resource, span) = (&self.state.resource, &waiter.span);
+        let (resource, span) = (&self.state.resource, &plan.span);
         if !span.is_disabled() {
             span.record("rounds", rounds).record("token", self.state.token.short());
         }
@@ -165,8 +167,95 @@ impl Keeper {
         if self.claim.mode() == Mode::Exclusive {
             self.tell(now);
         }
-        // A lease that nobody takes in is dropped with the failed message, and so given back.
-        drop(waiter.door.send(Ok(Lease::new(self.state.clone()))));
+        let lease = Lease::one_of(self.state.clone());
+        if let Some(wanted) = self.rest() {
+            wanted.set_out();
+        }
+        lease
+    }
+
+    /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.
+    fn rest(mut self: Box<Self>) -> Option<Box<Keeper>> {
+        let state = self.state.clone();
+        let (bell, wake) = (Waker::from(state.clone()), self.wake(self.shared.now()));
+        self.shared.nodes.alarms.set(&mut self.alarm, wake, &Context::from_waker(&bell));
+        // Only now: when the coordinator is closed after that, all alarms ring.
+        if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
+    }
+
+    /// Has a task do what there is to do.
+    pub(crate) fn set_out(self: Box<Self>) {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        shared.tasks.spawn_on(self.work(), &runtime);
+    }
+
+    async fn work(mut self: Box<Self>) {
+        loop {
+            if let Some(ended) = self.attend().await {
+                return Box::pin(self.conclude(ended)).await;
+            }
+            match self.rest() {
+                Some(wanted) => self = wanted,
+                None => return,
+            }
+        }
+    }
+
+    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
+    async fn conclude(mut self: Box<Self>, ended: Ended) {
+        let next = match &ended {
+            Ended::Released(_) => self.next_here(),
+            Ended::Lost(_) => None,
+        };
+        let service = match (ended, next) {
+            (Ended::Lost(reason), _) => {
+                let service = self.service.take();
+                self.lose(reason);
+                service
+            }
+            (Ended::Released(reply), None) => {
+                let service = self.service.take();
+                self.release().await;
+                if let Some(reply) = reply {
+                    drop(reply.send(Ok(())));
+                }
+                service
+            }
+            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
+                Ok(()) => {
+                    self.deliver_to(next, 0);
+                    None
+                }
+                Err(reply) => self.pass_on(next, reply).await,
+            },
+        };
+        if let Some(service) = service {
+            service.go_on().await;
+        }
+    }
+
+    /// Who waits for the lock in this process and may have it next, before others get their chance.
+    fn next_here(&mut self) -> Option<Waiter> {
+        let key = &self.service.as_ref()?.key;
+        let span = self.hand_over.span.unwrap_or(self.ttl);
+        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
+        if goes_on { self.shared.lines.next(key) } else { None }
+    }
+
+    /// Whether somebody waits for the lock in this process.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.service.as_ref().is_some_and(Service::is_waited_for)
+    }
+
+    /// Gives the lock back for whoever waits until that is done.
+    pub(crate) fn give_back(mut self: Box<Self>) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let service = self.service.take();
+            self.release().await;
+            drop(service);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
     }
 
     /// Tells those who wait here who has the lock.
@@ -183,13 +272,14 @@ impl Keeper {
         self.shared.lines.tell(&self.line, None, Some(&holder), now);
     }
 
-    pub(crate) async fn hold(&mut self) -> Ended {
+    /// Does what there is to do, until that is the end of the lease, or nothing.
+    async fn attend(&mut self) -> Option<Ended> {
         loop {
-            let event = self.next_event().await;
+            let event = self.next_event().await?;
             let now = self.shared.now();
             let running = self.state.term.remaining(now).is_some();
             let outcome = match event {
-                Event::Mail(mail) if mail.ends() && running => return Ended::Released(mail.release),
+                Event::Mail(mail) if mail.ends() && running => return Some(Ended::Released(mail.release)),
                 Event::Mail(mail) if mail.ends() => {
                     let lost = self.state.end(self.state.lapsed(now));
                     if let Some(reply) = mail.release {
@@ -201,7 +291,9 @@ impl Keeper {
                 Event::Mail(Mail { downgrade: Some(reply), mut renewals, .. }) => {
                     renewals.push(reply);
                     self.downgrade(renewals);
-                    return Ended::Downgraded;
+                    // Whoever waits there waits for readers now, of whom this is one.
+                    drop(self.service.take());
+                    Ok(())
                 }
                 Event::Mail(mail) => {
                     self.renew(mail.renewals);
@@ -217,37 +309,48 @@ impl Keeper {
                 }
             };
             if let Err(reason) = outcome {
-                return Ended::Lost(reason);
+                return Some(Ended::Lost(reason));
             }
         }
     }
 
-    async fn next_event(&mut self) -> Event {
+    /// `None` if nothing happens.
+    async fn next_event(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_event(context)).await
     }
 
-    /// Written by hand: as a `select`, what it waits for is as large as all the rest.
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(renewing) = &mut self.renewing
             && let Poll::Ready(verdict) = renewing.verdict.as_mut().poll(context)
         {
-            return Poll::Ready(Event::Verdict(verdict));
+            return Poll::Ready(Some(Event::Verdict(verdict)));
         }
-        if let Poll::Ready(mail) = self.state.poll_mail(context) {
-            return Poll::Ready(Event::Mail(mail));
+        let waits = self.renewing.is_some();
+        if let Some(mail) = self.state.read(waits.then_some(&*context)) {
+            return Poll::Ready(Some(Event::Mail(mail)));
         }
         let now = self.shared.now();
+        let wake = self.wake(now);
+        if now >= wake {
+            return Poll::Ready(Some(Event::Time));
+        }
+        if waits {
+            // Before the coordinator is looked at: when it is closed after that, all alarms ring.
+            self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
+        }
+        if self.shared.closing.is_cancelled() {
+            return Poll::Ready(Some(Event::Closing));
+        }
+        if waits { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    /// When there will be something to do.
+    fn wake(&self, now: Moment) -> Moment {
         let end = self.state.term.remaining(now).unwrap_or(now);
-        let wake = match self.due {
+        match self.due {
             Some(due) if self.renewing.is_none() => due.min(end),
             _ => end,
-        };
-        if now >= wake {
-            return Poll::Ready(Event::Time);
         }
-        // Before the coordinator is looked at: when it is closed after that, all alarms ring.
-        self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
-        if self.shared.closing.is_cancelled() { Poll::Ready(Event::Closing) } else { Poll::Pending }
     }
 
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
@@ -354,23 +457,24 @@ impl Keeper {
         outcome.map(|_| ())
     }
 
-    /// Gives the lock back, and tells the holder when a quorum has confirmed. What is left to do then
-    /// is returned.
-    pub(crate) async fn release(mut self, reply: Option<ReleaseReply>) -> Option<Sweep> {
+    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done by a
+    /// task.
+    async fn release(mut self: Box<Self>) {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.set_held(false);
-        let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle())?;
+        let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle());
         self.tell_others();
-        let verdict = sweep.confirmed().await;
-        self.meter.released(verdict);
-        if sweep.is_wanted() {
-            self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
+        if let Some(sweep) = sweep {
+            let verdict = sweep.confirmed().await;
+            self.meter.released(verdict);
+            if sweep.is_wanted() {
+                self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
+            }
+            if !sweep.is_done() {
+                self.shared.tasks.spawn_on(sweep.finish(), &self.runtime);
+            }
         }
-        if let Some(reply) = reply {
-            drop(reply.send(Ok(())));
-        }
-        (!sweep.is_done()).then_some(sweep)
     }
 
     /// The holder gives the lock back.
@@ -384,7 +488,7 @@ impl Keeper {
     }
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
-    pub(crate) fn lose(mut self, reason: LossReason) {
+    fn lose(mut self: Box<Self>, reason: LossReason) {
         self.set_held(false);
         let reason = self.state.end(reason).reason;
         self.held.lost(reason, || self.shared.now());
@@ -395,7 +499,7 @@ impl Keeper {
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
-        clean_up(&self.shared, &self.claim, self.ttl, self.settle());
+        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle());
         self.tell_others();
     }
 
@@ -434,7 +538,7 @@ fn retry_backoff(ttl: Duration) -> Backoff {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.shared.nodes.alarms.stop(&mut self.alarm);
-        self.state.close_mail();
+        self.state.close_desk();
         drop(self.state.take_trail());
     }
 }

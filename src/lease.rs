@@ -5,8 +5,9 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -15,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{DowngradeError, LossReason, Lost, RenewError, WithError};
+use crate::keeper::Keeper;
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 use crate::round::Round;
 use crate::standing::Standings;
@@ -30,19 +32,50 @@ use crate::standing::Standings;
 /// same and says whether the lease lasted until then.
 #[must_use = "dropping the lease gives the lock back at once"]
 pub struct Lease {
-    hold: Arc<Hold>,
     watch: LeaseWatch,
+    hold: Hold,
 }
 
-/// The lock is held for as long as this lives. An owner that acquires the lock again has another
-/// lease with the same hold.
-pub(crate) struct Hold {
-    state: Arc<LeaseState>,
+/// The lock is held for as long as there is one of these. An owner that acquires the lock again has
+/// another one.
+struct Hold {
+    /// `None` once it has been given up.
+    state: Option<Arc<LeaseState>>,
+}
+
+impl Hold {
+    /// One less. What was held, if this was the last.
+    fn give_up(&mut self) -> Option<Arc<LeaseState>> {
+        let state = self.state.take()?;
+        (state.holds.fetch_sub(1, Ordering::AcqRel) == 1).then_some(state)
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.state.post(|mail| mail.dropped = true);
+        if let Some(state) = self.give_up() {
+            state.post(|mail| mail.dropped = true);
+        }
+    }
+}
+
+/// Finds a lease again that its owner may still have.
+#[derive(Default)]
+pub(crate) struct Trace {
+    state: Weak<LeaseState>,
+}
+
+impl Trace {
+    /// One more lease of what is held already; `None` if it has been given back.
+    pub(crate) fn again(&self) -> Option<Lease> {
+        let state = self.state.upgrade()?;
+        let one_more = |holds: usize| (holds > 0).then_some(holds + 1);
+        state.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Lease::one_of(state))
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.upgrade().is_some_and(|state| state.holds.load(Ordering::Acquire) > 0)
     }
 }
 
@@ -53,17 +86,13 @@ pub struct LeaseWatch {
 }
 
 impl Lease {
-    pub(crate) fn new(state: Arc<LeaseState>) -> Lease {
-        Lease::again(Arc::new(Hold { state }))
+    /// One of those for which `state` counts.
+    pub(crate) fn one_of(state: Arc<LeaseState>) -> Lease {
+        Lease { watch: LeaseWatch { state: state.clone() }, hold: Hold { state: Some(state) } }
     }
 
-    /// One more lease of what is held already.
-    pub(crate) fn again(hold: Arc<Hold>) -> Lease {
-        Lease { watch: LeaseWatch { state: hold.state.clone() }, hold }
-    }
-
-    pub(crate) fn to_weak(&self) -> Weak<Hold> {
-        Arc::downgrade(&self.hold)
+    pub(crate) fn trace(&self) -> Trace {
+        Trace { state: Arc::downgrade(&self.watch.state) }
     }
 
     /// What is locked.
@@ -175,17 +204,17 @@ impl Lease {
     /// # Cancel safety
     ///
     /// The lock is given back when the future is dropped, at whatever point.
-    pub async fn release(self) -> Result<(), Lost> {
+    pub async fn release(mut self) -> Result<(), Lost> {
         self.watch.check()?;
-        let Lease { hold, watch } = self;
         // Held once more by its owner: the last one to be released gives the lock back.
-        let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
-        let (sender, receiver) = oneshot::channel();
-        hold.state.post(|mail| mail.release = Some(sender));
-        match receiver.await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(watch.state.forsake()),
+        let Some(state) = self.hold.give_up() else { return Ok(()) };
+        if let Some(keeper) = state.take_keeper() {
+            keeper.give_back().await;
+            return Ok(());
         }
+        let (reply, replied) = oneshot::channel();
+        state.post(|mail| mail.release = Some(reply));
+        replied.await.unwrap_or_else(|_| Err(state.forsake()))
     }
 
     /// Whether the lock is held alone, or shared with other readers.
@@ -225,7 +254,7 @@ impl Lease {
             }
             // Whoever enters again reads the mode after it has taken hold: either it is seen here, or
             // it sees there that the lock is shared.
-            if Arc::strong_count(&self.hold) > 1 {
+            if self.watch.state.holds.load(Ordering::Acquire) > 1 {
                 drop(mode);
                 return Err(DowngradeError::HeldAgain { lease: self });
             }
@@ -410,14 +439,28 @@ pub(crate) struct LeaseState {
     /// this is for ends that come earlier.
     over: Notify,
     reason: Mutex<Option<LossReason>>,
-    letterbox: Mutex<Letterbox>,
+    /// How often its owner has it.
+    holds: AtomicUsize,
+    desk: Mutex<Desk>,
     trail: Mutex<Trail>,
 }
 
-/// What the holder wants from the keeper, and who is woken by it.
-#[derive(Debug, Default)]
+/// Where the keeper of the lease is.
+enum Desk {
+    /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
+    Idle(Box<Keeper>),
+    /// With whoever has taken it, who looks for letters.
+    Away(Option<Box<Letterbox>>),
+    /// There is none any more.
+    Gone,
+}
+
+/// What was left for the keeper while it was away, and who is woken by it.
+#[derive(Default)]
 struct Letterbox {
     mail: Mail,
+    /// Its alarm has rung.
+    rung: bool,
     keeper: Option<Waker>,
 }
 
@@ -441,18 +484,27 @@ pub(crate) struct Mail {
     /// The lease is shared from now on.
     pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) dropped: bool,
-    /// Nobody reads it any more.
-    closed: bool,
 }
 
 impl Mail {
-    fn closed() -> Mail {
-        Mail { closed: true, ..Mail::default() }
-    }
-
     /// Whether the holder gives the lease back.
     pub(crate) fn ends(&self) -> bool {
         self.dropped || self.release.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
+    }
+}
+
+/// Without the keeper, which would show this lease.
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Desk::Idle(_) => "Idle",
+            Desk::Away(_) => "Away",
+            Desk::Gone => "Gone",
+        })
     }
 }
 
@@ -487,7 +539,8 @@ impl LeaseState {
             clock: shared.nodes.clock.clone(),
             over: Notify::new(),
             reason: Mutex::new(None),
-            letterbox: Mutex::default(),
+            holds: AtomicUsize::new(1),
+            desk: Mutex::new(Desk::Away(None)),
             trail: Mutex::default(),
         })
     }
@@ -539,39 +592,75 @@ impl LeaseState {
         Lost::new(self.resource.clone(), *first.get_or_insert(reason))
     }
 
-    /// Takes the mail, once there is some.
-    pub(crate) fn poll_mail(&self, context: &Context<'_>) -> Poll<Mail> {
-        let mut letterbox = self.lock();
-        let mail = &mut letterbox.mail;
-        if mail.ends() || mail.downgrade.is_some() || !mail.renewals.is_empty() {
-            return Poll::Ready(mem::take(mail));
+    /// Nothing happens: the keeper lies here until somebody wants something, or its alarm rings. It is
+    /// returned where that is so already.
+    pub(crate) fn rest(&self, keeper: Box<Keeper>) -> Option<Box<Keeper>> {
+        let mut desk = self.desk();
+        match &*desk {
+            Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
+            Desk::Idle(_) | Desk::Away(_) | Desk::Gone => {
+                let before = mem::replace(&mut *desk, Desk::Idle(keeper));
+                drop(desk);
+                drop(before);
+                None
+            }
         }
-        match &mut letterbox.keeper {
-            Some(keeper) => keeper.clone_from(context.waker()),
-            keeper => *keeper = Some(context.waker().clone()),
-        }
-        Poll::Pending
     }
 
-    /// What is posted when nobody reads the mail any more is dropped, and whoever waits for an
-    /// answer told so.
+    /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
+    fn take_keeper(&self) -> Option<Box<Keeper>> {
+        let mut desk = self.desk();
+        if let Desk::Idle(keeper) = &*desk
+            && !keeper.is_waited_for()
+            && let Desk::Idle(keeper) = mem::replace(&mut *desk, Desk::Away(None))
+        {
+            return Some(keeper);
+        }
+        None
+    }
+
+    /// Takes the mail, if there is some; else whoever asks is woken by the next.
+    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<Mail> {
+        let mut desk = self.desk();
+        let Desk::Away(letterbox) = &mut *desk else { return None };
+        let letters = letterbox.take();
+        if let Some(context) = context
+            && letters.as_ref().is_none_or(|letters| letters.mail.is_empty())
+        {
+            letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
+        }
+        drop(desk);
+        letters.map(|letters| letters.mail).filter(|mail| !mail.is_empty())
+    }
+
     fn post(&self, write: impl FnOnce(&mut Mail)) {
-        let mut letterbox = self.lock();
-        write(&mut letterbox.mail);
-        let closed = letterbox.mail.closed;
-        let unread = if closed { mem::replace(&mut letterbox.mail, Mail::closed()) } else { Mail::default() };
-        let keeper = letterbox.keeper.take();
-        drop(letterbox);
-        drop(unread);
-        if let Some(keeper) = keeper {
-            keeper.wake();
+        self.leave(|letterbox| write(&mut letterbox.mail));
+    }
+
+    /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
+    /// whoever waits for an answer told so.
+    fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
+        let mut desk = self.desk();
+        let mut letters = match &mut *desk {
+            Desk::Gone => return,
+            Desk::Away(there) => there.take().unwrap_or_default(),
+            Desk::Idle(_) => Box::default(),
+        };
+        write(&mut letters);
+        let waker = letters.keeper.take();
+        let before = mem::replace(&mut *desk, Desk::Away(Some(letters)));
+        drop(desk);
+        if let Desk::Idle(keeper) = before {
+            keeper.set_out();
+        } else if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
-    /// From now on nobody reads the mail.
-    pub(crate) fn close_mail(&self) {
-        let unread = mem::replace(&mut *self.lock(), Letterbox { mail: Mail::closed(), keeper: None });
-        drop(unread);
+    /// From now on there is no keeper.
+    pub(crate) fn close_desk(&self) {
+        let before = mem::replace(&mut *self.desk(), Desk::Gone);
+        drop(before);
     }
 
     /// From now on keeps the standings that the round leaves, and until then the round.
@@ -599,7 +688,14 @@ impl LeaseState {
         self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Letterbox> {
-        self.letterbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An alarm of its keeper.
+impl Wake for LeaseState {
+    fn wake(self: Arc<Self>) {
+        self.leave(|letterbox| letterbox.rung = true);
     }
 }

@@ -115,6 +115,7 @@ pub mod fence;
 pub mod guide;
 mod health;
 mod keeper;
+mod lasting;
 mod lease;
 mod lock;
 mod meter;

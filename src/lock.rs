@@ -5,19 +5,21 @@ use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tracing::Span;
 
 use crate::asking::Asking;
 use crate::ballot::Ballot;
+use crate::clock::Sleep;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lease::{Lease, LeaseWatch};
 use crate::owner::Owner;
-use crate::protocol::{Keys, Mode, Moment, Verdict};
+use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
 use crate::readers;
-use crate::serving;
-use crate::wait::line::{Joined, Place, Waiter};
+use crate::serving::{By, Service};
+use crate::wait::line::{Delivery, Joined, Place, Waiter};
 use crate::wait::{HandOver, Wait, Waiting};
 
 mod plan;
@@ -51,8 +53,8 @@ pub struct Lock {
     shared: Arc<Shared>,
     name: Arc<str>,
     keys: Keys,
-    /// The names, where there are several.
-    together: Option<Arc<[Arc<str>]>>,
+    /// The names, where there are several. A thin pointer: whoever waits keeps a lock, most of one name.
+    together: Option<Arc<Vec<Arc<str>>>>,
     /// Most locks of a program have the same, which are kept once.
     options: Arc<Options>,
 }
@@ -215,7 +217,7 @@ impl Lock {
     ///
     /// Says what cannot work, and what would.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.plan(self.options.wait).map(drop)
+        self.check().map(drop)
     }
 
     /// Waits until a quorum grants the lock, then returns its lease, which renews itself.
@@ -323,9 +325,9 @@ impl Lock {
     ///
     /// Outside a Tokio runtime.
     pub async fn inspect(&self) -> Result<Ballot, AcquireError> {
-        let plan = self.plan(self.options.wait)?;
+        self.check()?;
         self.shared.introduced().await;
-        Ok(Box::pin(self.inspect_each(&plan)).await)
+        Ok(Box::pin(self.inspect_each()).await)
     }
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
@@ -333,11 +335,21 @@ impl Lock {
         let asking = Asking::begin(&self.name, &self.options.meter, since, || {
             self.shared.context(&self.options.label)
         });
-        let got = match self.plan(wait).and_then(|plan| Ok((Arc::new(plan), self.owner_now()?))) {
-            Ok((plan, None)) => self.acquire_anew(plan, since, asking.span()).await,
-            Ok((plan, Some(owner))) => Box::pin(self.acquire_as(owner, plan, since, asking.span())).await,
-            Err(error) => Err(error.into()),
+        // Apart from what follows: what is matched on would be kept for as long as it waits.
+        let (plan, owner) =
+            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+                Ok(prepared) => prepared,
+                Err(error) => return self.told(asking, Err(error.into())),
+            };
+        let got = match owner {
+            None => self.acquire_anew(plan).await,
+            Some(owner) => Box::pin(self.acquire_as(owner, plan)).await,
         };
+        self.told(asking, got)
+    }
+
+    /// What came of a call, once that is told.
+    fn told(&self, asking: Asking, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
         let outcome = match &got {
             Ok(Got::Lease(_)) => Some(Ok(())),
             Ok(Got::TakenHere) => None,
@@ -356,13 +368,7 @@ impl Lock {
         })
     }
 
-    async fn acquire_as(
-        &self,
-        owner: Owner,
-        plan: Arc<Plan>,
-        since: Moment,
-        span: &Span,
-    ) -> Result<Got, AcquireError> {
+    async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
         let wait = plan.wait;
         let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), plan.line());
         // Somebody of the same owner may be acquiring it right now.
@@ -377,7 +383,7 @@ impl Lock {
                 () = self.patience(wait) => return Ok(Got::TakenHere),
             },
         };
-        if let Some(again) = held.upgrade().map(Lease::again)
+        if let Some(again) = held.again()
             && again.check().is_ok()
         {
             if again.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
@@ -385,30 +391,35 @@ impl Lock {
             }
             return Ok(Got::Lease(again));
         }
-        let got = self.acquire_anew(plan, since, span).await?;
+        let got = self.acquire_anew(plan).await?;
         if let Got::Lease(lease) = &got {
-            *held = lease.to_weak();
+            *held = lease.trace();
         }
         Ok(got)
     }
 
-    async fn acquire_anew(&self, plan: Arc<Plan>, since: Moment, span: &Span) -> Result<Got, AcquireError> {
-        let Some((mut lease, _place)) = self.line_up(&plan, since, span)? else {
+    async fn acquire_anew(&self, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+        if self.shared.closing.is_cancelled() {
+            return Err(AcquireError::Closed);
+        }
+        let lines = self.shared.lines_of(plan.mode);
+        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(plan.line()) {
             return Ok(Got::TakenHere);
-        };
+        }
+        let mut coming = self.line_up(&plan);
         let came = tokio::select! {
             biased;
-            lease = &mut lease => Some(lease),
+            came = coming.lease() => Some(came),
             () = self.patience(plan.wait) => None,
         };
         if let Some(came) = came {
-            // The keeper answers, unless the runtime is being shut down.
-            return came.unwrap_or(Err(AcquireError::Closed)).map(Got::Lease);
+            return came.map(Got::Lease);
         }
         // From here on a lease that comes is given back.
-        drop(lease);
-        let waited = self.shared.now().since(since);
-        if let Some(news) = self.shared.lines_of(plan.mode).news(plan.line())
+        let news = lines.news(plan.line());
+        drop(coming);
+        let waited = self.shared.now().since(plan.since);
+        if let Some(news) = news
             && news.verdict != Verdict::Contended
         {
             return Err(plan.not_acquired(news, waited));
@@ -417,56 +428,35 @@ impl Lock {
         Err(Box::pin(self.contended(waited)).await)
     }
 
-    /// Has somebody acquire the lock; `None` for whoever does not want to wait where others of this
-    /// process came before.
-    #[expect(
-        clippy::type_complexity,
-        reason = "where the lease comes, and the place that is kept until then"
-    )]
-    fn line_up(
-        &self,
-        plan: &Arc<Plan>,
-        since: Moment,
-        span: &Span,
-    ) -> Result<Option<(oneshot::Receiver<Result<Lease, AcquireError>>, Option<Place>)>, AcquireError> {
-        let shared = &self.shared;
-        if shared.closing.is_cancelled() {
-            return Err(AcquireError::Closed);
+    /// Whoever comes first contends for the lock in its own future; whoever comes behind others of this
+    /// process is served by them.
+    fn line_up(&self, plan: &Arc<Plan>) -> Coming {
+        let (shared, runtime) = (self.shared.clone(), Handle::current());
+        // Another reader of this process, in whatever line, says nothing of what the nodes say.
+        if plan.mode == Mode::Shared && plan.wait == Wait::Never {
+            let (waiter, delivery) = Waiter::alone(plan.clone());
+            self.shared.tasks.spawn_on(readers::ask_once(shared, waiter), &runtime);
+            return Coming::Served(delivery, None);
         }
-        let lines = shared.lines_of(plan.mode);
-        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(plan.line()) {
-            return Ok(None);
+        match (self.shared.lines_of(plan.mode).join(plan), plan.mode) {
+            (Joined::Behind(place, delivery), _) => Coming::Served(delivery, Some(place)),
+            (Joined::First, Mode::Exclusive) => {
+                let service = Service::begin(shared, plan, By::Holder(runtime));
+                Coming::Led(Box::pin(service.lead(plan.clone())))
+            }
+            (Joined::First, Mode::Shared) => {
+                let (first, delivery) = Waiter::alone(plan.clone());
+                self.shared.tasks.spawn_on(readers::serve(shared, first), &runtime);
+                Coming::Served(delivery, None)
+            }
         }
-        let (door, lease) = oneshot::channel();
-        let shared = shared.clone();
-        let place = match plan.mode {
-            // Another reader of this process, in whatever line, says nothing of what the nodes say.
-            Mode::Shared if plan.wait == Wait::Never => {
-                let waiter = Waiter::alone(plan.clone(), since, span.clone(), door);
-                self.shared.tasks.spawn(readers::ask_once(shared, waiter));
-                None
-            }
-            Mode::Exclusive | Mode::Shared => {
-                Some(match lines.join(plan.clone(), since, span.clone(), door) {
-                    Joined::Behind(place) => place,
-                    Joined::First(place, first) => {
-                        match plan.mode {
-                            Mode::Exclusive => self.shared.tasks.spawn(serving::serve(shared, first)),
-                            Mode::Shared => self.shared.tasks.spawn(readers::serve(shared, first)),
-                        };
-                        place
-                    }
-                })
-            }
-        };
-        Ok(Some((lease, place)))
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
-    async fn patience(&self, wait: Wait) {
+    fn patience(&self, wait: Wait) -> Sleep {
         match wait {
-            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest).await,
-            Wait::Never | Wait::Forever => pending().await,
+            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest),
+            Wait::Never | Wait::Forever => Box::pin(pending()),
         }
     }
 
@@ -483,7 +473,24 @@ impl Lock {
         }
     }
 
-    fn plan(&self, wait: Wait) -> Result<Plan, ConfigError> {
+    fn plan(&self, wait: Wait, since: Moment, span: &Span) -> Result<Arc<Plan>, ConfigError> {
+        Ok(Arc::new(Plan {
+            resource: self.check()?,
+            keys: self.keys.clone(),
+            context: self.shared.context(&self.options.label),
+            wait,
+            turn: match self.options.fairness {
+                Fairness::Any => Turn::Any,
+                Fairness::Fair => Turn::Fair(self.shared.ticket()),
+            },
+            since,
+            span: span.clone(),
+            options: self.options.clone(),
+        }))
+    }
+
+    /// What is to be locked, if that and the options can work.
+    fn check(&self) -> Result<Resource, ConfigError> {
         let resource = self.resource()?;
         self.shared.check_ttl(self.options.ttl)?;
         if let Renewal::Every(every) = self.options.renewal {
@@ -503,17 +510,7 @@ impl Lock {
         if self.options.mode == Mode::Shared && self.options.fairness == Fairness::Fair {
             return Err(ConfigError::SharedAndFair);
         }
-        Ok(Plan {
-            keys: self.keys.clone(),
-            resource,
-            context: self.shared.context(&self.options.label),
-            wait,
-            turn: match self.options.fairness {
-                Fairness::Any => Turn::Any,
-                Fairness::Fair => Turn::Fair(self.shared.ticket()),
-            },
-            options: self.options.clone(),
-        })
+        Ok(resource)
     }
 }
 
@@ -523,6 +520,24 @@ enum Got {
     /// This process has the lock, or somebody in it waits for it already, and the caller does not
     /// want to wait.
     TakenHere,
+}
+
+/// A lease that somebody is about to get.
+enum Coming {
+    /// By its own efforts.
+    Led(BoxFuture<'static, Result<Lease, AcquireError>>),
+    /// From others, to somebody who keeps a place in the line.
+    Served(Delivery, #[expect(dead_code, reason = "is given up when dropped")] Option<Place>),
+}
+
+impl Coming {
+    async fn lease(&mut self) -> Result<Lease, AcquireError> {
+        match self {
+            Coming::Led(lease) => lease.await,
+            // Somebody answers, unless the runtime is being shut down.
+            Coming::Served(delivery, _) => delivery.await.unwrap_or(Err(AcquireError::Closed)),
+        }
+    }
 }
 
 impl fmt::Debug for Lock {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::lease::Hold;
+use crate::lease::Trace;
 
 /// Somebody who may acquire a lock again while holding it: reentrancy.
 ///
@@ -41,7 +41,7 @@ pub struct Owner {
 /// Of which coordinator, and what.
 type Held = (usize, Arc<str>);
 /// What is held, if it is. Locked while it is being acquired.
-type Slot = Arc<tokio::sync::Mutex<Weak<Hold>>>;
+type Slot = Arc<tokio::sync::Mutex<Trace>>;
 
 tokio::task_local! {
     static CURRENT: Owner;
@@ -74,7 +74,7 @@ impl Owner {
         // What is neither held nor being acquired is forgotten, so that an owner of many locks in
         // turn does not grow.
         held.retain(|_, slot| {
-            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|hold| hold.strong_count() > 0)
+            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|held| held.is_held())
         });
         held.entry((coordinator, key.clone())).or_default().clone()
     }

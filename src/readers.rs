@@ -14,8 +14,8 @@ use crate::attempt::{Attempt, Order};
 use crate::coordinator::Shared;
 use crate::keeper::Keeper;
 use crate::protocol::{Mode, Verdict};
-use crate::serving::Service;
-use crate::wait::contest::{Contest, Outcome};
+use crate::serving::{By, Service};
+use crate::wait::contest::Contest;
 use crate::wait::line::Waiter;
 
 /// How many follow at once. It bounds the questions that wait for a node, which takes in 512 votes.
@@ -26,7 +26,7 @@ const CROWD: usize = 64;
 pub(crate) async fn serve(shared: Arc<Shared>, first: Waiter) {
     let keys = first.plan.keys.clone();
     let key = keys.line();
-    let service = Service::of(shared.clone(), Mode::Shared, key.clone());
+    let mut service = Service::begin(shared.clone(), &first.plan, By::Task);
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &keys, Mode::Shared);
     let mut next = Some(first).filter(|first| !first.door.is_closed()).or_else(|| service.next());
@@ -36,7 +36,6 @@ pub(crate) async fn serve(shared: Arc<Shared>, first: Waiter) {
         }
         next = service.next();
     }
-    service.end();
 }
 
 /// Asks once, for somebody who waits for nobody.
@@ -48,16 +47,21 @@ pub(crate) async fn ask_once(shared: Arc<Shared>, waiter: Waiter) {
 
 /// Contends until the waiter has got through, and says whether it has.
 async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter) -> bool {
-    let span = waiter.span.clone();
-    match contest.win(&mut waiter).instrument(span).await {
-        Outcome::Won(attempt) => {
+    let won = tokio::select! {
+        biased;
+        () = waiter.door.closed() => return false,
+        won = contest.win(&waiter.plan).instrument(waiter.plan.span.clone()) => won,
+    };
+    match won {
+        Ok(attempt) => {
             enter(shared, waiter, attempt, contest.rounds);
-            return true;
+            true
         }
-        Outcome::Failed(error) => drop(waiter.door.send(Err(error))),
-        Outcome::Gone => {}
+        Err(error) => {
+            drop(waiter.door.send(Err(error)));
+            false
+        }
     }
-    false
 }
 
 /// Somebody has got through: the others follow, until one is refused again.
@@ -95,9 +99,7 @@ async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter
     }
 }
 
-/// Hands the lease out, which took so many rounds, and has it kept by a task of its own.
+/// Hands the lease out, which took so many rounds.
 fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt, rounds: usize) {
-    let keeper = Keeper::new(shared, &waiter.plan, attempt);
-    keeper.deliver(waiter, rounds);
-    shared.spawn(keeper.stay());
+    Keeper::new(shared, &waiter.plan, attempt, None).deliver_to(waiter, rounds);
 }

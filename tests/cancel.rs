@@ -9,9 +9,11 @@
 
 mod common;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use common::{Bench, TTL, another, bench};
+use futures::{FutureExt as _, poll};
 use quorlock::{LossReason, Wait};
 use quorlock_testkit::{InSocket, MemoryNode};
 
@@ -146,6 +148,55 @@ async fn a_release_dropped_at_any_point_leaves_no_key() {
             nothing_is_left(&bench, trouble, point, "release").await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_half_way_serves_who_came_meanwhile() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let mut releasing = Box::pin(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let lock = bench.lock().wait(Wait::Forever);
+    let mut waiting = pin!(lock.acquire());
+    assert!(poll!(waiting.as_mut()).is_pending());
+    drop(releasing);
+    let cut = bench.clock.now();
+    waiting.await.unwrap().release().await.unwrap();
+    assert!(bench.clock.now().since(cut) < Duration::from_millis(100), "nobody waits for the TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_half_way_tells_a_node_that_was_away_when_it_is_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.nodes[4].disconnect();
+    let mut releasing = Box::pin(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    drop(releasing);
+    bench.pass(Duration::from_secs(3)).await;
+    assert_eq!(bench.keys(), 1);
+    bench.nodes[4].connect();
+    bench.pass(Duration::from_millis(1_100)).await;
+    assert_eq!(bench.keys(), 0, "long before its TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_came_first_and_goes_leaves_the_others_to_a_task() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = holder.lock("r").ttl(TTL).acquire().await.unwrap();
+    let lock = bench.lock().wait(Wait::Forever);
+    let mut first = Box::pin(lock.acquire());
+    let mut second = pin!(lock.acquire());
+    assert!(poll!(first.as_mut()).is_pending());
+    assert!(poll!(second.as_mut()).is_pending());
+    bench.settle().await;
+    drop(first);
+    held.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert!(second.now_or_never().is_some_and(|lease| lease.is_ok()), "a task has contended for it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,11 @@ mod common;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{bench, bench_with};
+use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{Answer, Asked, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
@@ -64,6 +65,31 @@ async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
         assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
         assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_merely_held_have_no_task() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let before = tasks();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    for _ in 0..7 {
+        assert!(tasks() <= before + 1, "{} tasks besides the one that rings", tasks() - before - 1);
+        bench.pass(common::TTL / 2).await;
+        bench.settle().await;
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() {
+    let bench = bench(5);
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    // These nodes answer at once.
+    let lease = bench.lock().acquire().now_or_never().expect("it waits for no task").unwrap();
+    lease.release().now_or_never().expect("it waits for no task").unwrap();
+    assert_eq!(bench.keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,4 +178,70 @@ async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_st
     lease.release().await.unwrap();
     let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
     assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer came late");
+}
+
+/// A clock that has something done while it is read.
+#[derive(Clone, Default)]
+struct Meddling {
+    clock: TokioClock,
+    /// After how many more readings, and what.
+    plan: Arc<Mutex<Option<(usize, Meddle)>>>,
+}
+
+type Meddle = Box<dyn FnOnce() + Send>;
+
+impl Clock for Meddling {
+    fn now(&self) -> Moment {
+        let due = {
+            let mut plan = self.plan.lock().unwrap();
+            match &mut *plan {
+                Some((left, _)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => plan.take(),
+            }
+        };
+        if let Some((_, meddle)) = due {
+            meddle();
+        }
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.clock.sleep_until(moment)
+    }
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_of_a_lease_at_any_moment_of_a_renewal_is_done() {
+    let mut meddled = 0;
+    for reading in 0..100 {
+        let clock = Meddling::default();
+        let bench = bench_with(3, |builder| builder.clock(clock.clone()));
+        let lease = Arc::new(bench.lock().acquire().await.unwrap());
+        let (wanted, lent) = (Arc::new(Mutex::new(None)), lease.clone());
+        let keep = wanted.clone();
+        let meddle = move || {
+            let mut renewing = Box::pin(async move { lent.renew().await });
+            assert!(renewing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            *keep.lock().unwrap() = Some(renewing);
+        };
+        *clock.plan.lock().unwrap() = Some((reading, Box::new(meddle)));
+        lease.renew().await.unwrap();
+        bench.settle().await;
+        let renewing = wanted.lock().unwrap().take();
+        if let Some(renewing) = renewing {
+            meddled += 1;
+            let renewed = renewing.now_or_never().expect("somebody looks");
+            assert_eq!(renewed, Ok(()), "what was wanted at reading {reading} of the clock was lost");
+        }
+    }
+    assert!((5..100).contains(&meddled), "the clock is read more often, and not for ever: {meddled}");
 }

@@ -9,10 +9,12 @@
 
 mod common;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{TTL, VALIDITY, another, bench};
+use futures::poll;
 use quorlock::{LossReason, Lost, Wait, WithError};
 use quorlock_testkit::SkewedClock;
 
@@ -149,6 +151,36 @@ async fn closing_tells_holders_gives_back_all_leases_and_refuses_new_ones() {
     assert_eq!(bench.keys(), 0, "closing waits until the nodes have confirmed");
     assert_eq!(waiting.await.unwrap().unwrap_err().to_string(), "the coordinator is closed");
     assert!(bench.lock().acquire().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_an_acquire_that_is_on_its_way() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let lock = bench.lock();
+    let mut acquiring = pin!(lock.acquire());
+    assert!(poll!(acquiring.as_mut()).is_pending());
+    let closed = async {
+        bench.coordinator.close(Duration::from_secs(1)).await;
+        bench.keys()
+    };
+    let (lease, keys) = tokio::join!(acquiring, closed);
+    assert_eq!(keys, 0, "closing waits until the nodes have confirmed");
+    assert_eq!(lease.unwrap().check().unwrap_err().reason, LossReason::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_a_release_that_is_on_its_way() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let mut releasing = pin!(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let closed = async {
+        bench.coordinator.close(Duration::from_secs(1)).await;
+        bench.keys()
+    };
+    assert_eq!(tokio::join!(releasing, closed), (Ok(()), 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,3 +155,70 @@ fn leases_of_runtimes_that_are_driven_again_are_renewed_again() {
         assert!(leases.iter().all(|lease| lease.check().is_ok()), "{leases:?}");
     }
 }
+
+#[test]
+fn a_lease_is_given_back_from_another_runtime_though_its_own_stands_still() {
+    let Bench { coordinator, nodes, .. } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
+    driven.block_on(lease.release()).unwrap();
+    assert!(nodes.iter().all(|node| node.holder("r").is_none()));
+    assert!(driven.block_on(coordinator.lock("r").try_acquire()).unwrap().is_some());
+}
+
+#[test]
+fn a_lease_that_is_dropped_outside_of_any_runtime_is_given_back_by_its_own() {
+    let Bench { coordinator, nodes, .. } = bench();
+    let runtime = runtime();
+    let lease = runtime.block_on(coordinator.lock("r").acquire()).unwrap();
+    drop(lease);
+    runtime.block_on(settle());
+    assert!(nodes.iter().all(|node| node.holder("r").is_none()));
+}
+
+#[test]
+fn i20_an_acquire_that_is_dropped_outside_of_any_runtime_is_taken_back_where_it_began() {
+    let Bench { clock, coordinator, nodes } = bench();
+    let runtime = runtime();
+    let lock = coordinator.lock("r");
+    let mut asked = Box::pin(lock.acquire());
+    runtime.block_on(async {
+        nodes.iter().skip(2).for_each(MemoryNode::hang);
+        assert!(poll!(asked.as_mut()).is_pending());
+        settle().await;
+    });
+    // It is to be told again when it is back.
+    nodes[0].disconnect();
+    drop(asked);
+    assert!(nodes[0].holder("r").is_some());
+    nodes.iter().for_each(MemoryNode::resume);
+    nodes[0].connect();
+    for _ in 0..3 {
+        runtime.block_on(clock.pass(TTL / 10));
+    }
+    assert!(nodes.iter().all(|node| node.holder("r").is_none()), "long before its TTL");
+}
+
+#[test]
+fn who_waits_behind_a_lease_of_a_runtime_that_ends_is_told_and_others_may_come() {
+    let Bench { clock, coordinator, nodes } = bench();
+    let (first, driven) = (runtime(), runtime());
+    let _lease = first.block_on(coordinator.lock("r").acquire()).unwrap();
+    let lock = coordinator.lock("r").wait(Wait::Forever);
+    let mut waiting = [Box::pin(lock.acquire()), Box::pin(lock.acquire())];
+    driven.block_on(async {
+        for waiting in &mut waiting {
+            assert!(poll!(waiting.as_mut()).is_pending());
+        }
+    });
+    drop(first);
+    for waiting in waiting {
+        let told = driven.block_on(async { waiting.now_or_never() }).expect("nobody serves it any more");
+        assert!(matches!(told, Err(AcquireError::Closed)), "{told:?}");
+    }
+    driven.block_on(async {
+        nodes.iter().for_each(|node| node.remove("r"));
+        clock.pass(Duration::from_millis(1)).await;
+        assert!(lock.try_acquire().await.unwrap().is_some(), "the line has ended with its runtime");
+    });
+}

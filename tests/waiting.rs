@@ -422,6 +422,8 @@ async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
             heard.lock().unwrap().push((waiting.ahead, holder.unwrap_or_default()));
         }
     });
+    // The answers come when both wait.
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
     let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
     assert!(matches!(first, Err(AcquireError::Contended { .. })), "{first:?}");
     assert!(second.unwrap_err().to_string().contains("the import"), "the second never asked anybody itself");

@@ -1,16 +1,19 @@
 //! Passes a lock on to whoever waits for it next in this process.
 
+use std::sync::Arc;
+
 use tracing::debug;
 
 use super::{Keeper, ReleaseReply};
 use crate::attempt::{aim, clean_up, new_claim};
 use crate::draw;
 use crate::lease::{LeaseState, Trail};
-use crate::lock::{Fencing, Renewal};
+use crate::lock::{Fencing, Plan, Renewal};
 use crate::meter::Passed;
 use crate::node::Question;
 use crate::protocol::Verdict;
 use crate::round::Round;
+use crate::serving::Service;
 use crate::standing::{Standing, Standings};
 use crate::wait::line::Waiter;
 
@@ -23,32 +26,32 @@ impl Keeper {
     /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
     /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
     /// lease.
-    pub(crate) fn hand_over(
+    pub(super) fn hand_over(
         &mut self,
-        next: &Waiter,
+        next: &Arc<Plan>,
         reply: Option<ReleaseReply>,
     ) -> Result<(), Option<ReleaseReply>> {
         let now = self.shared.now();
-        let plain = next.plan.fencing == Fencing::Off && next.plan.renewal != Renewal::Manual;
+        let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
         let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
         // One that is renewed by hand has nothing due.
-        let alike = self.state.fence.is_none() && plain && next.plan.ttl == self.ttl;
+        let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
         if !(alike && lasts && self.renewing.is_none()) {
             return Err(reply);
         }
         // First the old lease is over, then there is a new one.
         self.end();
-        self.state.close_mail();
-        let hold_until = next.plan.max_hold.map(|longest| now + longest);
-        (self.renewal, self.hand_over) = (next.plan.renewal, next.plan.hand_over());
-        self.meter = next.plan.meter.clone();
+        self.state.close_desk();
+        let hold_until = next.max_hold.map(|longest| now + longest);
+        (self.renewal, self.hand_over) = (next.renewal, next.hand_over());
+        self.meter = next.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A renewal that failed is tried again as soon as it would have been.
         self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
         let trail = self.state.take_trail();
-        self.state = LeaseState::new(&next.plan.resource, &self.claim, None, end, hold_until, &self.shared);
+        self.state = LeaseState::new(&next.resource, &self.claim, None, end, hold_until, &self.shared);
         match trail {
             Trail::OnItsWay(round) => self.state.follow(&round),
             Trail::Settled(standings) => self.standings = self.standings.then(standings),
@@ -65,18 +68,19 @@ impl Keeper {
     /// the token: a new lease with a full TTL, and no moment in which the lock is free.
     ///
     /// The old lease has ended before anything is sent, so that the two never overlap; and every
-    /// node that grants holds the new token from then on, as if it had been free. `None` if no
-    /// quorum did so in time: then both claims are taken back.
-    pub(crate) async fn pass_on(
-        mut self,
-        next: &Waiter,
+    /// node that grants holds the new token from then on, as if it had been free. If no quorum did so in
+    /// time, both claims are taken back, and the line is still to be served.
+    pub(super) async fn pass_on(
+        mut self: Box<Self>,
+        waiter: Waiter,
         reply: Option<ReleaseReply>,
-    ) -> Option<(Keeper, usize)> {
+    ) -> Option<Service> {
         self.end();
-        let draw = self.shared.draw(&next.plan, self.state.fence);
-        let (from, to) = (self.claim.clone(), new_claim(&self.shared, &next.plan, draw));
+        let next = &waiter.plan;
+        let draw = self.shared.draw(next, self.state.fence);
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, next, draw));
         let before = self.settle();
-        let ttl = next.plan.ttl;
+        let ttl = next.ttl;
         let question = || Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw };
         let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question()));
         let decision = draw::decide(&self.shared, &to, &round).await;
@@ -87,28 +91,31 @@ impl Keeper {
         }
         // Wherever the new token has not come, the old one may still stand.
         let rest = {
-            let (shared, ttl, round) = (self.shared.clone(), self.ttl, round.clone());
+            let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+            let (ttl, round) = (self.ttl, round.clone());
             async move {
                 round.settled().await;
-                clean_up(&shared, &from, ttl, left_behind(before, round.standings()));
+                clean_up(&shared, &runtime, &from, ttl, left_behind(before, round.standings()));
             }
         };
-        self.shared.spawn(rest);
+        self.shared.tasks.spawn_on(rest, &self.runtime);
         if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
-            next.plan.meter.passed(Passed::ByRound);
+            next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
-            debug!(resource = %next.plan.resource, token = %to.token().short(), "passed on");
-            return Some((
-                Keeper::of(&self.shared, &next.plan, to, &round, decision.fence, deadline),
-                rounds,
-            ));
+            debug!(resource = %next.resource, token = %to.token().short(), "passed on");
+            let mut passed = Keeper::of(&self.shared, next, to, &round, decision.fence, deadline);
+            (passed.series, passed.service) = (self.series, self.service.take());
+            passed.deliver_to(waiter, rounds);
+            return None;
         }
-        next.plan.meter.passed(Passed::Failed);
+        next.meter.passed(Passed::Failed);
         debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
-        clean_up(&self.shared, &to, next.plan.ttl, round.standings());
+        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings());
         self.shared.lines.set_held(&self.line, false);
-        None
+        // It came first, and stays first.
+        self.shared.lines.put_back(&self.line, waiter);
+        self.service.take()
     }
 }
 

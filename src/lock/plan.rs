@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
 use crate::owner::Owner;
@@ -122,6 +124,8 @@ pub(crate) struct Plan {
     pub(crate) context: Arc<str>,
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
+    pub(crate) since: Moment,
+    pub(crate) span: Span,
     pub(crate) options: Arc<Options>,
 }
 

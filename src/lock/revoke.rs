@@ -1,7 +1,6 @@
 //! Taking a lock away from whoever holds it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Lock;
 use crate::ballot::Ballot;
@@ -61,25 +60,25 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
-        let plan = self.plan(self.options.wait)?;
+        self.check()?;
         self.shared.introduced().await;
-        let claim = plan.keys.claim(token.clone());
-        if plan.mode == Mode::Exclusive {
+        let claim = self.keys.claim(token.clone());
+        if self.options.mode == Mode::Exclusive {
             let several = claim.is_several();
-            let ballot = self.cancel(claim, plan.ttl).await;
+            let ballot = self.cancel(claim).await;
             if several || ballot.granted() > 0 {
                 return Ok(ballot);
             }
         }
         // Nobody who holds the lock alone has this token: it may be that of somebody who shares it.
-        Ok(self.cancel(plan.keys.claim(token.clone()).shared(), plan.ttl).await)
+        Ok(self.cancel(self.keys.claim(token.clone()).shared()).await)
     }
 
-    async fn cancel(&self, claim: Claim, ttl: Duration) -> Ballot {
+    async fn cancel(&self, claim: Claim) -> Ballot {
         let claim = Arc::new(claim);
         // Not a mere release: the next renewal of a holder who is alive would store the key again.
         let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
-        let round = Round::start(&self.shared.nodes, Aim::Hear, ttl, question);
+        let round = Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question);
         round.settled().await;
         round.ballot()
     }

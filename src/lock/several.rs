@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
+use super::Lock;
 use super::plan::Fairness;
-use super::{Lock, Plan};
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::ConfigError;
@@ -22,7 +22,7 @@ impl Lock {
         names.sort_unstable();
         names.dedup();
         let lock = Lock::new(shared.clone(), &names.join(" + "));
-        Some(Lock { keys, together: Some(names.into()), ..lock })
+        Some(Lock { keys, together: Some(Arc::new(names)), ..lock })
     }
 
     /// A lock that cannot be acquired, and says why.
@@ -56,12 +56,12 @@ impl Lock {
 
     /// Asks all nodes who holds each of the locks. The answers about the first that a quorum says is
     /// held, or else about the first that any node says is.
-    pub(super) async fn inspect_each(&self, plan: &Plan) -> Ballot {
-        let ballots = plan.keys.iter().map(async |key| {
+    pub(super) async fn inspect_each(&self) -> Ballot {
+        let ballots = self.keys.iter().map(async |key| {
             let question = |_| Some(Question::Inspect { key: key.clone() });
-            let round = Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question);
+            let round = Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question);
             round.settled().await;
-            if plan.keys.are_several() { round.ballot().of(key) } else { round.ballot() }
+            if self.keys.are_several() { round.ballot().of(key) } else { round.ballot() }
         });
         let mut ballots = join_all(ballots).await;
         let held_at = |ballot: &Ballot| ballot.holder().map_or(0, |holder| holder.nodes);

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tracing::trace;
 
 use super::ears::Ears;
-use super::line::{News, Waiter, bit};
+use super::line::{News, bit};
 use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order, Preference};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
-use crate::lock::Plan;
+use crate::lock::{Plan, Turn};
 use crate::node::{Expiry, Holding, Question};
 use crate::protocol::{
     Backoff, FencingToken, Keys, Mode, Moment, Ticket, Token, Verdict, fraction, preferred_node,
@@ -73,15 +73,6 @@ pub(crate) const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// always be first.
 pub(crate) const COURTESY: Duration = Duration::from_millis(3);
 
-/// What came of contending for one waiter.
-pub(crate) enum Outcome {
-    Won(Attempt),
-    /// There is no lease, for this reason.
-    Failed(AcquireError),
-    /// The waiter has gone.
-    Gone,
-}
-
 /// Until when to wait before asking again.
 struct Pause {
     until: Moment,
@@ -114,33 +105,34 @@ impl Contest {
         self.order != Order::AllAtOnce
     }
 
-    /// Contends until `waiter` has the lock, has gone, or must be told that there is none.
-    pub(crate) async fn win(&mut self, waiter: &mut Waiter) -> Outcome {
+    /// Contends until whoever has this `plan` has the lock, or must be told that there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, it takes the attempt back, and everything else that says that somebody waits.
+    pub(crate) async fn win(&mut self, plan: &Arc<Plan>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
-        let outcome = self.contend(waiter, &ears).await;
-        self.desist(&waiter.plan);
+        let mut bid = Bid { contest: self, plan, decided: false };
+        let outcome = bid.contest.contend(plan, &ears).await;
+        bid.decided = true;
         outcome
     }
 
-    async fn contend(&mut self, waiter: &mut Waiter, ears: &Ears) -> Outcome {
+    async fn contend(&mut self, plan: &Arc<Plan>, ears: &Ears) -> Result<Attempt, AcquireError> {
         let mut splits = 0;
         loop {
             if self.shared.closing.is_cancelled() {
-                return Outcome::Failed(AcquireError::Closed);
+                return Err(AcquireError::Closed);
             }
-            if waiter.plan.wait == Wait::Never {
+            if plan.wait == Wait::Never {
                 // Who asks once needs the verdict, and not what one node says.
                 self.order = Order::AllAtOnce;
             }
             ears.ask_anew();
             let asked = self.shared.now();
-            let mut attempt = Attempt::start(&self.shared, &waiter.plan, self.order, self.seen);
-            let verdict = tokio::select! {
-                biased;
-                verdict = attempt.verdict() => verdict,
-                () = waiter.door.closed() => return Outcome::Gone,
-            };
+            let mut attempt = Attempt::start(&self.shared, plan, self.order, self.seen);
+            let verdict = attempt.verdict().await;
             let now = self.shared.now();
             self.rounds += attempt.rounds();
             self.seen = self.seen.max(attempt.largest_number());
@@ -149,7 +141,7 @@ impl Contest {
                 if self.order != Order::AllAtOnce {
                     self.learn(&attempt.ballot());
                 }
-                return Outcome::Won(attempt);
+                return Ok(attempt);
             }
             // Even if nobody has spoken of a number: others want the lock.
             self.seen = self.seen.max(Some(FencingToken::ZERO));
@@ -157,7 +149,7 @@ impl Contest {
             self.learn(&ballot);
             drop(attempt);
             trace!(keys = %self.keys, %verdict, %ballot, "not acquired");
-            let asks_once = waiter.plan.wait == Wait::Never;
+            let asks_once = plan.wait == Wait::Never;
             if asks_once && splits < SPLITS && ballot.is_split() {
                 if splits == 0 {
                     // Longer than the others' votes are on their way, or all would meet again.
@@ -165,19 +157,18 @@ impl Contest {
                     self.pauses = Backoff::new(first, LONGEST_PAUSE.max(first * 4));
                 }
                 splits += 1;
-            } else if let Some(error) = last_word(waiter, verdict, &ballot, now) {
-                return Outcome::Failed(error);
+            } else if let Some(error) = last_word(plan, verdict, &ballot, now) {
+                return Err(error);
             }
             let pause = self.pause(verdict, &ballot, ears, now);
             if !asks_once {
-                self.intend(&waiter.plan, &ballot, now);
-                self.tell(waiter, News { verdict, ballot: Box::new(ballot) }, now);
+                self.intend(plan, &ballot, now);
+                self.tell(plan, News { verdict, ballot: Box::new(ballot) }, now);
             }
             self.order = Order::PreferredFirst(self.preference);
             tokio::select! {
                 biased;
-                () = waiter.door.closed() => return Outcome::Gone,
-                () = self.shared.closing.cancelled() => return Outcome::Failed(AcquireError::Closed),
+                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
                 () = self.rest(pause, ears) => {}
             }
         }
@@ -268,11 +259,11 @@ impl Contest {
         }
     }
 
-    fn tell(&self, waiter: &Waiter, news: News, now: Moment) {
+    fn tell(&self, plan: &Plan, news: News, now: Moment) {
         let holder = news.ballot.holder();
-        if let Some(on_wait) = &waiter.plan.on_wait {
-            let waiting = Waiting { holder: holder.clone(), ahead: 0, waited: now.since(waiter.since) };
-            tell(&**on_wait, &waiting);
+        if let Some(on_wait) = &plan.on_wait {
+            let waited = now.since(plan.since);
+            tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, waited });
         }
         self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), holder.as_ref(), now);
     }
@@ -354,18 +345,36 @@ impl Contest {
     }
 }
 
+/// Somebody contends, until that is decided or the future is dropped.
+struct Bid<'a> {
+    contest: &'a mut Contest,
+    plan: &'a Plan,
+    decided: bool,
+}
+
+impl Drop for Bid<'_> {
+    fn drop(&mut self) {
+        self.contest.desist(self.plan);
+        // Whoever waited in fair order and does so no longer is not to hold up the others.
+        if let (Turn::Fair(ticket), false) = (self.plan.turn, self.decided) {
+            let question = |_| Some(Question::LeaveLine { key: self.plan.keys.first().clone(), ticket });
+            drop(Round::start(&self.contest.shared.nodes, Aim::Hear, self.plan.ttl, question));
+        }
+    }
+}
+
 /// The error for somebody who does not want to wait, or for whom waiting is pointless.
-fn last_word(waiter: &Waiter, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
+fn last_word(plan: &Plan, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
     if ballot.needs_mending() {
-        let (resource, ballot) = (waiter.plan.resource.clone(), Box::new(ballot.clone()));
+        let (resource, ballot) = (plan.resource.clone(), Box::new(ballot.clone()));
         return Some(AcquireError::NeedsMending { resource, ballot });
     }
-    let in_vain = match waiter.plan.wait {
+    let in_vain = match plan.wait {
         Wait::Never => true,
         // Quarantines end at a known time. To say at once what is missing is better than after it.
-        Wait::UpTo(longest) => !ballot.may_carry_within((waiter.since + longest).since(now)),
+        Wait::UpTo(longest) => !ballot.may_carry_within((plan.since + longest).since(now)),
         Wait::Forever => false,
     };
     let news = || News { verdict, ballot: Box::new(ballot.clone()) };
-    in_vain.then(|| waiter.plan.not_acquired(news(), now.since(waiter.since)))
+    in_vain.then(|| plan.not_acquired(news(), now.since(plan.since)))
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
-use tracing::Span;
 
 use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
@@ -117,21 +116,21 @@ pub(crate) enum Whose {
 pub(crate) struct Waiter {
     arrival: NonZeroU64,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) since: Moment,
-    /// Of the call that waits.
-    pub(crate) span: Span,
     pub(crate) door: Door,
 }
 
 impl Waiter {
     /// Somebody who stands in no line.
-    pub(crate) fn alone(plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Waiter {
-        Waiter { arrival: NonZeroU64::MIN, plan, since, span, door }
+    pub(crate) fn alone(plan: Arc<Plan>) -> (Waiter, Delivery) {
+        let (door, delivery) = oneshot::channel();
+        (Waiter { arrival: NonZeroU64::MIN, plan, door }, delivery)
     }
 }
 
 /// Where the lease is delivered, or the reason why there is none.
 pub(crate) type Door = oneshot::Sender<Result<Lease, AcquireError>>;
+/// The other side of that door. Who waits no longer drops it.
+pub(crate) type Delivery = oneshot::Receiver<Result<Lease, AcquireError>>;
 
 /// A lost contest.
 #[derive(Clone, Debug)]
@@ -142,10 +141,10 @@ pub(crate) struct News {
 
 /// What came of joining a line.
 pub(crate) enum Joined {
-    /// The line is new, and somebody has to serve it, beginning with this one.
-    First(Place, Waiter),
+    /// The line is new, and somebody has to serve it, beginning with this one, who does not stand in it.
+    First,
     /// It is being served.
-    Behind(Place),
+    Behind(Place, Delivery),
 }
 
 /// A place in a line, given up when dropped.
@@ -214,23 +213,26 @@ impl Lines {
             .is_some_and(|line| line.held || line.served.is_some() || line.waiters().next().is_some())
     }
 
+    /// Whether somebody waits in the line who is not served yet.
+    pub(crate) fn is_waited_for(&self, key: &str) -> bool {
+        self.lock().by_key.get(key).is_some_and(|line| line.waiters().next().is_some())
+    }
+
     /// Joins the end of the line for the waiter's key.
-    pub(crate) fn join(self: &Arc<Self>, plan: Arc<Plan>, since: Moment, span: Span, door: Door) -> Joined {
-        let key = plan.line().clone();
+    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<Plan>) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
-        let waiter = Waiter { arrival, plan, since, span, door };
-        let place = Place { lines: self.clone(), key: key.clone(), arrival };
-        match inside.by_key.entry(key) {
+        match inside.by_key.entry(plan.line().clone()) {
             Entry::Occupied(mut line) => {
-                line.get_mut().crowd().waiters.push_back(waiter);
-                Joined::Behind(place)
+                let (door, delivery) = oneshot::channel();
+                line.get_mut().crowd().waiters.push_back(Waiter { arrival, plan: plan.clone(), door });
+                Joined::Behind(Place { lines: self.clone(), key: line.key().clone(), arrival }, delivery)
             }
             Entry::Vacant(line) => {
                 line.insert(Line { served: Some(arrival), ..Line::default() });
-                Joined::First(place, waiter)
+                Joined::First
             }
         }
     }
@@ -335,7 +337,7 @@ impl Lines {
             }
             for (ahead, waiter) in line.waiters().enumerate() {
                 if let Some(on_wait) = &waiter.plan.on_wait {
-                    told.push((on_wait.clone(), ahead + 1, waiter.since));
+                    told.push((on_wait.clone(), ahead + 1, waiter.plan.since));
                 }
             }
         }

@@ -1,0 +1,57 @@
+//! Work that goes on when whoever waits for it does not.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// Done in the future of whoever waits for it; and if that is dropped half-way, by a task.
+pub(crate) struct Lasting {
+    work: Option<BoxFuture<'static, ()>>,
+    runtime: Handle,
+    token: TaskTrackerToken,
+}
+
+impl Lasting {
+    /// `tasks` is one more from here on; where there is to be a task, it is of `runtime`.
+    pub(crate) fn new(
+        work: impl Future<Output = ()> + Send + 'static,
+        tasks: &TaskTracker,
+        runtime: Handle,
+    ) -> Lasting {
+        Lasting { work: Some(Box::pin(work)), runtime, token: tasks.token() }
+    }
+}
+
+impl Future for Lasting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // What panics is not to be polled again.
+        let Some(mut work) = self.work.take() else { return Poll::Ready(()) };
+        let done = work.as_mut().poll(context);
+        if done.is_pending() {
+            self.work = Some(work);
+        }
+        done
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.token.task_tracker().spawn_on(work, &self.runtime);
+        }
+    }
+}
+
+impl fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lasting").field("done", &self.work.is_none()).finish_non_exhaustive()
+    }
+}
