@@ -37,7 +37,7 @@ impl Report {
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "token": lease.token().short(),
-            "fence": lease.try_fencing_token().map(FencingToken::get),
+            "fencing_token": lease.try_fencing_token().map(FencingToken::get),
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
         }));

@@ -100,7 +100,7 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
     match lease.try_fencing_token() {
-        Some(fence) => command.env("QUORLOCK_FENCE", fence.to_string()),
+        Some(fencing_token) => command.env("QUORLOCK_FENCE", fencing_token.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),
     };
 }
