@@ -7,7 +7,7 @@ use super::Lease;
 use super::background::Background;
 use crate::ballot::Ballot;
 use crate::coordinator::{Coordinator, Shared};
-use crate::error::{AcquireError, ConfigError, Full, WithError};
+use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lock::{Fencing, Renewal};
 use crate::wait::{HandOver, Wait, Waiting};
 
@@ -20,8 +20,7 @@ use crate::wait::{HandOver, Wait, Waiting};
 /// let first = exports.acquire()?;
 /// let second = exports.acquire()?;
 /// assert_ne!(first.number, second.number);
-/// let full = exports.try_acquire()?.unwrap_err();
-/// assert!(full.to_string().starts_with("all 2 permits of `exports` are taken"));
+/// assert!(exports.try_acquire()?.is_none(), "both are taken");
 /// first.lease.release()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -116,12 +115,12 @@ impl Semaphore {
         Ok(self.permit(permit))
     }
 
-    /// As [`crate::Semaphore::try_acquire`]. The inner error says who has all permits.
+    /// As [`crate::Semaphore::try_acquire`]: `None` if all are taken.
     ///
     /// # Errors
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn try_acquire(&self) -> Result<Result<Permit, Full>, AcquireError> {
+    pub fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
         let semaphore = self.inner.clone();
         let permit = self.background.ask(async move { semaphore.try_acquire().await })?;
         Ok(permit.map(|permit| self.permit(permit)))
