@@ -112,6 +112,16 @@ impl Reason {
             Reason::Lost(LossReason::Released | LossReason::Closed | _) => "ended",
         }
     }
+
+    /// For the metrics: as the library would have called it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "expired",
+            Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
+            Reason::Lost(LossReason::Refuted) => "refuted",
+            Reason::Lost(LossReason::Released | LossReason::Closed | _) => "closed",
+        }
+    }
 }
 
 impl fmt::Display for Reason {
