@@ -1,12 +1,10 @@
 //! Semaphores for programs without async.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::coordinator::{Coordinator, Shared};
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lock::{Fencing, Renewal};
 use crate::wait::{HandOver, Wait, Waiting};
@@ -28,7 +26,6 @@ use crate::wait::{HandOver, Wait, Waiting};
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
     inner: crate::Semaphore,
-    shared: Arc<Shared>,
     background: Background,
 }
 
@@ -44,14 +41,8 @@ pub struct Permit {
 }
 
 impl Semaphore {
-    pub(super) fn new(
-        coordinator: &Coordinator,
-        resource: &str,
-        permits: usize,
-        background: &Background,
-    ) -> Semaphore {
-        let (inner, shared) = (coordinator.semaphore(resource, permits), coordinator.shared.clone());
-        Semaphore { inner, shared, background: background.clone() }
+    pub(super) fn new(inner: crate::Semaphore, background: &Background) -> Semaphore {
+        Semaphore { inner, background: background.clone() }
     }
 
     /// As [`crate::Semaphore::ttl`].
@@ -90,7 +81,7 @@ impl Semaphore {
     }
 
     /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks: it must not block.
+    /// all locks, or on one that asks for a permit: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
         Semaphore { inner: self.inner.on_wait(listener), ..self }
     }
@@ -110,8 +101,7 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn acquire(&self) -> Result<Permit, AcquireError> {
-        let semaphore = self.inner.clone();
-        let permit = self.background.ask(async move { semaphore.acquire().await })?;
+        let permit = self.background.run(self.inner.acquire())??;
         Ok(self.permit(permit))
     }
 
@@ -121,8 +111,7 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
-        let semaphore = self.inner.clone();
-        let permit = self.background.ask(async move { semaphore.try_acquire().await })?;
+        let permit = self.background.run(self.inner.try_acquire())??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
@@ -146,12 +135,10 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
-        let semaphore = self.inner.clone();
-        self.background.ask(async move { semaphore.inspect().await })
+        self.background.run(self.inner.inspect())?
     }
 
     fn permit(&self, permit: crate::Permit) -> Permit {
-        let lease = Lease::new(permit.lease, &self.shared, &self.background);
-        Permit { number: permit.number, lease }
+        Permit { number: permit.number, lease: Lease::new(permit.lease, &self.background) }
     }
 }

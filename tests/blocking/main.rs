@@ -1,6 +1,8 @@
 //! The blocking API: from threads, from async programs by mistake, and while a program ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod watching;
+
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -296,7 +298,12 @@ fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     assert_eq!(bench.lock().with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
     assert_eq!(held.renew(), Err(RenewError::InAsyncContext(InAsyncContext)));
     assert_eq!(held.lost_within(DEADLINE), Err(InAsyncContext));
+    assert_eq!((held.lost(), held.watch().lost()), (Err(InAsyncContext), Err(InAsyncContext)));
+    assert_eq!(bench.lock().revoke(held.token()).unwrap_err(), refused);
     assert_eq!(bench.coordinator.close(DEADLINE), Err(InAsyncContext));
+    assert_eq!(bench.coordinator.examine().unwrap_err(), InAsyncContext);
+    assert_eq!(bench.coordinator.health().changed(), Err(InAsyncContext));
+    assert_eq!(bench.coordinator.health().changed_within(DEADLINE), Err(InAsyncContext));
     for cure in ["spawn_blocking", "async API"] {
         assert!(refused.to_string().contains(cure), "{refused}");
     }
