@@ -42,7 +42,7 @@ impl Account for Postgres {
                  CREATE TABLE account (
                      id BIGINT PRIMARY KEY,
                      balance BIGINT NOT NULL,
-                     fence BIGINT NOT NULL DEFAULT 0
+                     fencing_token BIGINT NOT NULL DEFAULT 0
                  )",
             )
             .await?;
@@ -53,8 +53,7 @@ impl Account for Postgres {
     async fn read(&mut self, check: Check, token: FencingToken) -> Outcome<i64> {
         let row = match check {
             Check::On => {
-                let statement =
-                    "UPDATE account SET fence = $1 WHERE id = 7 AND fence <= $1 RETURNING balance";
+                let statement = "UPDATE account SET fencing_token = $1 WHERE id = 7 AND fencing_token <= $1 RETURNING balance";
                 sql::returned(self.0.query_opt(statement, &[&i64::from(token)]).await?, token)?
             }
             Check::Off => self.0.query_one("SELECT balance FROM account WHERE id = 7", &[]).await?,
@@ -65,7 +64,7 @@ impl Account for Postgres {
     async fn write(&mut self, check: Check, token: FencingToken, balance: i64) -> Outcome<()> {
         match check {
             Check::On => {
-                let statement = "UPDATE account SET balance = $2, fence = $1 WHERE id = 7 AND fence <= $1";
+                let statement = "UPDATE account SET balance = $2, fencing_token = $1 WHERE id = 7 AND fencing_token <= $1";
                 let rows = self.0.execute(statement, &[&i64::from(token), &balance]).await?;
                 sql::written(rows, token)?;
             }

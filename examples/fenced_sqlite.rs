@@ -35,7 +35,7 @@ impl Account for Sqlite {
              CREATE TABLE account (
                  id INTEGER PRIMARY KEY,
                  balance BIGINT NOT NULL,
-                 fence BIGINT NOT NULL DEFAULT 0
+                 fencing_token BIGINT NOT NULL DEFAULT 0
              )",
         )?;
         self.0.execute("INSERT INTO account (id, balance) VALUES (7, ?1)", [balance])?;
@@ -45,7 +45,7 @@ impl Account for Sqlite {
     async fn read(&mut self, check: Check, token: FencingToken) -> Outcome<i64> {
         let balance = match check {
             Check::On => self.0.query_row(
-                "UPDATE account SET fence = ?1 WHERE id = 7 AND fence <= ?1 RETURNING balance",
+                "UPDATE account SET fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1 RETURNING balance",
                 [i64::from(token)],
                 |row| row.get(0),
             ),
@@ -58,7 +58,7 @@ impl Account for Sqlite {
         match check {
             Check::On => {
                 let rows = self.0.execute(
-                    "UPDATE account SET balance = ?2, fence = ?1 WHERE id = 7 AND fence <= ?1",
+                    "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1",
                     params![i64::from(token), balance],
                 )?;
                 sql::written(rows, token)?;

@@ -26,7 +26,7 @@ pub struct Paper {
     /// From asking to the answer.
     pub took: Duration,
     /// Where the lock's counter of fencing tokens stands there, if it told.
-    pub fence: Option<FencingToken>,
+    pub fencing_token: Option<FencingToken>,
 }
 
 impl Paper {
@@ -128,16 +128,16 @@ impl Ballot {
         let mut held: BTreeMap<&[u8], Vec<(&Holding, Option<FencingToken>)>> = BTreeMap::new();
         for paper in &self.papers {
             if let Said::Held(holding) = &paper.said {
-                held.entry(holding.token.as_bytes()).or_default().push((holding, paper.fence));
+                held.entry(holding.token.as_bytes()).or_default().push((holding, paper.fencing_token));
             }
         }
         let at = held.into_values().max_by_key(Vec::len)?;
-        let fences = at.iter().filter_map(|(_, fence)| *fence);
+        let numbers = at.iter().filter_map(|(_, number)| *number);
         // The nodes tell what they have drawn for the holder, and not what others may have raised their
         // counters to since. So what a quorum of these nodes carries is the holder's own, unless it is
         // still being decided: then one of them may have drawn a larger one, which counts.
-        let carried = |fence: &FencingToken| {
-            at.iter().filter(|(_, other)| *other == Some(*fence)).count() >= self.quorum.needed()
+        let carried = |number: &FencingToken| {
+            at.iter().filter(|(_, other)| *other == Some(*number)).count() >= self.quorum.needed()
         };
         let longest = at.iter().filter_map(|(holding, _)| match holding.expiry {
             Expiry::In(remaining) => Some(remaining),
@@ -146,7 +146,7 @@ impl Ballot {
         Some(Holder {
             token: at.first()?.0.token.clone(),
             key: at.first()?.0.key.clone(),
-            fence: fences.max().filter(carried),
+            fencing_token: numbers.max().filter(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
             readers: at.iter().flat_map(|(holding, _)| &holding.readers).fold(
@@ -210,7 +210,7 @@ pub struct Holder {
     /// The fencing token, where a quorum of nodes tells of one. While its holder is still acquiring the
     /// lock it may be smaller than the one that comes of it; where nodes have forgotten their keys, also
     /// larger, because others have drawn there meanwhile.
-    pub fence: Option<FencingToken>,
+    pub fencing_token: Option<FencingToken>,
     /// At how many nodes it stands.
     pub nodes: usize,
     /// For how much longer at the most of them; it may be renewed before that.

@@ -43,9 +43,9 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
     if drawn.stands(shared.nodes.quorum) {
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
-    debug!(key = claim.key(), fence = %drawn.token(), "the nodes drew different numbers");
+    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
     shared.meters.wrote_back();
-    let question = Asked::from(Question::WriteBack { claim: claim.clone(), fence: drawn.token() });
+    let question = Asked::from(Question::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
     let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, |_| Some(question.clone()));
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
 }

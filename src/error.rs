@@ -108,7 +108,9 @@ pub enum ConfigError {
     #[error(transparent)]
     Resource(#[from] ResourceError),
     /// A reentrant lock that nobody could re-enter.
-    #[error("a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`")]
+    #[error(
+        "a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`, or without async in `Owner::scope_blocking`"
+    )]
     NoOwner,
     /// A fair order among readers.
     #[error(

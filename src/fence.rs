@@ -22,7 +22,7 @@
 //!
 //! | the resource | use |
 //! |---|---|
-//! | rows of one SQL table | a column `fence` and a condition: [`sql`] |
+//! | rows of one SQL table | a column `fencing_token` and a condition: [`sql`] |
 //! | several tables, or rows that are deleted | the guard table, in the same transaction: [`sql::GUARD`] |
 //! | a value in Redis | [`redis::SCRIPT`] |
 //! | an object in a bucket | [`http::precondition`], with a conditional put |

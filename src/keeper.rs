@@ -161,7 +161,7 @@ impl Keeper {
         }
         let token = || self.state.token.short();
         let fence = || self.state.fence.map(FencingToken::get);
-        debug!(parent: span, %resource, token = %token(), fence = fence(), "acquired");
+        debug!(parent: span, %resource, token = %token(), fencing_token = fence(), "acquired");
         self.meter.rounds(rounds);
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
@@ -262,7 +262,7 @@ impl Keeper {
     fn tell(&self, now: Moment) {
         let holder = Holder {
             token: self.claim.token().clone(),
-            fence: self.state.fence,
+            fencing_token: self.state.fence,
             nodes: self.shared.nodes.quorum.needed(),
             remaining: self.state.left(now),
             readers: Vec::new(),
@@ -363,7 +363,7 @@ impl Keeper {
         // What it has not sent yet must not come after a release: the new round takes its place.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let question = |_| Some(Question::Renew { claim: claim.clone(), ttl, fence });
+        let question = |_| Some(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
         let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, question);
         self.sent = round.sent;
         let waited_for = round.clone();

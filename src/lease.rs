@@ -416,7 +416,7 @@ impl fmt::Debug for LeaseWatch {
         f.debug_struct("Lease")
             .field("resource", self.resource())
             .field("token", self.token())
-            .field("fence", &self.try_fencing_token())
+            .field("fencing_token", &self.try_fencing_token())
             .field("remaining", &self.remaining())
             .finish()
     }

@@ -197,13 +197,13 @@ pub enum Question {
         /// The number to draw in the same step, if granted; `None` where fencing is off.
         draw: Option<Draw>,
     },
-    /// Raise the lock's counter to `fence`, if the key holds the claim's token and the counter is
+    /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
     /// not [ahead](FencingToken::may_follow) already.
     WriteBack {
         /// Key and token.
         claim: Arc<Claim>,
         /// The attempt's fencing token.
-        fence: FencingToken,
+        fencing_token: FencingToken,
     },
     /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
     /// writer waits for those who do.
@@ -250,7 +250,7 @@ pub enum Question {
         ttl: Duration,
         /// The lease's fencing token: where the key is stored anew, the counter must not be
         /// behind it. `None` where fencing is off.
-        fence: Option<FencingToken>,
+        fencing_token: Option<FencingToken>,
     },
     /// Delete the key, if it holds the claim's token.
     Release {
@@ -388,7 +388,7 @@ pub struct Answer {
     /// Where the lock's counter of fencing tokens stands at this node: for a granted acquisition,
     /// the number that was drawn for it. `None` where fencing is off, and when nothing was drawn
     /// yet.
-    pub fence: Option<FencingToken>,
+    pub fencing_token: Option<FencingToken>,
     /// Which process said it.
     pub instance: Arc<Instance>,
 }
@@ -397,20 +397,20 @@ impl Answer {
     /// `vote`, as given by `instance`.
     #[must_use]
     pub fn new(vote: Vote, instance: Arc<Instance>) -> Answer {
-        Answer { vote, fence: None, instance }
+        Answer { vote, fencing_token: None, instance }
     }
 
     /// The number of whoever it speaks of. A refusal comes with the counter, which others may have raised
     /// since; then the holder's token knows better. Whoever was asked who it is has looked that up.
     pub(crate) fn number_told(&self, inspected: bool) -> Option<FencingToken> {
-        let Vote::Held(holding) = &self.vote else { return self.fence };
-        if inspected { self.fence } else { holding.token.number().or(self.fence) }
+        let Vote::Held(holding) = &self.vote else { return self.fencing_token };
+        if inspected { self.fencing_token } else { holding.token.number().or(self.fencing_token) }
     }
 
     /// The same, with the node's counter of fencing tokens.
     #[must_use]
-    pub fn with_fence(self, fence: Option<FencingToken>) -> Answer {
-        Answer { fence, ..self }
+    pub fn with_fencing_token(self, fencing_token: Option<FencingToken>) -> Answer {
+        Answer { fencing_token, ..self }
     }
 }
 

@@ -65,6 +65,13 @@ impl Owner {
         CURRENT.scope(Owner::current().unwrap_or_default(), work).await
     }
 
+    /// As [`scope`](Owner::scope), for programs [without async](crate::blocking). Threads that the work
+    /// starts are outside.
+    #[cfg(feature = "blocking")]
+    pub fn scope_blocking<T>(work: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(Owner::current().unwrap_or_default(), work)
+    }
+
     pub(crate) fn current() -> Option<Owner> {
         CURRENT.try_with(Owner::clone).ok()
     }

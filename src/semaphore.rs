@@ -48,8 +48,7 @@ mod limit;
 /// let first = exports.acquire().await?;
 /// let second = exports.acquire().await?;
 /// assert_ne!(first.number, second.number);
-/// let full = exports.try_acquire().await?.unwrap_err();
-/// assert!(full.to_string().starts_with("all 2 permits of `exports` are taken"));
+/// assert!(exports.try_acquire().await?.is_none(), "both are taken");
 /// first.lease.check()?; // right before the side effect
 /// first.lease.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -174,13 +173,11 @@ impl Semaphore {
         // Where others of this process wait already, it is not this one's turn.
         let hopeless = (0..self.permits).all(|number| self.is_taken_here(number));
         if self.wait == Wait::Never || !hopeless {
-            match self.try_acquire().await {
-                Ok(Ok(permit)) => return Ok(permit),
-                Ok(Err(full)) if self.wait == Wait::Never => return Err(full.into()),
-                // An outage may pass.
-                Err(AcquireError::Unavailable { .. }) if self.wait != Wait::Never => {}
-                Err(error) => return Err(error),
-                Ok(Err(_)) => {}
+            match self.take_a_free_one().await {
+                // Permits are given back, and an outage may pass.
+                Err(AcquireError::Full(_) | AcquireError::Unavailable { .. }) if self.wait != Wait::Never => {
+                }
+                decided => return decided,
             }
         }
         let mut slots: FuturesUnordered<_> = self
@@ -193,16 +190,19 @@ impl Semaphore {
             Some((number, lease)) = slots.next() => lease.map(|lease| Permit { number, lease }),
             () = self.patience(since) => {
                 drop(slots);
-                Err(self.all_taken(&self.inspect().await?, since)?.into())
+                Err(self.all_taken(&self.inspect().await?, since))
             }
         }
     }
 
-    /// Takes a permit if one is free now, without waiting. The inner error says who has them all.
+    /// Takes a permit if one is free now, without waiting. `None`: all are taken, as for a
+    /// [lock](Lock::try_acquire) that others have. Who has them, [`inspect`](Semaphore::inspect)
+    /// tells, and so does the error of [`acquire`](Semaphore::acquire) with [`Wait::Never`].
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Semaphore::acquire): the outer error means that nobody could find out.
+    /// As [`acquire`](Semaphore::acquire), but for [`Full`](AcquireError::Full): an error means that
+    /// nobody could find out.
     ///
     /// # Cancel safety
     ///
@@ -211,32 +211,11 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn try_acquire(&self) -> Result<Result<Permit, Full>, AcquireError> {
-        self.validate()?;
-        let since = self.shared.now();
-        let order = self.order();
-        // Where most permits are free, one request is enough.
-        let first = order.iter().find(|number| !self.is_taken_here(**number));
-        if let Some(number) = first
-            && let Some(permit) = self.try_slot(*number).await?
-        {
-            return Ok(Ok(permit));
-        }
-        let ballots = self.inspect().await?;
-        let mut unknown = None;
-        for number in order {
-            let may_be_free = ballots.get(number).is_some_and(|ballot| !is_taken(ballot));
-            if may_be_free && !self.is_taken_here(number) {
-                match self.try_slot(number).await {
-                    Ok(Some(permit)) => return Ok(Ok(permit)),
-                    Ok(None) => {}
-                    Err(error) => unknown = Some(error),
-                }
-            }
-        }
-        match unknown {
-            Some(error) => Err(error),
-            None => self.all_taken(&ballots, since).map(Err),
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+        match self.take_a_free_one().await {
+            Ok(permit) => Ok(Some(permit)),
+            Err(AcquireError::Full(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -283,6 +262,33 @@ impl Semaphore {
             .collect()
     }
 
+    /// [`Full`](AcquireError::Full) when all are taken.
+    async fn take_a_free_one(&self) -> Result<Permit, AcquireError> {
+        self.validate()?;
+        let since = self.shared.now();
+        let order = self.order();
+        // Where most permits are free, one request is enough.
+        let first = order.iter().find(|number| !self.is_taken_here(**number));
+        if let Some(number) = first
+            && let Some(permit) = self.try_slot(*number).await?
+        {
+            return Ok(permit);
+        }
+        let ballots = self.inspect().await?;
+        let mut unknown = None;
+        for number in order {
+            let may_be_free = ballots.get(number).is_some_and(|ballot| !is_taken(ballot));
+            if may_be_free && !self.is_taken_here(number) {
+                match self.try_slot(number).await {
+                    Ok(Some(permit)) => return Ok(permit),
+                    Ok(None) => {}
+                    Err(error) => unknown = Some(error),
+                }
+            }
+        }
+        Err(unknown.unwrap_or_else(|| self.all_taken(&ballots, since)))
+    }
+
     fn slot(&self, number: usize) -> Lock {
         self.lock.renamed(&format!("{}#{number}", self.name))
     }
@@ -317,15 +323,18 @@ impl Semaphore {
         }
     }
 
-    /// Who has the permits.
-    fn all_taken(&self, ballots: &[Ballot], since: Moment) -> Result<Full, AcquireError> {
-        let resource = Resource::share(&self.name).map_err(ConfigError::from)?;
+    /// Who has the permits, unless too few nodes say.
+    fn all_taken(&self, ballots: &[Ballot], since: Moment) -> AcquireError {
+        let resource = match Resource::share(&self.name) {
+            Ok(resource) => resource,
+            Err(error) => return ConfigError::from(error).into(),
+        };
         let waited = self.shared.now().since(since);
         if let Some(silent) = ballots.iter().find(|ballot| ballot.verdict() == Verdict::Unavailable) {
             let ballot = Box::new(silent.clone());
-            return Err(AcquireError::Unavailable { resource, ballot, waited });
+            return AcquireError::Unavailable { resource, ballot, waited };
         }
-        Ok(Full { resource, holders: ballots.iter().map(Ballot::holder).collect(), waited })
+        Full { resource, holders: ballots.iter().map(Ballot::holder).collect(), waited }.into()
     }
 }
 

@@ -96,6 +96,7 @@ async fn an_ordinary_hold_says_nothing_above_debug_and_never_its_token() {
     let lease = bench.lock().label("worker").acquire().await.unwrap();
     let (token, short) =
         (String::from_utf8_lossy(lease.token().as_bytes()).into_owned(), lease.token().short());
+    let fencing_token = lease.fencing_token();
     bench.pass(TTL / 2).await;
     lease.release().await.unwrap();
     bench.settle().await;
@@ -109,6 +110,8 @@ async fn an_ordinary_hold_says_nothing_above_debug_and_never_its_token() {
             "{event} {lines:?}"
         );
     }
+    let number = format!(" fencing_token={fencing_token}");
+    assert!(log.with("message=acquired")[0].contains(&number), "{:?}", log.with("message=acquired"));
     let all = log.all();
     let random = token.split(' ').next().unwrap().get(..32).unwrap_or(&token);
     assert!(!all.contains(random), "the token is the right to release:\n{all}");

@@ -150,7 +150,7 @@ async fn a_number_that_too_few_nodes_have_drawn_is_written_back_before_it_is_han
     let fence = lease.fencing_token();
     assert_eq!(fence.get(), ahead + 1, "the largest number of the quorum counts");
     assert_eq!(written_back(&bench), 5);
-    let carry = bench.nodes.iter().filter(|node| node.fence("r") == Some(fence)).count();
+    let carry = bench.nodes.iter().filter(|node| node.fencing_token("r") == Some(fence)).count();
     assert!(carry >= 3, "{carry} nodes carry it");
     lease.release().await.unwrap();
     // Whoever comes next meets one of them, even without the node that was ahead.
@@ -191,7 +191,7 @@ async fn whoever_was_refused_has_learnt_how_far_the_counters_are() {
     // Somebody whose clock is ahead has left numbers at a minority.
     put_ahead(&bench, 0, MAX_TTL / 3);
     let lease = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
-    assert!(bench.nodes.iter().all(|node| node.fence("r") == Some(lease.fencing_token())));
+    assert!(bench.nodes.iter().all(|node| node.fencing_token("r") == Some(lease.fencing_token())));
     assert_eq!(written_back(&bench), 0, "one round was enough");
 }
 
@@ -200,10 +200,10 @@ async fn a_renewal_that_stores_the_key_anew_raises_the_counter() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[0].restart_empty();
-    assert_eq!(bench.nodes[0].fence("r"), None);
+    assert_eq!(bench.nodes[0].fencing_token("r"), None);
     bench.pass(TTL / 2).await;
     assert!(bench.nodes[0].holder("r").is_some(), "the renewal has stored it");
-    assert_eq!(bench.nodes[0].fence("r"), Some(lease.fencing_token()));
+    assert_eq!(bench.nodes[0].fencing_token("r"), Some(lease.fencing_token()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -303,6 +303,19 @@ async fn a_class_is_counted_apart_and_a_resource_is_never_named() {
     assert!(!all.contains("secret-resource"), "{all}");
 }
 
+#[cfg(feature = "blocking")]
+#[test]
+fn a_class_is_counted_apart_without_async_as_well() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let lease = metrics::with_local_recorder(&recorder, || {
+        let nodes = quorlock_testkit::memory_nodes(3);
+        let coordinator = quorlock::Builder::default().custom_nodes(nodes).build_blocking().unwrap();
+        coordinator.lock("r").class("orders").acquire().unwrap()
+    });
+    assert_eq!(samples(&recorder.handle())["quorlock_held{class=\"orders\"}"], 1.0);
+    lease.release().unwrap();
+}
+
 /// The list in the library is complete, and tells the truth about labels.
 #[tokio::test(start_paused = true)]
 async fn everything_that_is_counted_is_listed_and_everything_listed_is_counted() {

@@ -43,7 +43,8 @@ async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
     operator.lock("r").revoke(lease.token()).await.unwrap();
     let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
     for node in &bench.nodes {
-        let renew = Question::Renew { claim: claim.clone(), ttl: TTL, fence: lease.try_fencing_token() };
+        let renew =
+            Question::Renew { claim: claim.clone(), ttl: TTL, fencing_token: lease.try_fencing_token() };
         assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
     }
 }

@@ -56,7 +56,11 @@ async fn it_fills_up_and_then_says_who_has_the_permits() {
         let mut numbers: Vec<usize> = held.iter().map(|permit| permit.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..permits).collect::<Vec<_>>());
-        let full = elsewhere(&bench, permits).try_acquire().await.unwrap().unwrap_err();
+        let one_more = elsewhere(&bench, permits).wait(Wait::Never);
+        assert!(one_more.try_acquire().await.unwrap().is_none(), "as for a lock that others have");
+        let Err(AcquireError::Full(full)) = one_more.acquire().await else {
+            panic!("one more than there are")
+        };
         assert_eq!(full.holders.len(), permits);
         for permit in &held {
             let holder = full.holders[permit.number].as_ref().unwrap();
@@ -83,8 +87,10 @@ async fn two_nodes_that_hang_take_no_permit_away() {
     for semaphore in &semaphores[..4] {
         held.push(semaphore.acquire().await.unwrap());
     }
-    let refused = semaphores[4].try_acquire().await.unwrap().unwrap_err();
-    assert_eq!(refused.holders.iter().flatten().count(), 4);
+    let Err(AcquireError::Full(full)) = semaphores[4].clone().wait(Wait::Never).acquire().await else {
+        panic!("a fifth of four");
+    };
+    assert_eq!(full.holders.iter().flatten().count(), 4);
     bench.nodes[2].hang();
     assert!(matches!(semaphores[4].try_acquire().await, Err(AcquireError::Unavailable { .. })));
 }
@@ -267,7 +273,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
                     for _ in 0..30 {
                         let rest = MS * u32::try_from(chance.half() % 400).unwrap();
                         clock.sleep_until(clock.now() + rest).await;
-                        let Ok(Ok(permit)) = semaphore.try_acquire().await else { continue };
+                        let Ok(Some(permit)) = semaphore.try_acquire().await else { continue };
                         granted += 1;
                         let before = inside[client % 2].fetch_add(1, Ordering::Relaxed);
                         assert!(before < 1 + client % 2, "seed {seed}: more than there are permits");
@@ -310,7 +316,7 @@ async fn a_plain_lock_of_the_name_of_a_permit_takes_that_permit() {
     let lock = bench.coordinator.lock("r#0").acquire().await.unwrap();
     let permit = semaphore.acquire().await.unwrap();
     assert_eq!(permit.number, 1);
-    assert!(semaphore.try_acquire().await.unwrap().is_err());
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
     drop(lock);
 }
 

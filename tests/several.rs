@@ -300,8 +300,9 @@ async fn m4_the_fencing_token_is_above_those_of_each_resource_and_below_all_that
     bench.nodes[0].connect();
     let both = bench.both().acquire().await.unwrap();
     assert!(before.iter().all(|token| *token < both.fencing_token()), "{before:?}");
-    let carried =
-        |name| bench.nodes.iter().filter(|node| node.fence(name) == Some(both.fencing_token())).count();
+    let carried = |name| {
+        bench.nodes.iter().filter(|node| node.fencing_token(name) == Some(both.fencing_token())).count()
+    };
     assert!(carried("a") >= 3 && carried("b") >= 3, "a quorum carries it at each");
     let token = both.fencing_token();
     both.release().await.unwrap();
@@ -321,7 +322,7 @@ async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resou
     let written: usize = bench.nodes.iter().map(|node| node.questions().write_back).sum();
     assert!(written > 0, "the nodes drew different numbers");
     for node in &bench.nodes[..2] {
-        assert_eq!([node.fence("a"), node.fence("b")], [both.try_fencing_token(); 2]);
+        assert_eq!([node.fencing_token("a"), node.fencing_token("b")], [both.try_fencing_token(); 2]);
     }
 }
 

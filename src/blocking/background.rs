@@ -2,55 +2,59 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::task::coop::poll_proceed;
 
-use crate::error::{AcquireError, ConfigError, InAsyncContext};
+use crate::clock::Clock;
+use crate::error::{ConfigError, InAsyncContext};
 
-/// A handle to the one background thread of the program.
+/// A handle to the one background thread of the program, for those who wait on threads of their own.
 #[derive(Clone)]
 pub(super) struct Background {
-    handle: Handle,
+    thread: Handle,
+    clock: Arc<dyn Clock>,
 }
 
 impl Background {
-    /// Starts the thread with the first call.
-    pub(super) fn shared() -> Result<Background, ConfigError> {
-        static SHARED: OnceLock<Result<Handle, Arc<str>>> = OnceLock::new();
-        match SHARED.get_or_init(|| start().map_err(|error| error.to_string().into())) {
-            Ok(handle) => Ok(Background { handle: handle.clone() }),
+    /// For what `coordinator` makes. Starts the thread with the first call.
+    pub(super) fn beside(coordinator: &crate::Coordinator) -> Result<Background, ConfigError> {
+        static THREAD: OnceLock<Result<Handle, Arc<str>>> = OnceLock::new();
+        match THREAD.get_or_init(|| start().map_err(|error| error.to_string().into())) {
+            Ok(thread) => {
+                Ok(Background { thread: thread.clone(), clock: coordinator.shared.nodes.clock.clone() })
+            }
             Err(reason) => Err(ConfigError::NoBackground { reason: reason.clone() }),
         }
     }
 
-    /// Runs `work` in the background, and waits for its output. `None` if there is none: it has
-    /// panicked.
+    /// Does `work` on this thread, and leaves to the one in the background what it starts: connections,
+    /// timers, and whatever outlives it.
     ///
     /// # Errors
     ///
-    /// [`InAsyncContext`] where waiting would stall an executor: then nothing is run.
-    pub(super) fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<Option<T>, InAsyncContext> {
-        self.may_wait()?;
-        let (sender, output) = sync_channel(1);
-        // There is somebody who waits for it.
-        self.handle.spawn(async move { drop(sender.send(work.await)) });
-        Ok(output.recv().ok())
+    /// [`InAsyncContext`] where waiting would stall an executor: then nothing is done.
+    pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, InAsyncContext> {
+        Ok(self.may_wait()?.block_on(work))
     }
 
-    /// As [`run`](Background::run), for what asks the nodes for a lock.
-    pub(super) fn ask<T: Send + 'static>(
+    /// As [`run`](Background::run), but for `longest` at most: `None` if it is not done by then.
+    pub(super) fn run_within<T>(
         &self,
-        question: impl Future<Output = Result<T, AcquireError>> + Send + 'static,
-    ) -> Result<T, AcquireError> {
-        self.run(question)?.unwrap_or(Err(AcquireError::Closed))
+        longest: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, InAsyncContext> {
+        self.run(async {
+            tokio::select! {
+                biased;
+                output = work => Some(output),
+                () = self.clock.sleep_until(self.clock.now() + longest) => None,
+            }
+        })
     }
 
     /// Calls `listener` with the output of `work`, where it may block.
@@ -59,19 +63,18 @@ impl Background {
         work: impl Future<Output = T> + Send + 'static,
         listener: impl FnOnce(T) + Send + 'static,
     ) {
-        let handle = self.handle.clone();
-        self.handle.spawn(async move {
+        let thread = self.thread.clone();
+        self.thread.spawn(async move {
             let output = work.await;
-            handle.spawn_blocking(move || listener(output));
+            thread.spawn_blocking(move || listener(output));
         });
     }
 
     /// # Errors
     ///
     /// [`InAsyncContext`] where waiting would stall an executor.
-    #[expect(clippy::unused_self, reason = "there is no waiting without a thread to wait for")]
-    pub(super) fn may_wait(&self) -> Result<(), InAsyncContext> {
-        if Handle::try_current().is_ok() && has_a_budget() { Err(InAsyncContext) } else { Ok(()) }
+    pub(super) fn may_wait(&self) -> Result<&Handle, InAsyncContext> {
+        if Handle::try_current().is_ok() && has_a_budget() { Err(InAsyncContext) } else { Ok(&self.thread) }
     }
 }
 

@@ -1,13 +1,9 @@
 //! Leader election for programs without async.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-
-use super::Lease;
 use super::background::Background;
-use crate::coordinator::{Coordinator, Shared};
+use super::{Lease, LeaseWatch};
 use crate::election::Observed;
 use crate::error::{AcquireError, ConfigError, InAsyncContext, Lost};
 use crate::protocol::{FencingToken, Resource, Token};
@@ -35,14 +31,12 @@ use crate::wait::{Wait, Waiting};
 #[must_use = "an election does nothing until somebody campaigns or observes"]
 pub struct Election {
     inner: crate::Election,
-    shared: Arc<Shared>,
     background: Background,
 }
 
 impl Election {
-    pub(super) fn new(coordinator: &Coordinator, resource: &str, background: &Background) -> Election {
-        let (inner, shared) = (coordinator.election(resource), coordinator.shared.clone());
-        Election { inner, shared, background: background.clone() }
+    pub(super) fn new(inner: crate::Election, background: &Background) -> Election {
+        Election { inner, background: background.clone() }
     }
 
     /// As [`crate::Election::ttl`].
@@ -66,7 +60,7 @@ impl Election {
     }
 
     /// As [`crate::Election::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks: it must not block.
+    /// all locks, or on one that campaigns: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {
         Election { inner: self.inner.on_wait(listener), ..self }
     }
@@ -86,9 +80,8 @@ impl Election {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership, AcquireError> {
-        let (election, value) = (self.inner.clone(), value.as_ref().to_owned());
-        let leadership = self.background.ask(async move { election.campaign(value).await })?;
-        Ok(Leadership { lease: Lease::new(leadership.into_lease(), &self.shared, &self.background) })
+        let leadership = self.background.run(self.inner.campaign(value))??;
+        Ok(Leadership { lease: Lease::new(leadership.into_lease(), &self.background) })
     }
 
     /// Campaigns, and runs `work` on this thread while leading; when the leadership was lost before the
@@ -128,8 +121,7 @@ impl Election {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn leader(&self) -> Result<Observed, AcquireError> {
-        let election = self.inner.clone();
-        self.background.ask(async move { election.leader().await })
+        self.background.run(self.inner.leader())?
     }
 
     /// As [`crate::Election::observe`]: somebody who is told who leads, and does not campaign.
@@ -138,8 +130,7 @@ impl Election {
     ///
     /// When name or options cannot work.
     pub fn observe(&self) -> Result<Observer, ConfigError> {
-        let inner = Arc::new(Mutex::new(self.inner.observe()?));
-        Ok(Observer { inner, shared: self.shared.clone(), background: self.background.clone() })
+        Ok(Observer { inner: self.inner.observe()?, background: self.background.clone() })
     }
 }
 
@@ -184,6 +175,21 @@ impl Leadership {
         self.lease.remaining()
     }
 
+    /// As [`crate::Leadership::watch`].
+    #[must_use]
+    pub fn watch(&self) -> LeaseWatch {
+        self.lease.watch()
+    }
+
+    /// As [`crate::Leadership::lost`]: waits until the leadership is over.
+    ///
+    /// # Errors
+    ///
+    /// [`InAsyncContext`].
+    pub fn lost(&self) -> Result<Lost, InAsyncContext> {
+        self.lease.lost()
+    }
+
     /// As [`Lease::lost_within`]: waits until the leadership is over, or for `longest`.
     ///
     /// # Errors
@@ -208,14 +214,10 @@ impl Leadership {
     }
 }
 
-/// For how long a thread waits at a time, whoever wants to be told.
-const A_DAY: Duration = Duration::from_secs(86_400);
-
 /// Is told who leads an [election](Election), as [`crate::Observer`].
 #[derive(Debug)]
 pub struct Observer {
-    inner: Arc<Mutex<crate::Observer>>,
-    shared: Arc<Shared>,
+    inner: crate::Observer,
     background: Background,
 }
 
@@ -227,11 +229,7 @@ impl Observer {
     ///
     /// [`InAsyncContext`].
     pub fn changed(&mut self) -> Result<Observed, InAsyncContext> {
-        loop {
-            if let Some(observed) = self.changed_within(A_DAY)? {
-                return Ok(observed);
-            }
-        }
+        self.background.run(self.inner.changed())
     }
 
     /// As [`changed`](Observer::changed), but for `longest` at most: `None` if nothing has changed by then.
@@ -240,15 +238,6 @@ impl Observer {
     ///
     /// [`InAsyncContext`].
     pub fn changed_within(&mut self, longest: Duration) -> Result<Option<Observed>, InAsyncContext> {
-        let (observer, shared) = (self.inner.clone(), self.shared.clone());
-        let waiting = async move {
-            let mut observer = observer.lock().await;
-            tokio::select! {
-                biased;
-                told = observer.changed() => Some(told),
-                () = shared.sleep_until(shared.now() + longest) => None,
-            }
-        };
-        Ok(self.background.run(waiting)?.flatten())
+        self.background.run_within(longest, self.inner.changed())
     }
 }

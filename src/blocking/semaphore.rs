@@ -1,13 +1,11 @@
 //! Semaphores for programs without async.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::coordinator::{Coordinator, Shared};
-use crate::error::{AcquireError, ConfigError, Full, WithError};
+use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lock::{Fencing, Renewal};
 use crate::wait::{HandOver, Wait, Waiting};
 
@@ -20,8 +18,7 @@ use crate::wait::{HandOver, Wait, Waiting};
 /// let first = exports.acquire()?;
 /// let second = exports.acquire()?;
 /// assert_ne!(first.number, second.number);
-/// let full = exports.try_acquire()?.unwrap_err();
-/// assert!(full.to_string().starts_with("all 2 permits of `exports` are taken"));
+/// assert!(exports.try_acquire()?.is_none(), "both are taken");
 /// first.lease.release()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -29,7 +26,6 @@ use crate::wait::{HandOver, Wait, Waiting};
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
     inner: crate::Semaphore,
-    shared: Arc<Shared>,
     background: Background,
 }
 
@@ -45,14 +41,8 @@ pub struct Permit {
 }
 
 impl Semaphore {
-    pub(super) fn new(
-        coordinator: &Coordinator,
-        resource: &str,
-        permits: usize,
-        background: &Background,
-    ) -> Semaphore {
-        let (inner, shared) = (coordinator.semaphore(resource, permits), coordinator.shared.clone());
-        Semaphore { inner, shared, background: background.clone() }
+    pub(super) fn new(inner: crate::Semaphore, background: &Background) -> Semaphore {
+        Semaphore { inner, background: background.clone() }
     }
 
     /// As [`crate::Semaphore::ttl`].
@@ -91,7 +81,7 @@ impl Semaphore {
     }
 
     /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks: it must not block.
+    /// all locks, or on one that asks for a permit: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
         Semaphore { inner: self.inner.on_wait(listener), ..self }
     }
@@ -111,19 +101,17 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn acquire(&self) -> Result<Permit, AcquireError> {
-        let semaphore = self.inner.clone();
-        let permit = self.background.ask(async move { semaphore.acquire().await })?;
+        let permit = self.background.run(self.inner.acquire())??;
         Ok(self.permit(permit))
     }
 
-    /// As [`crate::Semaphore::try_acquire`]. The inner error says who has all permits.
+    /// As [`crate::Semaphore::try_acquire`]: `None` if all are taken.
     ///
     /// # Errors
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn try_acquire(&self) -> Result<Result<Permit, Full>, AcquireError> {
-        let semaphore = self.inner.clone();
-        let permit = self.background.ask(async move { semaphore.try_acquire().await })?;
+    pub fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+        let permit = self.background.run(self.inner.try_acquire())??;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
@@ -147,12 +135,10 @@ impl Semaphore {
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
-        let semaphore = self.inner.clone();
-        self.background.ask(async move { semaphore.inspect().await })
+        self.background.run(self.inner.inspect())?
     }
 
     fn permit(&self, permit: crate::Permit) -> Permit {
-        let lease = Lease::new(permit.lease, &self.shared, &self.background);
-        Permit { number: permit.number, lease }
+        Permit { number: permit.number, lease: Lease::new(permit.lease, &self.background) }
     }
 }

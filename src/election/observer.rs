@@ -203,7 +203,7 @@ impl Observed {
             Some(holder) if count.leads() && !holder.token.is_marker() => Observed::Leader(Leader {
                 value: value_of(&holder.token),
                 token: holder.token,
-                fencing_token: holder.fence,
+                fencing_token: holder.fencing_token,
                 remaining: holder.remaining,
             }),
             _ if count.is_unknown() => Observed::Unknown(Box::new(ballot)),

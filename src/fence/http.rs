@@ -59,7 +59,7 @@ use crate::protocol::FencingToken;
 /// assert_eq!(put(&account, None, "70"), 428);
 /// assert_eq!(put(&account, Some("-1"), "70"), 400);
 /// ```
-pub const HEADER: &str = "Quorlock-Fence";
+pub const HEADER: &str = "Quorlock-Fencing-Token";
 
 /// The status for a token that is too old: 412 Precondition Failed
 /// ([RFC 9110](https://www.rfc-editor.org/rfc/rfc9110#status.412)).

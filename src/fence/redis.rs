@@ -15,7 +15,7 @@
 /// - Returns the largest token seen, its own if it was accepted: give that to
 ///   [`check`](super::check).
 ///
-/// The field `fence` is the script's own. A token is less than 2^53, and so a number that Lua has
+/// The field `fencing_token` is the script's own. A token is less than 2^53, and so a number that Lua has
 /// exactly.
 ///
 /// # Examples

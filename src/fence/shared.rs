@@ -144,5 +144,5 @@ INSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, 0)
 /// - Returns the mark that it was compared with, or its own token if it was accepted: give that to
 ///   [`check`].
 ///
-/// The fields `fence` and `fence:written` are the script's own.
+/// The fields `fencing_token` and `fencing_token:written` are the script's own.
 pub const SCRIPT: &str = include_str!("shared.lua");

@@ -2,27 +2,27 @@
 //!
 //! # A column
 //!
-//! Where each write is of one row, the row gets a column `fence BIGINT NOT NULL DEFAULT 0`, and
+//! Where each write is of one row, the row gets a column `fencing_token BIGINT NOT NULL DEFAULT 0`, and
 //! every write a condition. Not nullable, because a comparison with `NULL` is never true.
 //!
 //! ```sql
-//! UPDATE account SET balance = :balance, fence = :token
-//!  WHERE id = :id AND fence <= :token
+//! UPDATE account SET balance = :balance, fencing_token = :token
+//!  WHERE id = :id AND fencing_token <= :token
 //! ```
 //!
 //! No row written: a later holder was there, or the row is not. Where it may not exist yet, the
 //! first write and the later ones are the same statement, and then no row means stale:
 //!
 //! ```sql
-//! INSERT INTO account (id, balance, fence) VALUES (:id, :balance, :token)
-//!     ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
-//!     WHERE account.fence <= excluded.fence
+//! INSERT INTO account (id, balance, fencing_token) VALUES (:id, :balance, :token)
+//!     ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fencing_token = excluded.fencing_token
+//!     WHERE account.fencing_token <= excluded.fencing_token
 //! ```
 //!
 //! Whoever reads before writing shows the token first, which can be the same statement:
 //!
 //! ```sql
-//! UPDATE account SET fence = :token WHERE id = :id AND fence <= :token RETURNING balance
+//! UPDATE account SET fencing_token = :token WHERE id = :id AND fencing_token <= :token RETURNING balance
 //! ```
 //!
 //! A `DELETE` takes the mark with it, and an `INSERT` that comes late finds nothing to compare with:
@@ -39,7 +39,7 @@
 //!
 //! *A column:* `READ COMMITTED` suffices, as long as condition and change are one statement. It locks
 //! the row; if it had to wait for another transaction, it tests the condition again on what that one
-//! has left ([PostgreSQL][read-committed]). A `SELECT` of the fence and an `UPDATE` after it are two
+//! has left ([PostgreSQL][read-committed]). A `SELECT` of the largest token and an `UPDATE` after it are two
 //! statements, and somebody else can come between them, unless the first says `FOR UPDATE`.
 //!
 //! *The guard table:* `READ COMMITTED` again. The statement locks the resource's row until the end of
@@ -81,7 +81,7 @@ use crate::protocol::FencingToken;
 pub const CREATE_GUARD_TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS quorlock_fence (
     resource TEXT NOT NULL PRIMARY KEY,
-    token BIGINT NOT NULL
+    fencing_token BIGINT NOT NULL
 )";
 
 /// Shows a token to the guard table: parameter 1 is the name of the lock, 2 its token. Writes one
@@ -114,9 +114,9 @@ CREATE TABLE IF NOT EXISTS quorlock_fence (
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub const GUARD: &str = "\
-INSERT INTO quorlock_fence (resource, token) VALUES ($1, $2)
-    ON CONFLICT (resource) DO UPDATE SET token = excluded.token
-    WHERE quorlock_fence.token <= excluded.token";
+INSERT INTO quorlock_fence (resource, fencing_token) VALUES ($1, $2)
+    ON CONFLICT (resource) DO UPDATE SET fencing_token = excluded.fencing_token
+    WHERE quorlock_fence.fencing_token <= excluded.fencing_token";
 
 /// Turns the number of rows that a guarded statement has written into an answer: none means that it
 /// was refused. `rows` is of whatever type the database client has for it.
@@ -131,10 +131,10 @@ INSERT INTO quorlock_fence (resource, token) VALUES ($1, $2)
 /// ```
 /// # use quorlock::{FencingToken, fence::sql};
 /// # let database = rusqlite::Connection::open_in_memory()?;
-/// # database.execute_batch("CREATE TABLE account (balance BIGINT, fence BIGINT NOT NULL DEFAULT 0); INSERT INTO account VALUES (100, 34)")?;
+/// # database.execute_batch("CREATE TABLE account (balance BIGINT, fencing_token BIGINT NOT NULL DEFAULT 0); INSERT INTO account VALUES (100, 34)")?;
 /// let token: FencingToken = "33".parse()?;
 /// let rows = database.execute(
-///     "UPDATE account SET balance = 70, fence = ?1 WHERE fence <= ?1",
+///     "UPDATE account SET balance = 70, fencing_token = ?1 WHERE fencing_token <= ?1",
 ///     [i64::from(token)],
 /// )?;
 /// assert!(sql::written(rows, token).is_err(), "34 was there before");
@@ -160,10 +160,10 @@ pub fn written(rows: impl TryInto<u64>, token: FencingToken) -> Result<(), Stale
 /// use rusqlite::OptionalExtension as _;
 /// # use quorlock::{FencingToken, fence::sql};
 /// # let database = rusqlite::Connection::open_in_memory()?;
-/// # database.execute_batch("CREATE TABLE account (balance BIGINT, fence BIGINT NOT NULL DEFAULT 0); INSERT INTO account VALUES (100, 33)")?;
+/// # database.execute_batch("CREATE TABLE account (balance BIGINT, fencing_token BIGINT NOT NULL DEFAULT 0); INSERT INTO account VALUES (100, 33)")?;
 /// let token: FencingToken = "34".parse()?;
 /// let row = database.query_row(
-///     "UPDATE account SET fence = ?1 WHERE fence <= ?1 RETURNING balance",
+///     "UPDATE account SET fencing_token = ?1 WHERE fencing_token <= ?1 RETURNING balance",
 ///     [i64::from(token)],
 ///     |row| row.get::<_, i64>(0),
 /// );

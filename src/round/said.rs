@@ -25,7 +25,7 @@ impl Round {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
         Some(match (&answer.vote, self.aim) {
-            (Vote::Granted, Aim::Draw) if answer.fence.is_none() => Said::Failed(unnumbered()),
+            (Vote::Granted, Aim::Draw) if answer.fencing_token.is_none() => Said::Failed(unnumbered()),
             (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
                 // The age counts when the question was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
@@ -51,7 +51,7 @@ impl Round {
             State::Answered { result: Ok(answer), .. }
                 if self.said(&slots, index, self.sent) == Some(Said::Granted) =>
             {
-                answer.fence
+                answer.fencing_token
             }
             State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
@@ -61,7 +61,7 @@ impl Round {
     /// The largest number that a node has spoken of.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.fence,
+            State::Answered { result: Ok(answer), .. } => answer.fencing_token,
             State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
         self.slots().nodes.iter().filter_map(number).max()
@@ -91,12 +91,12 @@ impl Round {
                 }
             };
             let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
-            let fence = if let State::Answered { result: Ok(answer), .. } = &slot.state {
+            let fencing_token = if let State::Answered { result: Ok(answer), .. } = &slot.state {
                 answer.number_told(self.aim == Aim::Hear)
             } else {
                 None
             };
-            Paper { node: self.nodes.name(index), said, took, fence }
+            Paper { node: self.nodes.name(index), said, took, fencing_token }
         };
         Ballot::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(paper).collect())
     }

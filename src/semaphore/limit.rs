@@ -44,7 +44,7 @@ impl Node for Limited {
         let pair =
             Arc::new(Pair { asked: self.limit.token().clone(), keeps, state: Mutex::new(State::new(reply)) });
         self.node.ask(
-            Question::Renew { claim: self.limit.clone(), ttl, fence: None }.into(),
+            Question::Renew { claim: self.limit.clone(), ttl, fencing_token: None }.into(),
             Reply::new(pair.clone(), LIMIT),
         );
         self.node.ask(question, Reply::new(pair, SLOT));

@@ -6,6 +6,7 @@
     reason = "a syntax tree has many kinds, and few concern an interface"
 )]
 
+mod blocking;
 mod listing;
 mod names;
 mod shorten;

@@ -60,7 +60,8 @@ struct Database {
     place: String,
 }
 
-const UPDATE: &str = "UPDATE account SET balance = $2, fence = $1 WHERE id = 7 AND fence <= $1";
+const UPDATE: &str =
+    "UPDATE account SET balance = $2, fencing_token = $1 WHERE id = 7 AND fencing_token <= $1";
 
 impl Database {
     async fn connect(&self) -> Client {
@@ -73,7 +74,7 @@ impl Database {
     async fn anna_and_ben(&self, isolation: &str) -> (Client, Client) {
         let tables = "\
             DROP TABLE IF EXISTS account, quorlock_fence;
-            CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, fence BIGINT NOT NULL DEFAULT 0);
+            CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, fencing_token BIGINT NOT NULL DEFAULT 0);
             INSERT INTO account (id, balance) VALUES (7, 100);";
         let anna = self.connect().await;
         anna.batch_execute(&format!("{tables}{}", sql::CREATE_GUARD_TABLE)).await.unwrap();
@@ -195,10 +196,11 @@ impl Database {
     async fn a_check_in_a_statement_of_its_own_is_no_check(&self) {
         let (anna, ben) = self.anna_and_ben("READ COMMITTED").await;
         begin(&anna).await;
-        let fence: i64 = anna.query_one("SELECT fence FROM account", &[]).await.unwrap().get(0);
-        assert!(fence <= 33, "Anna looks, and finds that she may write");
+        let fencing_token: i64 =
+            anna.query_one("SELECT fencing_token FROM account", &[]).await.unwrap().get(0);
+        assert!(fencing_token <= 33, "Anna looks, and finds that she may write");
         ben.execute(UPDATE, &[&34_i64, &150_i64]).await.unwrap();
-        anna.batch_execute("UPDATE account SET balance = 70, fence = 33; COMMIT").await.unwrap();
+        anna.batch_execute("UPDATE account SET balance = 70, fencing_token = 33; COMMIT").await.unwrap();
         assert_eq!(self.balance().await, 70, "Ben's money is gone");
     }
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::{goes_down, token};
 
 const TABLES: &str = "\
-CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL, fence BIGINT NOT NULL DEFAULT 0);
+CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL, fencing_token BIGINT NOT NULL DEFAULT 0);
 INSERT INTO account (id, balance) VALUES (7, 100);
 CREATE TABLE journal (place INTEGER PRIMARY KEY AUTOINCREMENT, token BIGINT NOT NULL);";
 
@@ -42,11 +42,12 @@ impl Database {
     }
 }
 
-const UPDATE: &str = "UPDATE account SET balance = ?2, fence = ?1 WHERE id = 7 AND fence <= ?1";
+const UPDATE: &str =
+    "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1";
 const UPSERT: &str = "\
-INSERT INTO account (id, balance, fence) VALUES (8, ?2, ?1)
-    ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
-    WHERE account.fence <= excluded.fence";
+INSERT INTO account (id, balance, fencing_token) VALUES (8, ?2, ?1)
+    ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fencing_token = excluded.fencing_token
+    WHERE account.fencing_token <= excluded.fencing_token";
 
 fn write(connection: &Connection, statement: &str, number: u64, balance: i64) -> bool {
     let rows = connection.execute(statement, params![i64::from(token(number)), balance]).unwrap();
@@ -68,7 +69,7 @@ fn a_column_refuses_who_comes_late_and_lets_the_same_holder_write_again() {
 fn without_the_condition_the_late_write_stays() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
-    let plain = "UPDATE account SET balance = ?2, fence = ?1 WHERE id = 7";
+    let plain = "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7";
     assert!(write(&ben, plain, 34, 150) && write(&anna, plain, 33, 70));
     assert_eq!(database.balance(), 70, "Ben's money is gone");
 }
@@ -77,10 +78,11 @@ fn without_the_condition_the_late_write_stays() {
 fn a_check_in_a_statement_of_its_own_is_no_check() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
-    let fence: i64 = anna.query_row("SELECT fence FROM account WHERE id = 7", [], |row| row.get(0)).unwrap();
-    assert!(fence <= 33, "Anna looks, and finds that she may write");
+    let fencing_token: i64 =
+        anna.query_row("SELECT fencing_token FROM account WHERE id = 7", [], |row| row.get(0)).unwrap();
+    assert!(fencing_token <= 33, "Anna looks, and finds that she may write");
     assert!(write(&ben, UPDATE, 34, 150));
-    assert!(write(&anna, "UPDATE account SET balance = ?2, fence = ?1 WHERE id = 7", 33, 70));
+    assert!(write(&anna, "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7", 33, 70));
     assert_eq!(database.balance(), 70, "Ben's money is gone");
 }
 
@@ -126,7 +128,8 @@ fn every_fencing_token_is_exact_in_the_database() {
     let connection = database.connect();
     let most = quorlock::FencingToken::MAX;
     connection.execute(sql::GUARD, params!["r", i64::from(most)]).unwrap();
-    let stored: i64 = connection.query_row("SELECT token FROM quorlock_fence", [], |row| row.get(0)).unwrap();
+    let stored: i64 =
+        connection.query_row("SELECT fencing_token FROM quorlock_fence", [], |row| row.get(0)).unwrap();
     assert_eq!(stored, i64::from(most));
     let one_less = connection.execute(sql::GUARD, params!["r", i64::from(most) - 1]).unwrap();
     sql::written(one_less, token(most.get() - 1)).unwrap_err();
@@ -229,7 +232,8 @@ impl Payer {
     }
 }
 
-const SHOW_AND_READ: &str = "UPDATE account SET fence = ?1 WHERE id = 7 AND fence <= ?1 RETURNING balance";
+const SHOW_AND_READ: &str =
+    "UPDATE account SET fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1 RETURNING balance";
 const ONLY_READ: &str = "SELECT balance FROM account WHERE id = 7 AND ?1 > 0";
 
 /// Tells how much was paid in, by the answers that the payers got and by the account.

@@ -62,7 +62,7 @@ async fn the_largest_tokens_are_told_apart() {
         write(&servers[0], most, &["balance", "1"]).await.unwrap();
         let stale = write(&servers[0], most - 1, &["balance", "2"]).await.unwrap_err();
         assert_eq!(stale.newest, Some(FencingToken::MAX));
-        assert_eq!(field(&servers[0], "fence").await, most.to_string());
+        assert_eq!(field(&servers[0], "fencing_token").await, most.to_string());
     }
 }
 
@@ -74,12 +74,12 @@ async fn what_makes_no_sense_writes_nothing() {
         for words in [&["35", "balance"][..], &["9007199254740992"], &["nan"], &["-1"], &["3e9"], &[""]] {
             assert!(matches!(eval(server, words).await, Resp::Error(_)), "{words:?}");
             assert_eq!(
-                (field(server, "balance").await, field(server, "fence").await),
+                (field(server, "balance").await, field(server, "fencing_token").await),
                 ("100".into(), "34".into())
             );
         }
-        write(server, 35, &["fence", "0"]).await.unwrap();
-        assert_eq!(field(server, "fence").await, "35", "a field of that name is the script's own");
+        write(server, 35, &["fencing_token", "0"]).await.unwrap();
+        assert_eq!(field(server, "fencing_token").await, "35", "a field of that name is the script's own");
     }
 }
 
@@ -149,6 +149,6 @@ async fn with_two_marks_readers_do_not_refuse_each_other_and_what_is_late_is_ref
         {
             assert!(matches!(eval(words).await, Resp::Error(_)), "{words:?}");
         }
-        assert_eq!(field(server, "fence").await, "40");
+        assert_eq!(field(server, "fencing_token").await, "40");
     }
 }

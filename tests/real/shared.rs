@@ -127,7 +127,7 @@ fn question(key: &str, (act, who, shares): Done) -> Question {
             let draw = Some(Draw::at(SystemClock::default().wall(), Some(FencingToken::ZERO), LONG));
             Question::Acquire { claim, ttl: LONG, draw }
         }
-        Act::Renew => Question::Renew { claim, ttl: LONG, fence: None },
+        Act::Renew => Question::Renew { claim, ttl: LONG, fencing_token: None },
         Act::Release => Question::Release { claim },
         Act::Cancel => Question::Cancel { claim, linger: LONG },
         Act::Intend => Question::Intend { key: key.into(), ticket, patience: LONG },

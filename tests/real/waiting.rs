@@ -162,24 +162,24 @@ async fn a_server_remembers_no_counter_for_who_listens() {
             for question in [
                 Question::Acquire { claim: holder.clone(), ttl, draw },
                 Question::Transfer { from: holder.clone(), to: next.clone(), ttl, draw },
-                Question::WriteBack { claim: next.clone(), fence: large },
+                Question::WriteBack { claim: next.clone(), fencing_token: large },
                 // From here on the counter stays as it is, and nothing makes the server forget it.
-                Question::WriteBack { claim: next.clone(), fence: FencingToken::ZERO },
+                Question::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
                 Question::Acquire { claim: refused.clone(), ttl, draw },
                 Question::AcquireInTurn { claim: refused.clone(), ttl, ticket, patience, draw },
                 Question::LeaveLine { key: fenced.clone(), ticket },
                 Question::Transfer { from: holder, to: refused.clone(), ttl, draw },
-                Question::WriteBack { claim: refused, fence: large },
-                Question::Renew { claim: next.clone(), ttl, fence: Some(large) },
+                Question::WriteBack { claim: refused, fencing_token: large },
+                Question::Renew { claim: next.clone(), ttl, fencing_token: Some(large) },
                 Question::Release { claim: next },
             ] {
                 ask(&node, question).await.unwrap();
             }
             let [holder, refused, restored] = claims(&format!("restored/{number}"));
             for question in [
-                Question::Renew { claim: restored.clone(), ttl, fence: FencingToken::new(42) },
-                Question::Renew { claim: refused, ttl, fence: FencingToken::new(42) },
-                Question::Renew { claim: restored.clone(), ttl, fence: FencingToken::new(42) },
+                Question::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
+                Question::Renew { claim: refused, ttl, fencing_token: FencingToken::new(42) },
+                Question::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
                 Question::Release { claim: restored },
                 Question::AcquireInTurn { claim: holder.clone(), ttl, ticket, patience, draw },
                 Question::Release { claim: holder },

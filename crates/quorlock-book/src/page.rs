@@ -44,6 +44,15 @@ pub fn pages() -> io::Result<Vec<Page>> {
     paths.into_iter().filter(|path| !path.ends_with("SUMMARY.md")).map(page).collect()
 }
 
+/// The pages beside the book that tell their readers what to type.
+///
+/// # Errors
+///
+/// If they cannot be read.
+pub fn beside() -> io::Result<Vec<Page>> {
+    ["CONTRIBUTING.md", "SECURITY.md", "compose/README.md"].into_iter().map(page).collect()
+}
+
 fn find(folder: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(root().join(folder))? {
         let entry = entry?;

@@ -135,7 +135,7 @@ async fn until_told(
 /// What was got, for whoever asked for it.
 fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
     let token = String::from_utf8_lossy(lease.token().as_bytes());
-    let fence = lease.try_fencing_token();
+    let fencing_token = lease.try_fencing_token();
     // A time of the calendar is what people and other programs have. It may jump, and nothing here
     // goes by it.
     let until = SystemTime::UNIX_EPOCH + SystemClock::default().wall() + lease.remaining();
@@ -144,7 +144,7 @@ fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
         let event = json!({
             "event": "acquired",
             "resource": lease.resource().as_str(),
-            "fence": fence.map(FencingToken::get),
+            "fencing_token": fencing_token.map(FencingToken::get),
             "token": token,
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
@@ -153,9 +153,9 @@ fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
         });
         return format!("{event}\n");
     }
-    let fence = fence.map_or_else(|| "none".to_owned(), |fence| fence.to_string());
+    let fencing_token = fencing_token.map_or_else(|| "none".to_owned(), |number| number.to_string());
     format!(
-        "resource: {}\nfence: {fence}\ntoken: {token}\nuntil: {until}, renewed every {} until this ends\n",
+        "resource: {}\nfencing token: {fencing_token}\ntoken: {token}\nuntil: {until}, renewed every {} until this ends\n",
         lease.resource(),
         length(renewal_every(ttl)),
     )

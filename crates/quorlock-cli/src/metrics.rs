@@ -9,11 +9,12 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::metrics::{describe_gauge, gauge};
+use ::metrics::{counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use quorlock::{Clock as _, SystemClock};
 
 use crate::failure::Failure;
+use crate::report::Reason;
 
 mod endpoint;
 mod textfile;
@@ -41,6 +42,9 @@ const ENDED: &str = "quorlock_run_end_timestamp_seconds";
 const COMMAND_CODE: &str = "quorlock_run_command_exit_code";
 const STOPPED: &str = "quorlock_run_command_stopped";
 const CODE: &str = "quorlock_run_exit_code";
+
+/// One of the library's, which counts the losses that it sees by itself.
+const LOST: &str = "quorlock_lost_total";
 
 /// How long before the file is written again.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
@@ -82,6 +86,12 @@ pub(crate) fn command_ended(code: Option<u8>) {
     if let Some(code) = code {
         gauge!(COMMAND_CODE).set(code);
     }
+}
+
+/// The lock was lost to its command, and was given back before its end: so the library, for which that
+/// is a release like any other, has not counted a loss.
+pub(crate) fn lost(reason: Reason) {
+    counter!(LOST, "reason" => reason.label()).increment(1);
 }
 
 fn describe_own() {

@@ -37,7 +37,7 @@ impl Report {
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "token": lease.token().short(),
-            "fence": lease.try_fencing_token().map(FencingToken::get),
+            "fencing_token": lease.try_fencing_token().map(FencingToken::get),
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
         }));
@@ -110,6 +110,16 @@ impl Reason {
             Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
             Reason::Lost(LossReason::Refuted) => "forgotten_by_nodes",
             Reason::Lost(LossReason::Released | LossReason::Closed | _) => "ended",
+        }
+    }
+
+    /// For the metrics: as the library would have called it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "expired",
+            Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
+            Reason::Lost(LossReason::Refuted) => "refuted",
+            Reason::Lost(LossReason::Released | LossReason::Closed | _) => "closed",
         }
     }
 }

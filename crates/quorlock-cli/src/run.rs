@@ -68,16 +68,19 @@ async fn under_lock(
     let ended = watch::until_ended(child, &lease, notice, hold_until, &mut signals, report).await?;
     metrics::command_ended(match ended {
         Ended::ByItself(status) => Some(code_of(status)),
-        Ended::Stopped => None,
+        Ended::Stopped(_) => None,
     });
     let (resource, token) = (lease.resource().clone(), lease.token().short());
     // Only now: the command has been reaped.
     let released = lease.release().await;
     if released.is_ok() {
         report.released(resource.as_str(), &token, now().since(since));
+        if let Ended::Stopped(reason) = ended {
+            metrics::lost(reason);
+        }
     }
     Ok(match (ended, released) {
-        (Ended::Stopped, _) => exit::LOST,
+        (Ended::Stopped(_), _) => exit::LOST,
         (Ended::ByItself(status), Ok(())) => code_of(status),
         (Ended::ByItself(status), Err(lost)) => {
             report.words(&format!(
@@ -100,8 +103,8 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
     match lease.try_fencing_token() {
-        Some(fence) => command.env("QUORLOCK_FENCE", fence.to_string()),
-        None => command.env_remove("QUORLOCK_FENCE"),
+        Some(fencing_token) => command.env("QUORLOCK_FENCING_TOKEN", fencing_token.to_string()),
+        None => command.env_remove("QUORLOCK_FENCING_TOKEN"),
     };
 }
 

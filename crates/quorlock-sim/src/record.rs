@@ -1,65 +1,27 @@
-//! What the clients did, and whether it was right: judged while it happens.
+//! What the clients did: the record that is judged.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use quorlock::{LeaseWatch, Mode, Token};
-use quorlock_history::{Check, Expectations, History, Stamp, Violation, What, check};
+use quorlock::{LeaseWatch, Mode};
+use quorlock_history::{History, Stamp, What};
 use quorlock_testkit::BuiltinServer;
 
 use crate::clock::HostClock;
-use crate::dice::nanos;
-use crate::oracle::{Exclusion, Happening, Oracle, Permits};
-use crate::plan::{Plan, Subject, Twist};
+use crate::oracle::{Exclusion, Happening, Permits};
+use crate::plan::Plan;
 use crate::standing::Standings;
 use crate::world::{Time, World};
 
-/// A promise that was broken.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Finding {
-    /// When, since the start of the simulation.
-    pub at: Duration,
-    /// Which promise.
-    pub rule: Rule,
-    /// What happened.
-    pub text: String,
-}
+mod finding;
+mod holding;
+mod judge;
+mod observing;
 
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} broken at {:.6} s: {}", self.rule, self.at.as_secs_f64(), self.text)
-    }
-}
-
-/// A promise.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum Rule {
-    /// No two hold a lock at once.
-    Exclusion,
-    /// No more hold a semaphore's permits than it has, and it fills up to that.
-    Permits,
-    /// An observer is told of leaders that a quorum of nodes had while it was asked, and of whoever stays.
-    Observing,
-    /// Whoever is told that its lease holds has its key at a quorum of the nodes.
-    Backing,
-    /// Whoever gets a lock later has the larger fencing token.
-    Fencing,
-    /// A loss is told by the end of validity.
-    Telling,
-    /// What has ended leaves no key behind.
-    Orphan,
-    /// Once nothing goes wrong any more, everybody gets the lock.
-    Liveness,
-    /// Whoever waits for a time does not wait much longer.
-    Patience,
-    /// Nothing panics.
-    Panic,
-}
+pub use finding::{Finding, Rule};
+pub(crate) use holding::Holding;
+pub(crate) use observing::Seen;
 
 /// What has happened how often.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,11 +104,6 @@ struct Hold {
     token: Vec<u8>,
     ended: bool,
 }
-
-/// How long what has ended may stand at a node that answers.
-const GRACE: Duration = Duration::from_millis(2_500);
-/// And how much longer at one that has just come back: it is dialled again within five seconds.
-pub(crate) const RETURN: Duration = Duration::from_secs(7);
 
 impl Recorder {
     pub(crate) fn new(world: &Arc<World>, plan: &Arc<Plan>) -> Arc<Recorder> {
@@ -336,184 +293,8 @@ impl Recorder {
         std::mem::take(&mut self.lock().moments)
     }
 
-    pub(crate) fn find(&self, rule: Rule, text: String) {
-        let at = Duration::from_nanos(self.world.now());
-        self.world.note("FINDING", [0; 3], || text.clone());
-        self.lock().findings.push(Finding { at, rule, text });
-    }
-
-    pub(crate) fn finding(&self) -> Option<Finding> {
-        self.lock().findings.first().cloned()
-    }
-
-    /// Looks for keys that nobody answers for. `calm` tells since when nothing has come between a
-    /// client and a node, if nothing does; `life` which life of a client it is.
-    pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
-        let now = self.world.now();
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (node, server) in servers.iter().enumerate() {
-            for resource in self.plan.keys() {
-                let key = self.plan.key(resource);
-                let readers = server.readers(&key);
-                for token in server.holder(&key).into_iter().chain(readers) {
-                    // The marker of those who share a lock has no number.
-                    self.look_at(now, node, number_of(&token), &calm, &life);
-                }
-            }
-        }
-    }
-
-    fn look_at(
-        &self,
-        now: Time,
-        node: usize,
-        number: Option<usize>,
-        calm: impl Fn(usize, usize) -> Option<Time>,
-        life: impl Fn(usize) -> u32,
-    ) {
-        let state = self.lock();
-        let known = number.and_then(|number| Some((number, state.operations.get(number)?)));
-        let Some((number, operation)) = known else { return };
-        let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else { return };
-        if operation.life != life(operation.client) {
-            return;
-        }
-        let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
-        if now > over.max(calm) + nanos(grace) {
-            drop(state);
-            let since = Duration::from_nanos(now - over);
-            let text =
-                format!("op{number} has been over for {since:?}, and its key still stands at node {node}");
-            self.find(Rule::Orphan, text);
-        }
-    }
-
-    /// Looks at every node: whom it has lead now.
-    pub(crate) fn look_who_leads(&self) {
-        if self.plan.subject != Subject::Elections {
-            return;
-        }
-        let now = self.world.now();
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.lock();
-        for (node, server) in servers.iter().enumerate() {
-            for resource in self.plan.keys() {
-                if let Some(token) = server.holder(&self.plan.key(resource)) {
-                    state.standings.see(token, node, now);
-                }
-            }
-        }
-    }
-
-    /// An observer was told of this leader, or of none, by nodes that were asked after `asked`.
-    pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
-        let [client, resource] = observer;
-        let number = self.glanced(observer, asked, leader);
-        self.lock().told.insert((client, resource), number);
-    }
-
-    /// As [`Recorder::observed`], by somebody who asked once. Says which operation leads.
-    pub(crate) fn glanced(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) -> Option<usize> {
-        let [client, resource] = observer;
-        let mut state = self.lock();
-        state.counts.observed += 1;
-        let mut number = None;
-        let mut found = None;
-        if let Some(Seen { token, fencing_token }) = leader {
-            let hold = state.holds.iter().rev().find(|hold| hold.token == token.as_bytes());
-            // Of one that is not known to have acquired yet, there is nothing to compare it with.
-            let fencing_token = fencing_token.filter(|_| hold.is_some());
-            number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
-            let nodes = state.standings.since(token.as_bytes(), asked);
-            if nodes < self.plan.quorum() {
-                found = Some(format!(
-                    "client {client} is told that {token} leads, and only {nodes} of {} nodes had that while it was asked",
-                    self.plan.nodes
-                ));
-            }
-            let what = What::Observed {
-                client: name("client", client).as_str().into(),
-                resource: self.plan.key(resource).as_str().into(),
-                leader: number.map_or_else(|| token.to_string(), |number| name("op", number)).as_str().into(),
-                fencing_token,
-                asked: Stamp::from_nanos(asked),
-            };
-            state.history.record(self.stamp(), what);
-        }
-        drop(state);
-        self.note("observe", [client, resource, number.unwrap_or(usize::MAX)], || {
-            let leader = leader.map_or("nobody".to_owned(), |leader| leader.token.to_string());
-            format!("client {client} sees that {leader} leads e{resource}")
-        });
-        if let Some(text) = found {
-            self.find(Rule::Observing, text);
-        }
-        number
-    }
-
-    /// Whether all observers of an election have been told of this operation last, or of nobody.
-    pub(crate) fn all_were_told(&self, resource: usize, leader: Option<usize>) -> bool {
-        let state = self.lock();
-        (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
-    }
-
-    /// Judges the whole once more, by other means: whether some order of all acquisitions and
-    /// releases is that of one mutex.
-    pub(crate) fn judge(&self) {
-        let history = std::mem::take(&mut self.lock().history);
-        // What comes late may tell an observer of somebody who is long over.
-        let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
-        let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
-        // First, because a mutex whose fencing tokens are in disorder is none.
-        if let Some(violation) = report.of(Check::Register).next() {
-            self.find(Rule::Fencing, violation.to_string());
-        }
-        for (judged, rule) in [(Check::Permits, Rule::Permits), (Check::Observers, Rule::Observing)] {
-            if let Some(violation) = report.of(judged).next() {
-                self.find(rule, violation.to_string());
-            }
-        }
-        for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
-            if let Some(violation) = report.of(judged).next() {
-                let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
-                let rule = if for_tokens { Rule::Fencing } else { Rule::Exclusion };
-                self.find(rule, violation.to_string());
-            }
-        }
-    }
-
     fn stamp(&self) -> Stamp {
         Stamp::from_nanos(self.world.now())
-    }
-
-    fn see(&self, happening: &Happening) {
-        let now = self.world.now();
-        let mut state = self.lock();
-        let exclusion = state.exclusion.see(now, happening).map(|text| (Rule::Exclusion, text));
-        let permits = state.permits.see(now, happening).map(|text| (Rule::Permits, text));
-        drop(state);
-        for (rule, text) in exclusion.into_iter().chain(permits) {
-            self.find(rule, text);
-        }
-    }
-
-    /// How many nodes hold the token wherever it is claimed, or have forgotten it so late that somebody may rely on it.
-    fn backing(&self, resources: &[usize], token: &[u8]) -> usize {
-        let now = self.world.now();
-        let relied_on = nanos(self.plan.max_ttl) * 2;
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = self.lock();
-        let backs = |(node, server): (usize, &BuiltinServer)| {
-            let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
-            let holds = |resource: &usize| {
-                let key = self.plan.key(*resource);
-                let shares = || server.readers(&key).iter().any(|reader| reader == token);
-                server.holder(&key).as_deref() == Some(token) || shares()
-            };
-            // Of several, all of them.
-            forgot || resources.iter().all(holds)
-        };
-        servers.iter().enumerate().filter(|server| backs(*server)).count()
     }
 
     fn note(&self, what: &'static str, words: [usize; 3], text: impl FnOnce() -> String) {
@@ -525,119 +306,11 @@ impl Recorder {
     }
 }
 
-/// What an observer was told of a leader.
-pub(crate) struct Seen {
-    pub(crate) token: Token,
-    pub(crate) fencing_token: Option<u64>,
+fn name(of: &str, number: usize) -> String {
+    format!("{of}{number}")
 }
 
 /// The number of the operation that a token belongs to.
 fn number_of(token: &[u8]) -> Option<usize> {
     String::from_utf8_lossy(token).rsplit_once(" op").and_then(|(_, number)| number.parse().ok())
-}
-
-fn name(of: &str, number: usize) -> String {
-    format!("{of}{number}")
-}
-
-/// Somebody who holds a lock, as far as is known.
-pub(crate) struct Holding {
-    recorder: Arc<Recorder>,
-    clock: HostClock,
-    hold: usize,
-}
-
-impl Holding {
-    /// The lease says that it holds: then it must, until the end that it states.
-    pub(crate) fn confirmed(&self, lease: &LeaseWatch) {
-        let remaining = lease.remaining();
-        if remaining.is_zero() {
-            return;
-        }
-        let now = self.recorder.world.now();
-        let careless = self.recorder.plan.twist == Twist::Careless;
-        let until = if careless { Time::MAX } else { now + self.clock.until_it_shows(remaining) };
-        let (ended, resources, token, client) = {
-            let mut state = self.recorder.lock();
-            state.counts.checks += 1;
-            let hold = &mut state.holds[self.hold];
-            let renewed = until > hold.until;
-            let before = std::mem::replace(&mut hold.seen, now);
-            hold.until = hold.until.max(until);
-            let known = (hold.ended, hold.resources.clone(), hold.token.clone(), hold.client);
-            let attempt = name("op", hold.operation);
-            if !known.0 {
-                if renewed {
-                    // At some moment since the last look.
-                    let (attempt, deadline) = (attempt.as_str().into(), Stamp::from_nanos(until));
-                    state.history.record(Stamp::from_nanos(before), What::Renewed { attempt, deadline });
-                }
-                let seen = What::SeenValid { attempt: attempt.as_str().into() };
-                state.history.record(Stamp::from_nanos(now), seen);
-            }
-            known
-        };
-        if ended {
-            return;
-        }
-        let backing = self.recorder.backing(&resources, &token);
-        if backing < self.recorder.plan.quorum() {
-            let plan = &self.recorder.plan;
-            let (nodes, hold) = (plan.nodes, self.hold);
-            let keys = resources.iter().map(|resource| plan.key(*resource)).collect::<Vec<_>>();
-            self.recorder.find(
-                Rule::Backing,
-                format!("client {client} is told that {keys:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
-            );
-        }
-        self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
-    }
-
-    /// The holder is about to share the lock with others.
-    pub(crate) fn shared(&self) {
-        let mut state = self.recorder.lock();
-        let attempt = name("op", state.holds[self.hold].operation).as_str().into();
-        state.history.record(self.recorder.stamp(), What::Shares { attempt });
-        state.counts.downgraded += 1;
-        drop(state);
-        self.recorder.note("shared", [self.hold, 0, 0], || format!("hold {}", self.hold));
-        self.recorder.see(&Happening::Shared { hold: self.hold });
-    }
-
-    /// The holder gives the lock back, or has been told that it is lost.
-    pub(crate) fn ended(&self, lost: bool) {
-        let mut state = self.recorder.lock();
-        let hold = &mut state.holds[self.hold];
-        if std::mem::replace(&mut hold.ended, true) {
-            return;
-        }
-        let (client, attempt) = (hold.client, name("op", hold.operation).as_str().into());
-        let what =
-            if lost { What::Lost { attempt, reason: String::new() } } else { What::Releasing { attempt } };
-        state.history.record(self.recorder.stamp(), what);
-        state.counts.lost += u64::from(lost);
-        if !lost {
-            state.moments.push((Moment::Ending, client));
-        }
-        drop(state);
-        let what = if lost { "lost" } else { "end" };
-        self.recorder.note(what, [self.hold, 0, 0], || format!("hold {}", self.hold));
-        self.recorder.see(&Happening::Ended { hold: self.hold });
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.recorder.lock().holds[self.hold].ended
-    }
-
-    /// The end of validity has come, and nobody has said so.
-    pub(crate) fn untold(&self) {
-        self.recorder
-            .find(Rule::Telling, format!("hold {} has run out, and `lost` has not ended", self.hold));
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        self.ended(false);
-    }
 }

@@ -261,8 +261,8 @@ impl MemoryNode {
     /// drawn for it. It is an ordinary key, called
     /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
     #[must_use]
-    pub fn fence(&self, key: &str) -> Option<FencingToken> {
-        self.shared.state().server.fence(key)
+    pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
+        self.shared.state().server.fencing_token(key)
     }
 
     /// When `key` ends, or `None` without such a key.

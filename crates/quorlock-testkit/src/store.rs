@@ -95,18 +95,18 @@ pub struct Told {
     /// The vote.
     pub vote: Vote,
     /// Where the counter of fencing tokens stands, if the script tells and the counter is not zero.
-    pub fence: Option<FencingToken>,
+    pub fencing_token: Option<FencingToken>,
 }
 
 impl From<Vote> for Told {
     fn from(vote: Vote) -> Told {
-        Told { vote, fence: None }
+        Told { vote, fencing_token: None }
     }
 }
 
 impl Told {
     fn with(vote: Vote, counter: Option<FencingToken>) -> Told {
-        Told { vote, fence: counter.filter(|counter| *counter > FencingToken::ZERO) }
+        Told { vote, fencing_token: counter.filter(|counter| *counter > FencingToken::ZERO) }
     }
 }
 
@@ -149,7 +149,7 @@ impl Store {
     }
 
     /// `renew.lua`: prolongs the key if it is ours, never shortens it, and stores it anew if it is
-    /// gone; then the counter is not left behind the number `fence`, if there is one.
+    /// gone; then the counter is not left behind the number `fencing_token`, if there is one.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         ttl: Duration,
-        fence: Option<(&[u8], FencingToken)>,
+        fencing_token: Option<(&[u8], FencingToken)>,
     ) -> Result<Told, Failure> {
         let ours = self.get(now, key)?.map(|holder| holder == token);
         let vote = match ours {
@@ -173,10 +173,10 @@ impl Store {
             Some(false) => self.holding(now, key)?,
             None if self.exists(now, tombstone) => Vote::Free,
             None => {
-                if let Some((name, fence)) = fence {
+                if let Some((name, fencing_token)) = fencing_token {
                     let counter = self.counter(now, name)?;
-                    self.raise(now, name, counter.max(fence));
-                    self.note(now, name, token, Noted { number: fence, usual: None });
+                    self.raise(now, name, counter.max(fencing_token));
+                    self.note(now, name, token, Noted { number: fencing_token, usual: None });
                 }
                 self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
                 Vote::Restored
@@ -269,12 +269,12 @@ impl Store {
     ) -> Result<Told, Failure> {
         let vote = self.holding(now, key)?;
         let vote = self.with_readers(now, key, readers, vote);
-        let fence = if let Vote::Held(holding) = &vote {
+        let fencing_token = if let Vote::Held(holding) = &vote {
             self.fence_of(now, counter, &holding.token)
         } else {
-            self.fence(now, counter).ok()
+            self.fencing_token(now, counter).ok()
         };
-        Ok(Told::with(vote, fence))
+        Ok(Told::with(vote, fencing_token))
     }
 
     /// Who holds the key, and for how much longer.

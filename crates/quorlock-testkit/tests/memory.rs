@@ -271,7 +271,7 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
         number += 1;
         let question = Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(by_a_client_ahead) };
         assert_eq!(voted(ask(&node, question).await), Vote::Granted);
-        let drawn = node.fence(KEY);
+        let drawn = node.fencing_token(KEY);
         assert_eq!(drawn, micros(cut + Duration::from_micros(1)));
         assert!(drawn > last, "a later number is larger");
         last = drawn;
@@ -280,9 +280,9 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
     }
     own.calendar_back(3600 * minute);
     assert_eq!(voted(ask(&node, acquire(9)).await), Vote::Granted);
-    assert!(node.fence(KEY) > last, "the counter keeps the order, whatever the calendar says");
-    let fence = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
-    assert_eq!(voted(ask(&node, Question::WriteBack { claim: claim(9), fence }).await), Vote::Ahead);
+    assert!(node.fencing_token(KEY) > last, "the counter keeps the order, whatever the calendar says");
+    let fencing_token = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
+    assert_eq!(voted(ask(&node, Question::WriteBack { claim: claim(9), fencing_token }).await), Vote::Ahead);
     assert_eq!(node.questions().write_back, 1);
 }
 
@@ -294,7 +294,7 @@ async fn without_fencing_a_node_knows_the_key_and_nothing_else() {
     assert_eq!(voted(ask(&node, plain(1)).await), Vote::Granted, "SET knows no tombstones");
     assert!(matches!(voted(ask(&node, plain(1)).await), Vote::Held(_)), "nor whose the key is");
     assert_eq!(node.keys(), [KEY.to_owned(), claim(1).tombstone()], "no mark, and no counter");
-    assert_eq!(node.fence(KEY), None);
+    assert_eq!(node.fencing_token(KEY), None);
 }
 
 #[tokio::test(start_paused = true)]

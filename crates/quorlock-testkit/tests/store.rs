@@ -136,7 +136,7 @@ fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> 
     for (now, number) in [(0, 1), (day, 2), (2 * day, 3), (3 * day + 1, 1)] {
         store.del(at(now), b"k");
         let told = store.acquire(at(now), b"k", [b"tomb", b"want"], b"mine", TTL, drawing())?;
-        assert_eq!((told.vote, told.fence), (Vote::Granted, FencingToken::new(number)));
+        assert_eq!((told.vote, told.fencing_token), (Vote::Granted, FencingToken::new(number)));
     }
     assert_eq!(store.score(at(3 * day + 1), COUNTER)?, Some(1), "an ordinary key");
     Ok(())
@@ -159,8 +159,8 @@ fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
             store.transfer(at(0), b"k", b"tomb", [b"gone", b"mine"], TTL, Some(drawing())),
             Err(failure)
         );
-        let fence = Some((COUNTER, FencingToken::ZERO));
-        assert_eq!(store.renew(at(0), b"k", b"tomb", b"mine", TTL, fence), Err(failure));
+        let fencing_token = Some((COUNTER, FencingToken::ZERO));
+        assert_eq!(store.renew(at(0), b"k", b"tomb", b"mine", TTL, fencing_token), Err(failure));
         assert_eq!(store.keys(at(0)), [COUNTER]);
     }
 }
@@ -291,11 +291,11 @@ fn question(run: u64) -> impl Strategy<Value = Question> {
     let asked = (0..17_u8, 0..2_u8, tokens, ttl, ticket, number);
     asked.prop_map(move |(kind, key, (token, next), ttl, ticket, number)| {
         let (claim, to) = (claim(key, token), claim(key, next));
-        let fence = FencingToken::new(number).filter(|fence| *fence > FencingToken::ZERO);
-        let draw = fence.map(|fence| Draw::at(Duration::ZERO, Some(fence), TTL));
+        let fencing_token = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
+        let draw = fencing_token.map(|number| Draw::at(Duration::ZERO, Some(number), TTL));
         match kind {
             0 => Question::Acquire { claim, ttl, draw },
-            1 => Question::Renew { claim, ttl, fence },
+            1 => Question::Renew { claim, ttl, fencing_token },
             2 => Question::Cancel { claim, linger: ttl },
             3 => Question::Transfer { from: claim, to, ttl, draw },
             4 => Question::LeaveLine { key: claim.key().into(), ticket },
@@ -303,7 +303,9 @@ fn question(run: u64) -> impl Strategy<Value = Question> {
             5..8 => Question::Release { claim },
             // Nobody's patience ends within the test: votes do not depend on time.
             8..13 => Question::AcquireInTurn { claim, ttl, ticket, patience: TTL, draw },
-            13..16 => Question::WriteBack { claim, fence: fence.unwrap_or(FencingToken::ZERO) },
+            13..16 => {
+                Question::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }
+            }
             _ => Question::Inspect { key: claim.key().into() },
         }
     })
@@ -343,8 +345,8 @@ async fn any_questions_get_the_answers_that_a_real_server_gives() -> Result<(), 
             let expected = ask(&real, question.clone()).await?;
             let found = ask(&memory, question.clone()).await?;
             assert_eq!(
-                (rounded(&found.vote), found.fence),
-                (rounded(&expected.vote), expected.fence),
+                (rounded(&found.vote), found.fencing_token),
+                (rounded(&expected.vote), expected.fencing_token),
                 "seed {seed}, question {place} of {:#?}",
                 &questions[..=place]
             );

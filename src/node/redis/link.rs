@@ -373,7 +373,7 @@ impl Link<'_> {
             }
             Ok(Reading::Said { vote, fence }) => {
                 let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.question);
-                let answer = Answer::new(vote, Arc::clone(&self.instance)).with_fence(fence);
+                let answer = Answer::new(vote, Arc::clone(&self.instance)).with_fencing_token(fence);
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {

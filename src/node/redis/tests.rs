@@ -66,7 +66,7 @@ fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Question {
 }
 
 fn renew(claim: &Arc<Claim>) -> Question {
-    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fence: FencingToken::new(1) }
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: FencingToken::new(1) }
 }
 
 fn draw() -> Draw {
@@ -78,7 +78,7 @@ fn plain(claim: &Arc<Claim>) -> Question {
 }
 
 fn write_back(claim: &Arc<Claim>) -> Question {
-    Question::WriteBack { claim: Arc::clone(claim), fence: FencingToken::MAX }
+    Question::WriteBack { claim: Arc::clone(claim), fencing_token: FencingToken::MAX }
 }
 
 fn release(claim: &Arc<Claim>) -> Question {

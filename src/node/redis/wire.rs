@@ -314,7 +314,7 @@ fn arguments(request: &mut Request<'_>, question: &Question) {
             request.word(order).word(until);
             drawing(request, claim, *draw);
         }
-        Question::WriteBack { claim, fence } => {
+        Question::WriteBack { claim, fencing_token: fence } => {
             owned(request, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
         }
         Question::LeaveLine { key, ticket } => {
@@ -326,7 +326,7 @@ fn arguments(request: &mut Request<'_>, question: &Question) {
             request.joined(&to.tombstone_key().pieces());
             drawing(request, to, *draw);
         }
-        Question::Renew { claim, ttl, fence } => {
+        Question::Renew { claim, ttl, fencing_token: fence } => {
             guarded(request, claim, *ttl).joined(&claim.tombstone_key().pieces());
             numbered(request, claim, *fence);
         }
@@ -362,12 +362,12 @@ fn shared_arguments(request: &mut Request<'_>, question: &Question) {
             request.joined(&intents_sibling(claim.key()).pieces());
             drawing(request, claim, *draw);
         }
-        Question::Renew { claim, ttl, fence } => {
+        Question::Renew { claim, ttl, fencing_token: fence } => {
             guarded(request, claim, *ttl).joined(&claim.tombstone_key().pieces());
             request.joined(&readers_sibling(claim.key()).pieces());
             numbered(request, claim, *fence);
         }
-        Question::WriteBack { claim, fence } => {
+        Question::WriteBack { claim, fencing_token: fence } => {
             owned(request, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
             request.joined(&readers_sibling(claim.key()).pieces());
         }
@@ -393,8 +393,8 @@ fn several_arguments(request: &mut Request<'_>, question: &Question) {
         | Question::Transfer { ttl, draw, .. } => {
             (*ttl, draw.map(|draw| draw.hint), draw.map_or(Duration::ZERO, |draw| draw.lead))
         }
-        Question::Renew { ttl, fence, .. } => (*ttl, *fence, Duration::ZERO),
-        Question::WriteBack { fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
+        Question::Renew { ttl, fencing_token: fence, .. } => (*ttl, *fence, Duration::ZERO),
+        Question::WriteBack { fencing_token: fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
         Question::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
         Question::Release { .. }
         | Question::LeaveLine { .. }

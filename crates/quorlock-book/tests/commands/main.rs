@@ -1,4 +1,4 @@
-//! Every command line of README and book is carried out, on real servers, and every file of
+//! Every command line of README, book and the pages beside it is carried out, on real servers, and every file of
 //! settings is read by the program that it is for.
 //!
 //! A page is one session, in a folder of its own: what its first block exports or writes, its last
@@ -17,6 +17,7 @@
 )]
 
 mod exceptions;
+mod named;
 mod output;
 mod programs;
 mod script;
@@ -28,7 +29,7 @@ use std::io::Write as _;
 
 use std::time::Duration;
 
-use quorlock_book::page::{Page, pages};
+use quorlock_book::page::{self, Page, beside};
 use quorlock_testkit::{Kind, Server, Servers, eventually};
 
 use crate::exceptions::EXCEPTIONS;
@@ -53,6 +54,11 @@ async fn every_command_of_the_pages_runs() {
         count += session::run(page, steps, &servers).await;
     }
     assert!(count > 60, "{count} commands were run");
+}
+
+/// All that tell their readers what to type.
+fn pages() -> std::io::Result<Vec<Page>> {
+    Ok([page::pages()?, beside()?].concat())
 }
 
 /// Five masters as the pages say that they should be.

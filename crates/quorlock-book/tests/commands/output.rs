@@ -28,6 +28,9 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"10\.(\d)\.0\.1(:
 
 static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"127\.0\.0\.1:(\d+)").expect("a pattern"));
 
+/// What the containers call the first node, and so on.
+static PROXY: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"proxy-(\d):6379").expect("a pattern"));
+
 /// `text` with servers of the test in the place of the nodes of the page.
 pub(crate) fn with_servers(text: &str, servers: &[Server]) -> String {
     let real = |address: &Captures<'_>| {
@@ -50,6 +53,12 @@ fn masked(text: &str, servers: &[Server]) -> String {
     if let Ok(host) = fs::read_to_string("/proc/sys/kernel/hostname") {
         text = text.replace(host.trim(), HOST);
     }
+    let first_is_one = |proxy: &Captures<'_>| {
+        proxy[1]
+            .parse()
+            .map_or_else(|_| proxy[0].to_owned(), |number: usize| format!("10.{}.0.1", number - 1))
+    };
+    let text = PROXY.replace_all(&text, first_is_one);
     let text = ADDRESS.replace_all(&text, |node: &Captures<'_>| format!("NODE-{}", &node[1])).into_owned();
     MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }

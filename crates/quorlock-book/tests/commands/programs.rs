@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use quorlock_testkit::Server;
+
 /// Where cargo puts what it builds.
 pub(crate) fn target() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -32,10 +34,20 @@ done
 exec "TARGET/$program" "$@"
 "#;
 
-/// Puts a `cargo` into `folder`, and what the pages have their readers already have.
-pub(crate) fn put_into(folder: &Path, session: &Path) {
+/// The client beside the five masters in containers, without the containers.
+const DOCKER_COMPOSE: &str = r#"#!/bin/sh
+[ "$1 $2" = "exec client" ] || { echo "docker-compose $1 $2 is not run by this test" >&2; exit 97; }
+shift 2
+QUORLOCK_NODES=SERVERS exec "$@"
+"#;
+
+/// Puts a `cargo` and a `docker-compose` into `folder`, and what the pages have their readers already have.
+pub(crate) fn put_into(folder: &Path, session: &Path, servers: &[Server]) {
     let target = target().display().to_string();
     write(&folder.join("cargo"), &CARGO.replace("TARGET", &target));
+    let nodes: Vec<String> =
+        servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    write(&folder.join("docker-compose"), &DOCKER_COMPOSE.replace("SERVERS", &nodes.join(",")));
     write(&session.join("import.sh"), "#!/bin/sh\necho imported\n");
 }
 

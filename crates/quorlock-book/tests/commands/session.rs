@@ -18,15 +18,16 @@ use crate::script::Step;
 
 /// For the whole page, on a machine that has much else to do.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How long faults go on in a page's run of the chaos tester, which says more.
-const CHAOS: &str = "2s";
+/// What a program does for less long here than in a page: where it is run so, by which option.
+const SHORTER: &[(&str, &str, &str)] =
+    &[("quorlock-chaos -- --scenario", "--duration", "2s"), ("quorlock-sim", "--seeds", "0..2")];
 /// Stands before the number of a command that is over. No program prints it.
 const MARK: char = '\u{1e}';
 
 /// Carries out `steps`, and says how many commands that were.
 pub(crate) async fn run(page: &Page, steps: &[Step], servers: &[Server]) -> usize {
     let (programs, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    put_into(programs.path(), folder.path());
+    put_into(programs.path(), folder.path(), servers);
     let commands: Vec<(usize, &str, Option<&str>)> = steps.iter().filter_map(command).collect();
     fs::write(programs.path().join("script"), script(steps, servers)).unwrap();
     let printed = programs.path().join("printed");
@@ -90,17 +91,17 @@ fn script(steps: &[Step], servers: &[Server]) -> String {
 
 /// With less of what takes its time.
 fn shortened(command: &str) -> String {
-    if !command.contains("quorlock-chaos") || !command.contains("--scenario") {
+    let Some((_, option, value)) = SHORTER.iter().find(|(run, ..)| command.contains(run)) else {
         return command.to_owned();
-    }
-    let words = command.split(' ');
-    let mut is_duration = false;
-    let kept = words.filter(|word| {
-        let drop = is_duration || *word == "--duration";
-        is_duration = *word == "--duration";
+    };
+    let command = command.split(" #").next().unwrap_or_default().trim_end();
+    let mut is_value = false;
+    let kept = command.split(' ').filter(|word| {
+        let drop = is_value || word == option;
+        is_value = word == option;
         !drop
     });
-    format!("{} --duration {CHAOS}", kept.collect::<Vec<_>>().join(" "))
+    format!("{} {option} {value}", kept.collect::<Vec<_>>().join(" "))
 }
 
 fn start(programs: &Path, folder: &Path, printed: &Path) -> Shell {

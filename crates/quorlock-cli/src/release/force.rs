@@ -74,7 +74,7 @@ struct Seen {
     token: Token,
     nodes: Vec<Arc<str>>,
     remaining: Duration,
-    fence: Option<FencingToken>,
+    fencing_token: Option<FencingToken>,
 }
 
 /// Everybody who has it at some node. More than one if they share it, split the vote, or are leftovers.
@@ -90,13 +90,13 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
                 Some(holder) => {
                     holder.nodes.push(paper.node.clone());
                     holder.remaining = holder.remaining.max(remaining);
-                    holder.fence = holder.fence.max(paper.fence);
+                    holder.fencing_token = holder.fencing_token.max(paper.fencing_token);
                 }
                 None => holders.push(Seen {
                     token: token.clone(),
                     nodes: vec![paper.node.clone()],
                     remaining,
-                    fence: paper.fence,
+                    fencing_token: paper.fencing_token,
                 }),
             }
         }
@@ -106,12 +106,13 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
 
 fn warning(resource: &str, holders: &[Seen]) -> String {
     let mut text = format!("quorlock: `{resource}` is held by\n");
-    for Seen { token, nodes, remaining, fence } in holders {
-        let fence = fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"));
+    for Seen { token, nodes, remaining, fencing_token } in holders {
+        let fenced =
+            fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"));
         // Writing into a string cannot fail.
         let _ = writeln!(
             text,
-            "  {token}, for up to {} more{fence}\n    at {}",
+            "  {token}, for up to {} more{fenced}\n    at {}",
             length(*remaining),
             nodes.join(", ")
         );

@@ -22,7 +22,7 @@ pub(super) enum Ended {
     /// By itself, or by a signal from outside.
     ByItself(ExitStatus),
     /// Because the lock was running out, whatever it said in the end.
-    Stopped,
+    Stopped(Reason),
 }
 
 /// Watches over `child` until it has ended and been reaped.
@@ -50,6 +50,7 @@ pub(super) async fn until_ended(
         report,
         terminal,
         stage: Stage::Running,
+        stopped: None,
         asked_to_end: false,
     };
     watch.run(signals).await.map_err(Failure::to("watch the command"))
@@ -67,6 +68,8 @@ struct Watch<'a> {
     report: Report,
     terminal: Option<Terminal>,
     stage: Stage,
+    /// Why the command was first told to end, if its lock is the reason.
+    stopped: Option<Reason>,
     /// Whether somebody has sent SIGINT or SIGTERM before.
     asked_to_end: bool,
 }
@@ -114,16 +117,22 @@ impl Watch<'_> {
         self.child.signal(Signal::SIGTERM);
         // What stands still cannot end.
         self.child.signal(Signal::SIGCONT);
-        self.report.losing(self.lease, self.reason(), Some(kill_at.since(now())));
+        self.stopping(Some(kill_at.since(now())));
         self.stage = Stage::Asked { kill_at };
     }
 
     fn kill(&mut self) {
         self.child.signal(Signal::SIGKILL);
         if self.stage == Stage::Running {
-            self.report.losing(self.lease, self.reason(), None);
+            self.stopping(None);
         }
         self.stage = Stage::Killed;
+    }
+
+    fn stopping(&mut self, grace: Option<Duration>) {
+        let reason = self.reason();
+        self.report.losing(self.lease, reason, grace);
+        self.stopped = Some(reason);
     }
 
     fn reason(&self) -> Reason {
@@ -190,8 +199,7 @@ impl Watch<'_> {
     }
 
     fn finish(self) -> std::io::Result<Ended> {
-        let stopped = self.stage != Stage::Running;
-        if stopped {
+        if self.stopped.is_some() {
             // What the command had started, and what had not ended with it.
             self.child.signal(Signal::SIGKILL);
         }
@@ -202,6 +210,6 @@ impl Watch<'_> {
                 terminal.restore_modes();
             }
         }
-        Ok(if stopped { Ended::Stopped } else { Ended::ByItself(status) })
+        Ok(self.stopped.map_or(Ended::ByItself(status), Ended::Stopped))
     }
 }

@@ -32,12 +32,12 @@ impl Finding {
         let quorum = ballot.quorum();
         let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
         match self {
-            Finding::Held(holder @ Holder { fence, nodes, remaining, .. }) => format!(
+            Finding::Held(holder @ Holder { fencing_token, nodes, remaining, .. }) => format!(
                 "is held by {} at {nodes} of {} nodes for up to {} more{}",
                 holder.describe(),
                 quorum.nodes(),
                 length(*remaining),
-                fence.map_or_else(String::new, |fence| format!(", with fencing token {fence}"))
+                fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"))
             ),
             Finding::Free => match ballot.holder() {
                 None => "is free".to_owned(),

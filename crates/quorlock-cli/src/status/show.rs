@@ -11,7 +11,14 @@ use crate::report::{length, millis};
 /// A table for people, a line for each node, in lines of at most `width` if that is given.
 pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["node", "state", "holder", "remaining", "fence", "round trip"]);
+    table.load_style(NOTHING).set_header([
+        "node",
+        "state",
+        "holder",
+        "remaining",
+        "fencing token",
+        "round trip",
+    ]);
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
@@ -25,8 +32,8 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
         } else {
             (paper.said.to_string(), String::new(), String::new())
         };
-        let fence = paper.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        table.add_row([paper.node.to_string(), state, holder, remaining, fence, round_trip(paper)]);
+        let fencing_token = paper.fencing_token.map(|number| number.to_string()).unwrap_or_default();
+        table.add_row([paper.node.to_string(), state, holder, remaining, fencing_token, round_trip(paper)]);
     }
     for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
@@ -48,7 +55,7 @@ pub(super) fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Val
             "context": holder.token.to_string(),
             "readers": holder.readers.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "token": holder.token.short(),
-            "fence": holder.fence.map(FencingToken::get),
+            "fencing_token": holder.fencing_token.map(FencingToken::get),
             "nodes": holder.nodes,
             "remaining_ms": millis(holder.remaining),
         })
@@ -82,8 +89,8 @@ fn node_in_json(paper: &Paper) -> Value {
     };
     if let (Some(node), Value::Object(said)) = (node.as_object_mut(), said) {
         node.extend(said);
-        if let Some(fence) = paper.fence {
-            node.insert("fence".to_owned(), json!(fence.get()));
+        if let Some(fencing_token) = paper.fencing_token {
+            node.insert("fencing_token".to_owned(), json!(fencing_token.get()));
         }
         if is_answer(&paper.said) {
             node.insert(

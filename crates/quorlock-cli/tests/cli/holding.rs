@@ -22,8 +22,8 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
     let Some(servers) = servers(3).await else { return };
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         let holder = hold(&servers, &["-t", "600ms"]).start();
-        let fence: u64 = told(&holder, "fence").await.parse().unwrap();
-        assert!(fence > 0);
+        let fencing_token: u64 = told(&holder, "fencing token").await.parse().unwrap();
+        assert!(fencing_token > 0);
         // More than its TTL later it is still held: others ask for as long as that in vain.
         run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
         holder.signal(signal);

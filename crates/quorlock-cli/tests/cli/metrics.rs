@@ -170,6 +170,35 @@ async fn a_command_that_lost_its_lock_is_told_from_one_that_failed() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(sample(&text, "quorlock_run_command_stopped"), "1");
     assert_eq!(sample(&text, "quorlock_run_exit_code"), "76");
+    assert_eq!(lost(&text), [("expired", 1)], "it was given back in time, and lost all the same");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_in_whatever_way_is_counted_once() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    let options = |more: [&'static str; 2]| [more[0], more[1], "--metrics-file", path.to_str().unwrap()];
+    run(&servers, &options(["--max-hold", "600ms"]), "exec sleep 1000").end().await.expect(76);
+    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("max_hold", 1)]);
+    run(&servers, &options(["-t", "5s"]), "exit 3").end().await.expect(3);
+    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [], "it was not");
+    // The library sees this one by itself.
+    let running = run(&servers, &options(["-t", "3s"]), "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    for server in servers.iter().take(2) {
+        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+    }
+    running.end().await.expect(76);
+    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("refuted", 1)]);
+}
+
+/// How many leases were lost, for each reason that there was.
+fn lost(text: &str) -> Vec<(&'static str, u64)> {
+    let times =
+        |reason| sample(text, &format!("quorlock_lost_total{{reason=\"{reason}\"}}")).parse().unwrap();
+    let all = ["expired", "refuted", "max_hold", "closed"].map(|reason| (reason, times(reason)));
+    all.into_iter().filter(|(_, times)| *times > 0).collect()
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ fn release(servers: &Servers, options: &[&str]) -> Quorlock {
 
 /// Somebody who holds the lock, and what its command was told of it.
 async fn holder(servers: &Servers) -> (Running, String, u64) {
-    let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
+    let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCING_TOKEN; exec sleep 1000";
     let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
     let lines = running.lines(2).await;
     eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
@@ -51,20 +51,24 @@ async fn the_token_may_come_from_a_file_or_from_stdin_and_need_not_stand_in_argv
 #[tokio::test]
 async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_is_not_there() {
     let Some(servers) = servers(3).await else { return };
-    let (holder, _, fence) = holder(&servers).await;
+    let (holder, _, fencing_token) = holder(&servers).await;
     let refused = release(&servers, &["--force"]).end().await.expect(64);
     assert!(refused.stderr.contains("--yes"), "the cure is named: {refused:?}");
     assert_eq!(keys(&servers).await, ["job"; 3], "nothing was changed");
     let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    for word in
-        ["the first", &fence.to_string(), "the holder is not told", "fencing tokens", &servers[0].url()]
-    {
+    for word in [
+        "the first",
+        &fencing_token.to_string(),
+        "the holder is not told",
+        "fencing tokens",
+        &servers[0].url(),
+    ] {
         assert!(taken.stderr.contains(word), "`{word}` is not said: {taken:?}");
     }
     assert_eq!(taken.stdout.matches("deleted: ").count(), 3, "node by node: {taken:?}");
     holder.end().await.expect(76);
-    let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCE").end().await.expect(0);
-    assert!(next.stdout.trim().parse::<u64>().unwrap() > fence, "the counters are left alone");
+    let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCING_TOKEN").end().await.expect(0);
+    assert!(next.stdout.trim().parse::<u64>().unwrap() > fencing_token, "the counters are left alone");
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r#""token":"[0-9a-f]{8}""#, r#""token":"TOKEN""#),
         (r"token=[0-9a-f]{8}", "token=TOKEN"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "DATE"),
-        (r"\b1[0-9]{15}\b", "FENCE"),
+        (r"\b1[0-9]{15}\b", "FENCING"),
         (r#"[^ "\x60(]+:\d+( (?:the first|bench))"#, "HOST:PID$1"),
         (r"-server \d[^)]*\([^)]*\)", "-server VERSION"),
         (

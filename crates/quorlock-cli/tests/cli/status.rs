@@ -22,12 +22,12 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     let holder = run(
         &servers,
         &["--label", "nightly report"],
-        "echo $QUORLOCK_TOKEN; echo $QUORLOCK_FENCE; exec sleep 1000",
+        "echo $QUORLOCK_TOKEN; echo $QUORLOCK_FENCING_TOKEN; exec sleep 1000",
     )
     .start();
     let told = holder.lines(2).await;
     let secret = told[0].split(' ').next().unwrap_or_default();
-    let fence = &told[1];
+    let fencing_token = &told[1];
 
     // The third may still be asked when the other two have decided.
     let status = || Quorlock::new(["status", "job"]).on(&servers).end();
@@ -37,13 +37,13 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     .await
     .unwrap();
     let text = status().await.expect(0);
-    assert!(text.stdout.ends_with(&format!(", with fencing token {fence}\n")), "{text:?}");
+    assert!(text.stdout.ends_with(&format!(", with fencing token {fencing_token}\n")), "{text:?}");
     let json = Quorlock::new(["status", "job", "--json"]).on(&servers).end().await.expect(0);
     let value: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(value["state"], "held");
     assert_eq!(value["holder"]["nodes"], 3);
-    assert_eq!(value["holder"]["fence"].to_string(), *fence);
-    assert_eq!(value["nodes"][0]["fence"].to_string(), *fence);
+    assert_eq!(value["holder"]["fencing_token"].to_string(), *fencing_token);
+    assert_eq!(value["nodes"][0]["fencing_token"].to_string(), *fencing_token);
     assert_eq!(value["nodes"].as_array().map(Vec::len), Some(3));
     assert!(value["nodes"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000), "{json:?}");
     for output in [&text.stdout, &text.stderr, &json.stdout, &json.stderr] {

@@ -33,11 +33,8 @@ impl Worker {
             if self.plan.twist == Twist::LimitIgnored && permits != right {
                 return self.uncompared(semaphore, operation, permits).await;
             }
-            let permit = if dice.percent(15) {
-                wanted.try_acquire().await?.ok()
-            } else {
-                Some(wanted.acquire().await?)
-            };
+            let permit =
+                if dice.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
             Ok(permit.map(|permit| (permit.number, permit.lease)))
         };
         let forever = wait == Wait::Forever;
@@ -121,8 +118,8 @@ impl Worker {
             held.push((self.recorder.granted(ids, &permit.lease.watch(), &self.clock), permit, operation));
         }
         let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
-        match self.semaphore(semaphore, operation, permits).try_acquire().await {
-            Ok(Err(full)) if full.holders.iter().all(Option::is_some) => {}
+        match self.semaphore(semaphore, operation, permits).wait(Wait::Never).acquire().await {
+            Err(AcquireError::Full(full)) if full.holders.iter().all(Option::is_some) => {}
             other => {
                 let text = format!("with all {permits} permits of s{semaphore} taken, one more is {other:?}");
                 self.recorder.find(Rule::Permits, text);

@@ -62,7 +62,7 @@ impl Watcher {
     async fn credulous(&self, key: &str) -> Option<Seen> {
         let ballot = self.coordinator.lock(key).inspect().await.ok()?;
         let holder = ballot.holder()?;
-        Some(Seen { token: holder.token, fencing_token: holder.fence.map(u64::from) })
+        Some(Seen { token: holder.token, fencing_token: holder.fencing_token.map(u64::from) })
     }
 
     async fn rest(&self, longest: Duration) {

@@ -201,7 +201,7 @@ pub(super) fn is(script: &[u8], known: &Script) -> bool {
     script == known.text().as_bytes()
 }
 
-fn answer(Told { vote, fence }: &Told, keys: &[&[u8]]) -> Resp {
+fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
     let mut parts = match vote {
         Vote::Granted => vec![Resp::text("granted")],
         Vote::Wanted => vec![Resp::text("wanted")],
@@ -216,10 +216,10 @@ fn answer(Told { vote, fence }: &Told, keys: &[&[u8]]) -> Resp {
         }
         other => return Resp::Error(format!("ERR a vote that the built-in server does not know: {other:?}")),
     };
-    let fence = fence.and_then(|fence| i64::try_from(fence.get()).ok());
-    parts.extend(fence.map(Resp::Number));
+    let number = fencing_token.and_then(|number| i64::try_from(number.get()).ok());
+    parts.extend(number.map(Resp::Number));
     if let Vote::Held(Holding { key: Some(key), .. }) = vote {
-        parts.extend(fence.is_none().then_some(Resp::Number(0)));
+        parts.extend(number.is_none().then_some(Resp::Number(0)));
         let place = keys.iter().position(|known| *known == key.as_bytes()).unwrap_or_default() + 1;
         parts.push(Resp::Number(i64::try_from(place).unwrap_or(i64::MAX)));
     }
@@ -227,7 +227,7 @@ fn answer(Told { vote, fence }: &Told, keys: &[&[u8]]) -> Resp {
         && !holding.readers.is_empty()
     {
         // They come after the counter, whether there is one or not.
-        parts.extend(fence.is_none().then_some(Resp::Number(0)));
+        parts.extend(number.is_none().then_some(Resp::Number(0)));
         parts.extend(holding.readers.iter().map(|token| Resp::text(token.as_bytes())));
     }
     Resp::List(parts)

@@ -123,11 +123,15 @@ impl Bench<'_> {
     }
 
     pub(super) async fn renew(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
-        self.vote(Question::Renew { claim: Arc::clone(claim), ttl, fence: Some(number(1)) }).await
+        self.vote(Question::Renew { claim: Arc::clone(claim), ttl, fencing_token: Some(number(1)) }).await
     }
 
-    pub(super) async fn write_back(&self, claim: &Arc<Claim>, fence: FencingToken) -> Result<Vote, String> {
-        self.vote(Question::WriteBack { claim: Arc::clone(claim), fence }).await
+    pub(super) async fn write_back(
+        &self,
+        claim: &Arc<Claim>,
+        fencing_token: FencingToken,
+    ) -> Result<Vote, String> {
+        self.vote(Question::WriteBack { claim: Arc::clone(claim), fencing_token }).await
     }
 
     pub(super) async fn release(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
@@ -150,19 +154,21 @@ impl Bench<'_> {
     pub(super) async fn told(&self, question: Question) -> Result<(Vote, Option<FencingToken>), String> {
         let shown = format!("{question:?}");
         let answer = self.ask(question).await;
-        answer.map(|answer| (answer.vote, answer.fence)).map_err(|error| format!("{shown} failed: {error}"))
+        answer
+            .map(|answer| (answer.vote, answer.fencing_token))
+            .map_err(|error| format!("{shown} failed: {error}"))
     }
 
     /// The question is granted, and draws this number.
     pub(super) async fn drawn(&self, question: Question) -> Result<FencingToken, String> {
-        let (vote, fence) = self.told(question).await?;
+        let (vote, fencing_token) = self.told(question).await?;
         is(&vote, &Vote::Granted)?;
-        fence.ok_or_else(|| "granted without a number".to_owned())
+        fencing_token.ok_or_else(|| "granted without a number".to_owned())
     }
 
     /// Where the counter of the lock at `key` stands.
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
-        self.told(Question::Inspect { key: key.into() }).await.map(|(_, fence)| fence)
+        self.told(Question::Inspect { key: key.into() }).await.map(|(_, fencing_token)| fencing_token)
     }
 
     pub(super) async fn ask(&self, question: Question) -> Result<Answer, NodeError> {

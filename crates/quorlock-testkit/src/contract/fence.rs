@@ -62,9 +62,9 @@ pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(be
         in_turn(&refused, ticket, Some(beyond(99))),
         transfer(&refused, &bench.claim(&key), Some(beyond(99))),
     ] {
-        let (vote, fence) = bench.told(question).await?;
+        let (vote, fencing_token) = bench.told(question).await?;
         held_by(&vote, holder.token(), LONG)?;
-        ensure(fence == Some(number(42)), format!("refused at 42, it tells {fence:?}"))?;
+        ensure(fencing_token == Some(number(42)), format!("refused at 42, it tells {fencing_token:?}"))?;
     }
     bench.release(&holder).await?;
     bench.leave_line(&key, ticket).await?;
@@ -82,9 +82,9 @@ pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none
         in_turn(&refused, ticket, draw),
         transfer(&refused, &bench.claim(&key), draw),
     ] {
-        let (vote, fence) = bench.told(question).await?;
+        let (vote, fencing_token) = bench.told(question).await?;
         held_by(&vote, holder.token(), LONG)?;
-        ensure(fence.is_none(), format!("a counter that is not there stands at {fence:?}"))?;
+        ensure(fencing_token.is_none(), format!("a counter that is not there stands at {fencing_token:?}"))?;
         bench.has_no_counter(&key).await?;
     }
     Ok(())
@@ -126,9 +126,9 @@ pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_
         in_turn(&claim, Ticket::new(1, 1), draw),
         transfer(&gone, &claim, draw),
     ] {
-        let (vote, fence) = bench.told(question).await?;
+        let (vote, fencing_token) = bench.told(question).await?;
         is(&vote, &Vote::Granted)?;
-        ensure(fence.is_none(), format!("a counter that is not there stands at {fence:?}"))?;
+        ensure(fencing_token.is_none(), format!("a counter that is not there stands at {fencing_token:?}"))?;
         bench.has_no_counter(&key).await?;
     }
     Ok(())
@@ -261,9 +261,9 @@ pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &
 pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second, third) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
-    let (vote, fence) = bench.told(plain(&first)).await?;
+    let (vote, fencing_token) = bench.told(plain(&first)).await?;
     is(&vote, &Vote::Granted)?;
-    ensure(fence.is_none(), format!("without fencing it tells {fence:?}"))?;
+    ensure(fencing_token.is_none(), format!("without fencing it tells {fencing_token:?}"))?;
     is(&bench.vote(transfer(&first, &second, None)).await?, &Vote::Granted)?;
     is(&bench.vote(renewal(&second, None)).await?, &Vote::Granted)?;
     bench.release(&second).await?;
@@ -325,10 +325,10 @@ fn transfer(from: &Arc<Claim>, to: &Arc<Claim>, draw: Option<Draw>) -> Question 
     Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG, draw }
 }
 
-fn renewal(claim: &Arc<Claim>, fence: Option<u64>) -> Question {
-    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fence: fence.map(number) }
+fn renewal(claim: &Arc<Claim>, fencing_token: Option<u64>) -> Question {
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: fencing_token.map(number) }
 }
 
-fn write_back(claim: &Arc<Claim>, fence: u64) -> Question {
-    Question::WriteBack { claim: Arc::clone(claim), fence: number(fence) }
+fn write_back(claim: &Arc<Claim>, fencing_token: u64) -> Question {
+    Question::WriteBack { claim: Arc::clone(claim), fencing_token: number(fencing_token) }
 }

@@ -45,8 +45,8 @@ pub(super) async fn every_answer_names_the_same_process(bench: &Bench<'_>) -> Fi
     let questions = [
         acquisition(&claim, LONG, bench.draw()),
         Question::Acquire { claim: Arc::clone(&claim), ttl: LONG, draw: None },
-        Question::WriteBack { claim: Arc::clone(&claim), fence: FencingToken::ZERO },
-        Question::Renew { claim: Arc::clone(&claim), ttl: LONG, fence: None },
+        Question::WriteBack { claim: Arc::clone(&claim), fencing_token: FencingToken::ZERO },
+        Question::Renew { claim: Arc::clone(&claim), ttl: LONG, fencing_token: None },
         Question::Inspect { key: claim.key().into() },
         Question::Release { claim: Arc::clone(&claim) },
         Question::Cancel { claim, linger },

@@ -104,7 +104,7 @@ pub(super) async fn a_renewal_restores_the_one_of_several_that_is_gone_and_says_
         bench.acquire(&both, LONG / 10).await?;
         let [gone, _] = turned(each(&both), place).map(|claim| claim.key().to_owned());
         bench.remove(&gone).await?;
-        let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fence: Some(number(7)) };
+        let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(7)) };
         is(&bench.vote(renewal).await?, &Vote::Restored)?;
         all_held(bench, &both, LONG / 2).await?;
         is(&bench.renew(&both, LONG).await?, &Vote::Granted)?;
@@ -250,7 +250,7 @@ pub(super) async fn a_write_back_counts_for_none_of_several_where_one_is_lost(be
 
 pub(super) async fn several_restored_locks_raise_every_counter(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fence: Some(number(42)) };
+    let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(42)) };
     is(&bench.vote(renewal).await?, &Vote::Restored)?;
     counters(bench, &both, number(42)).await
 }

@@ -225,7 +225,10 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number(bench:
     let (writer, ann) = (bench.claim(&key), reader(bench, &key));
     let drawn = bench.drawn(acquisition(&writer, LONG, bench.draw())).await?;
     let shared = Arc::new(Claim::clone(&writer).shared());
-    is(&bench.vote(Question::Renew { claim: shared, ttl: LONG, fence: Some(drawn) }).await?, &Vote::Granted)?;
+    is(
+        &bench.vote(Question::Renew { claim: shared, ttl: LONG, fencing_token: Some(drawn) }).await?,
+        &Vote::Granted,
+    )?;
     let read = bench.drawn(acquisition(&ann, LONG, bench.draw())).await?;
     ensure(read > drawn, format!("a reader has {read} after the writer's {drawn}"))
 }
@@ -246,8 +249,8 @@ pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Benc
 pub(super) async fn a_restored_share_raises_the_counter_to_its_number(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let claim = reader(bench, &key);
-    let fence = Some(number(41));
-    is(&bench.vote(Question::Renew { claim, ttl: LONG, fence }).await?, &Vote::Restored)?;
+    let fencing_token = Some(number(41));
+    is(&bench.vote(Question::Renew { claim, ttl: LONG, fencing_token }).await?, &Vote::Restored)?;
     counts(bench, &key, number(41)).await
 }
 

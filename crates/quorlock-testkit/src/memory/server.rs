@@ -43,7 +43,7 @@ impl Server {
                 return Err(lasting(format!("ERR a memory node does not know the question {question:?}")));
             }
         };
-        Ok(Answer::new(told.vote, Arc::clone(&self.instance)).with_fence(told.fence))
+        Ok(Answer::new(told.vote, Arc::clone(&self.instance)).with_fencing_token(told.fencing_token))
     }
 
     /// What the store says; nothing to a question that it does not know.
@@ -73,9 +73,9 @@ impl Server {
                 };
                 self.store.acquire_in_turn(now, &asked)
             }
-            Question::WriteBack { claim, fence } => {
+            Question::WriteBack { claim, fencing_token } => {
                 let (key, _, token) = bytes(claim);
-                self.store.write_back(now, key, token, claim.fence_counter().as_bytes(), *fence)
+                self.store.write_back(now, key, token, claim.fence_counter().as_bytes(), *fencing_token)
             }
             Question::LeaveLine { key, ticket } => {
                 let [order, _] = line_keys(key);
@@ -87,11 +87,11 @@ impl Server {
                 let drawing = drawing(&counter, *draw, wall);
                 self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl, drawing)
             }
-            Question::Renew { claim, ttl, fence } => {
+            Question::Renew { claim, ttl, fencing_token } => {
                 let (key, tomb, token) = bytes(claim);
                 let counter = claim.fence_counter();
-                let fence = fence.map(|fence| (counter.as_bytes(), fence));
-                self.store.renew(now, key, &tomb, token, *ttl, fence)
+                let fencing_token = fencing_token.map(|number| (counter.as_bytes(), number));
+                self.store.renew(now, key, &tomb, token, *ttl, fencing_token)
             }
             Question::Release { claim } => {
                 let mark = claim.want_mark();
@@ -151,12 +151,12 @@ impl Server {
                     drawing: drawing(&counter, *draw, wall),
                 },
             ),
-            Question::Renew { ttl, fence, .. } => {
-                let fence = fence.map(|fence| (counter.as_bytes(), fence));
-                self.store.renew_shared(now, key, [&tombstone, readers], token, *ttl, fence)
+            Question::Renew { ttl, fencing_token, .. } => {
+                let fencing_token = fencing_token.map(|number| (counter.as_bytes(), number));
+                self.store.renew_shared(now, key, [&tombstone, readers], token, *ttl, fencing_token)
             }
-            Question::WriteBack { fence, .. } => {
-                self.store.write_back_shared(now, [key, readers], token, counter.as_bytes(), *fence)
+            Question::WriteBack { fencing_token, .. } => {
+                self.store.write_back_shared(now, [key, readers], token, counter.as_bytes(), *fencing_token)
             }
             Question::Release { .. } => self.store.release_shared(now, [key, readers], token),
             Question::Cancel { linger, .. } => {
@@ -202,8 +202,12 @@ impl Server {
             Question::Acquire { ttl, draw, .. } => {
                 self.store.acquire_several(now, &several, *ttl, draw.map(|draw| (draw, wall)))
             }
-            Question::Renew { ttl, fence, .. } => self.store.renew_several(now, &several, *ttl, *fence),
-            Question::WriteBack { fence, .. } => self.store.write_back_several(now, &several, *fence),
+            Question::Renew { ttl, fencing_token, .. } => {
+                self.store.renew_several(now, &several, *ttl, *fencing_token)
+            }
+            Question::WriteBack { fencing_token, .. } => {
+                self.store.write_back_several(now, &several, *fencing_token)
+            }
             Question::Release { .. } => Ok(self.store.release_several(now, &several)),
             Question::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
             Question::AcquireInTurn { .. }
@@ -305,7 +309,7 @@ impl Server {
         shares.into_iter().map(|(token, left)| (Token::found(&token), left)).collect()
     }
 
-    pub(super) fn fence(&mut self, key: &str) -> Option<FencingToken> {
+    pub(super) fn fencing_token(&mut self, key: &str) -> Option<FencingToken> {
         let counter = self.store.score(self.clock.now(), fence_counter(key).as_bytes()).ok().flatten()?;
         FencingToken::new(counter)
     }

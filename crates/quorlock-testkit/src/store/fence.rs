@@ -37,7 +37,7 @@ pub struct Drawing<'a> {
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Store {
-    /// `write_back.lua`: raises the counter to `fence`, if the key is ours and the counter is not
+    /// `write_back.lua`: raises the counter to `fencing_token`, if the key is ours and the counter is not
     /// ahead.
     ///
     /// # Errors
@@ -50,28 +50,28 @@ impl Store {
         key: &[u8],
         token: &[u8],
         name: &[u8],
-        fence: FencingToken,
+        fencing_token: FencingToken,
     ) -> Result<Told, Failure> {
         if self.get(now, key)? != Some(token) {
             return Ok(self.holding(now, key)?.into());
         }
         let counter = self.counter(now, name)?;
-        if !fence.may_follow(counter) {
+        if !fencing_token.may_follow(counter) {
             return Ok(Told::with(Vote::Ahead, Some(counter)));
         }
-        let raised = self.raise(now, name, fence);
-        self.note(now, name, token, Noted { number: fence, usual: None });
+        let raised = self.raise(now, name, fencing_token);
+        self.note(now, name, token, Noted { number: fencing_token, usual: None });
         Ok(Told::with(Vote::Granted, Some(raised)))
     }
 
     /// Where a counter stands that can be used; zero if there is none.
     pub(super) fn counter(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
-        let counter = self.fence(now, name)?;
+        let counter = self.fencing_token(now, name)?;
         if counter < FencingToken::MAX { Ok(counter) } else { Err(Failure::OutOfRange) }
     }
 
     /// Where the counter stands; zero if there is none.
-    pub(super) fn fence(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
+    pub(super) fn fencing_token(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
         let number = self.score(now, name)?.unwrap_or_default();
         FencingToken::new(number).ok_or(Failure::OutOfRange)
     }

@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// `renew_shared.lua`: prolongs the token's share, stores it anew, or makes it a reader where it
-    /// holds the lock alone; then the counter is not left behind the number `fence`.
+    /// holds the lock alone; then the counter is not left behind the number `fencing_token`.
     ///
     /// # Errors
     ///
@@ -101,14 +101,14 @@ impl Store {
         [tombstone, readers]: [&[u8]; 2],
         token: &[u8],
         ttl: Duration,
-        fence: Option<(&[u8], FencingToken)>,
+        fencing_token: Option<(&[u8], FencingToken)>,
     ) -> Result<Told, Failure> {
         let at = millis(now);
         let ends = at.saturating_add(span(ttl));
         let alone = self.get(now, key)? == Some(token);
         let shared = self.is_shared(now, key)?;
         if alone {
-            self.raise_past(now, fence, 1)?;
+            self.raise_past(now, fencing_token, 1)?;
             let old = self.keys.get(key).and_then(|entry| entry.ends).unwrap_or(at);
             self.found(key, readers, at);
             self.join_readers(key, readers, token, ends.max(old));
@@ -127,7 +127,7 @@ impl Store {
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
-        self.raise_past(now, fence, u64::from(!shared))?;
+        self.raise_past(now, fencing_token, u64::from(!shared))?;
         if !shared {
             self.found(key, readers, at);
         }
@@ -135,7 +135,7 @@ impl Store {
         Ok(Vote::Restored.into())
     }
 
-    /// `write_back_shared.lua`: raises the counter to `fence`, if the token shares the lock and the
+    /// `write_back_shared.lua`: raises the counter to `fencing_token`, if the token shares the lock and the
     /// counter is not ahead.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Store {
         [key, readers]: [&[u8]; 2],
         token: &[u8],
         name: &[u8],
-        fence: FencingToken,
+        fencing_token: FencingToken,
     ) -> Result<Told, Failure> {
         if !self.is_shared(now, key)? {
             return Ok(self.holding(now, key)?.into());
@@ -156,10 +156,10 @@ impl Store {
             return Ok(Vote::Free.into());
         }
         let counter = self.counter(now, name)?;
-        if !fence.may_follow(counter) {
+        if !fencing_token.may_follow(counter) {
             return Ok(Told::with(Vote::Ahead, Some(counter)));
         }
-        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fence))))
+        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
     }
 
     /// `release_shared.lua`: ends the token's share, and the lock with the last one.
@@ -274,13 +274,13 @@ impl Store {
     fn raise_past(
         &mut self,
         now: Moment,
-        fence: Option<(&[u8], FencingToken)>,
+        fencing_token: Option<(&[u8], FencingToken)>,
         step: u64,
     ) -> Result<(), Failure> {
-        if let Some((name, fence)) = fence {
+        if let Some((name, fencing_token)) = fencing_token {
             let counter = self.counter(now, name)?;
             let above = FencingToken::new(counter.get() + step).unwrap_or(FencingToken::MAX);
-            self.raise(now, name, above.max(fence));
+            self.raise(now, name, above.max(fencing_token));
         }
         Ok(())
     }

@@ -95,21 +95,21 @@ impl Store {
         now: Moment,
         claim: &Several<'_>,
         ttl: Duration,
-        fence: Option<FencingToken>,
+        fencing_token: Option<FencingToken>,
     ) -> Result<Told, Failure> {
         let free = match self.held(now, claim)? {
-            Held::ByAnother(place) => return self.in_the_way(now, claim, place, fence.is_some()),
+            Held::ByAnother(place) => return self.in_the_way(now, claim, place, fencing_token.is_some()),
             Held::Free(free) => free,
         };
         if !free.is_empty() {
             if self.is_cancelled(now, claim) {
                 return Ok(Vote::Free.into());
             }
-            if let Some(fence) = fence {
+            if let Some(fencing_token) = fencing_token {
                 for lock in claim.locks {
                     let counter = self.counter(now, lock.counter)?;
-                    self.raise(now, lock.counter, counter.max(fence));
-                    self.note(now, lock.counter, claim.token, Noted { number: fence, usual: None });
+                    self.raise(now, lock.counter, counter.max(fencing_token));
+                    self.note(now, lock.counter, claim.token, Noted { number: fencing_token, usual: None });
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Store {
         Ok(if free.is_empty() { Vote::Granted } else { Vote::Restored }.into())
     }
 
-    /// `write_back_several.lua`: raises all counters to `fence`, if all keys are ours and no counter is
+    /// `write_back_several.lua`: raises all counters to `fencing_token`, if all keys are ours and no counter is
     /// ahead.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Store {
         &mut self,
         now: Moment,
         claim: &Several<'_>,
-        fence: FencingToken,
+        fencing_token: FencingToken,
     ) -> Result<Told, Failure> {
         match self.held(now, claim)? {
             Held::ByAnother(place) => return self.in_the_way(now, claim, place, true),
@@ -139,12 +139,12 @@ impl Store {
         }
         for lock in claim.locks {
             let counter = self.counter(now, lock.counter)?;
-            if !fence.may_follow(counter) {
+            if !fencing_token.may_follow(counter) {
                 return Ok(Told::with(Vote::Ahead, Some(counter)));
             }
         }
-        self.raise_all(now, claim, fence, None);
-        Ok(Told::with(Vote::Granted, Some(fence)))
+        self.raise_all(now, claim, fencing_token, None);
+        Ok(Told::with(Vote::Granted, Some(fencing_token)))
     }
 
     /// `release_several.lua`: deletes those keys that are ours, and tells whether somebody wants one.

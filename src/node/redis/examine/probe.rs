@@ -102,10 +102,11 @@ impl Probe {
         let take = |claim, draw| Question::Acquire { claim, ttl: TTL, draw };
         let granted = expect(node, take(one(), draw()), &[Vote::Granted]).await?;
         refused(node, take(two(), None)).await?;
-        let fence = granted.fence;
-        expect(node, Question::Renew { claim: one(), ttl: TTL, fence }, &[Vote::Granted]).await?;
+        let fence = granted.fencing_token;
+        expect(node, Question::Renew { claim: one(), ttl: TTL, fencing_token: fence }, &[Vote::Granted])
+            .await?;
         let fence = fence.or(FencingToken::new(1)).unwrap_or(FencingToken::MAX);
-        expect(node, Question::WriteBack { claim: one(), fence }, &[Vote::Granted]).await?;
+        expect(node, Question::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
         if fair {
             let wall = u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX);
             let ticket = Ticket::new(wall, self.ticket);

@@ -48,7 +48,7 @@ async fn a_free_lock_is_acquired_in_one_step_without_a_script() {
     let draw = Draw::at(SystemClock.wall(), None, LONG);
     let question = Question::Acquire { claim: Arc::clone(&ours), ttl: LONG, draw: Some(draw) };
     let answer = ask(&node, question).await.unwrap();
-    assert_eq!((answer.vote, answer.fence), (Vote::Granted, Some(draw.usual())));
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, Some(draw.usual())));
     assert_eq!(scripts_run(&server), before);
     assert_eq!(counter_of(&server, "orders/42"), draw.usual().to_string());
     for key in ["orders/42".to_owned(), fence_counter("orders/42")] {
@@ -78,7 +78,7 @@ async fn a_number_that_the_counter_has_passed_is_drawn_above_it() {
     let far = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
     server.cli(&["zadd", &fence_counter("orders/42"), &far.to_string(), "n"]);
     let answer = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap();
-    assert_eq!((answer.vote, answer.fence), (Vote::Granted, FencingToken::new(far + 1)));
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(far + 1)));
     assert_eq!(counter_of(&server, "orders/42"), (far + 1).to_string());
 }
 
@@ -90,7 +90,7 @@ async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
     drop(node.ready().await);
     let draw = Draw::at(SystemClock.wall() + 3 * LONG, None, LONG);
     let question = Question::Acquire { claim: claim("orders/42", 1), ttl: LONG, draw: Some(draw) };
-    let drawn = ask(&node, question).await.unwrap().fence.unwrap().get();
+    let drawn = ask(&node, question).await.unwrap().fencing_token.unwrap().get();
     let latest = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
     assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
 }
@@ -128,7 +128,7 @@ async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_
         }
         let answer = answer.unwrap();
         assert_eq!(answer.vote, Vote::Granted, "{missing}");
-        assert_eq!(counter_of(&server, "orders/42"), answer.fence.unwrap().to_string(), "{missing}");
+        assert_eq!(counter_of(&server, "orders/42"), answer.fencing_token.unwrap().to_string(), "{missing}");
         assert!(scripts_run(&server) > before, "{missing}");
         assert_eq!(vote(&node, release(&claim("orders/42", 1))).await, Vote::Granted, "{missing}");
     }

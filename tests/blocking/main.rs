@@ -1,6 +1,8 @@
 //! The blocking API: from threads, from async programs by mistake, and while a program ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod watching;
+
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -208,8 +210,7 @@ fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
     });
     assert!(most.into_inner() <= 3, "more holders than permits");
     let held: Vec<_> = (0..3).map(|_| semaphore.acquire().unwrap()).collect();
-    let full = semaphore.try_acquire().unwrap().unwrap_err();
-    assert_eq!(full.holders.len(), 3);
+    assert!(semaphore.try_acquire().unwrap().is_none(), "full");
     assert_eq!(semaphore.inspect().unwrap().len(), 3);
     let brief = semaphore.clone().wait(Wait::UpTo(Duration::from_millis(20)));
     assert!(matches!(brief.acquire(), Err(AcquireError::Full(_))));
@@ -274,7 +275,7 @@ fn all_kinds_work_on_real_servers_with_a_minority_gone() {
     beside.release().unwrap();
     let permits: Vec<_> = [&coordinator, &other].map(|c| c.semaphore("s", 2).acquire().unwrap()).into();
     assert_ne!(permits[0].number, permits[1].number);
-    assert!(other.semaphore("s", 2).try_acquire().unwrap().is_err(), "full");
+    assert!(other.semaphore("s", 2).try_acquire().unwrap().is_none(), "full");
     let mut observer = other.election("e").observe().unwrap();
     let leadership = coordinator.election("e").campaign("me").unwrap();
     let told = (0..10).find_map(|_| match observer.changed_within(DEADLINE).unwrap() {
@@ -297,7 +298,12 @@ fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     assert_eq!(bench.lock().with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
     assert_eq!(held.renew(), Err(RenewError::InAsyncContext(InAsyncContext)));
     assert_eq!(held.lost_within(DEADLINE), Err(InAsyncContext));
+    assert_eq!((held.lost(), held.watch().lost()), (Err(InAsyncContext), Err(InAsyncContext)));
+    assert_eq!(bench.lock().revoke(held.token()).unwrap_err(), refused);
     assert_eq!(bench.coordinator.close(DEADLINE), Err(InAsyncContext));
+    assert_eq!(bench.coordinator.examine().unwrap_err(), InAsyncContext);
+    assert_eq!(bench.coordinator.health().changed(), Err(InAsyncContext));
+    assert_eq!(bench.coordinator.health().changed_within(DEADLINE), Err(InAsyncContext));
     for cure in ["spawn_blocking", "async API"] {
         assert!(refused.to_string().contains(cure), "{refused}");
     }

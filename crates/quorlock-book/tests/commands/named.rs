@@ -1,0 +1,99 @@
+//! What command lines of cargo and of this project name is there, whether a test carries them out or not.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use quorlock_book::block;
+use quorlock_book::page::root;
+
+use crate::pages;
+use crate::programs::target;
+use crate::script::{Step, all_steps};
+use crate::spans;
+
+#[test]
+fn every_script_package_target_and_option_that_a_command_line_names_exists() {
+    let mut count = 0;
+    for page in pages().unwrap() {
+        let commands = all_steps(&page).into_iter().filter_map(|step| match step {
+            Step::Command { line, text, .. } => Some((line, text)),
+            Step::File { .. } => None,
+        });
+        for (line, text) in
+            commands.chain(block::spans(&page.text).into_iter().map(|span| (span.line, span.text)))
+        {
+            let found = look_for(&text).unwrap_or_else(|missing| {
+                panic!("{}:{line}: `{text}`: there is no {missing}", page.path.display())
+            });
+            count += usize::from(found);
+        }
+    }
+    assert!(count > 40, "{count} were found");
+}
+
+/// Whether `line` is one that names something that is looked for here.
+///
+/// # Errors
+///
+/// What is not there.
+fn look_for(line: &str) -> Result<bool, String> {
+    let line = line.split(" #").next().unwrap_or_default();
+    let (own, given) = line.split_once(" -- ").unwrap_or((line, ""));
+    let words = own.split_whitespace().skip_while(|word| word.contains('=') && !word.starts_with('-'));
+    match *words.collect::<Vec<_>>() {
+        [script, ..] if FOLDERS.iter().any(|folder| script.starts_with(folder)) => {
+            // Else a file that is read, and no command.
+            let path = root().join(script);
+            let is_command = !script.ends_with('/') && path.extension().is_none_or(|kind| kind == "sh");
+            let can_be_run = path.metadata().is_ok_and(|file| file.permissions().mode() & 1 == 1);
+            let_there_be(can_be_run || !is_command, "program", script)?;
+            Ok(is_command)
+        }
+        ["cargo", "run" | "test" | "bench", ref words @ ..] => look_for_targets(words, given).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+/// Where programs are that are typed by their path.
+const FOLDERS: [&str; 3] = ["scripts/", "compose/", "examples/"];
+
+/// What the words behind `cargo run` and its like name, and what is `given` to the program behind `--`.
+fn look_for_targets(words: &[&str], given: &str) -> Result<(), String> {
+    let mut package = root();
+    let mut program = None;
+    for pair in words.windows(2) {
+        let name = pair[1];
+        match pair[0] {
+            "-p" | "--package" => {
+                package = if name == "quorlock" { root() } else { root().join("crates").join(name) };
+                let_there_be(package.join("Cargo.toml").exists(), "package", name)?;
+                program = Some(target().join(name)).filter(|program| program.exists());
+            }
+            "--bin" => {
+                program = Some(target().join(name));
+                let_there_be(target().join(name).exists(), "program", name)?;
+            }
+            "--example" => {
+                let_there_be(target().join("examples").join(name).exists(), "example", name)?;
+            }
+            "--test" => {
+                let tests = package.join("tests");
+                let file = tests.join(format!("{name}.rs")).exists();
+                let_there_be(file || tests.join(name).join("main.rs").exists(), "test", name)?;
+            }
+            _ => {}
+        }
+    }
+    let given = spans::words(given);
+    match program {
+        Some(program) if !given.is_empty() && !given.iter().any(|word| word.contains(['…', '<', '['])) => {
+            let ended = Command::new(&program).args(given).arg("--help").output().unwrap();
+            let_there_be(ended.status.success(), "such option", &String::from_utf8_lossy(&ended.stderr))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn let_there_be(is_there: bool, kind: &str, name: &str) -> Result<(), String> {
+    if is_there { Ok(()) } else { Err(format!("{kind} {name}")) }
+}

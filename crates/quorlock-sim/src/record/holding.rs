@@ -1,0 +1,114 @@
+//! Somebody who holds a lock, from its grant to its end.
+
+use std::sync::Arc;
+
+use quorlock::LeaseWatch;
+use quorlock_history::{Stamp, What};
+
+use super::{Moment, Recorder, Rule, name};
+use crate::clock::HostClock;
+use crate::oracle::Happening;
+use crate::plan::Twist;
+use crate::world::Time;
+
+/// Somebody who holds a lock, as far as is known.
+pub(crate) struct Holding {
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) clock: HostClock,
+    pub(super) hold: usize,
+}
+
+impl Holding {
+    /// The lease says that it holds: then it must, until the end that it states.
+    pub(crate) fn confirmed(&self, lease: &LeaseWatch) {
+        let remaining = lease.remaining();
+        if remaining.is_zero() {
+            return;
+        }
+        let now = self.recorder.world.now();
+        let careless = self.recorder.plan.twist == Twist::Careless;
+        let until = if careless { Time::MAX } else { now + self.clock.until_it_shows(remaining) };
+        let (ended, resources, token, client) = {
+            let mut state = self.recorder.lock();
+            state.counts.checks += 1;
+            let hold = &mut state.holds[self.hold];
+            let renewed = until > hold.until;
+            let before = std::mem::replace(&mut hold.seen, now);
+            hold.until = hold.until.max(until);
+            let known = (hold.ended, hold.resources.clone(), hold.token.clone(), hold.client);
+            let attempt = name("op", hold.operation);
+            if !known.0 {
+                if renewed {
+                    // At some moment since the last look.
+                    let (attempt, deadline) = (attempt.as_str().into(), Stamp::from_nanos(until));
+                    state.history.record(Stamp::from_nanos(before), What::Renewed { attempt, deadline });
+                }
+                let seen = What::SeenValid { attempt: attempt.as_str().into() };
+                state.history.record(Stamp::from_nanos(now), seen);
+            }
+            known
+        };
+        if ended {
+            return;
+        }
+        let backing = self.recorder.backing(&resources, &token);
+        if backing < self.recorder.plan.quorum() {
+            let plan = &self.recorder.plan;
+            let (nodes, hold) = (plan.nodes, self.hold);
+            let keys = resources.iter().map(|resource| plan.key(*resource)).collect::<Vec<_>>();
+            self.recorder.find(
+                Rule::Backing,
+                format!("client {client} is told that {keys:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
+            );
+        }
+        self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
+    }
+
+    /// The holder is about to share the lock with others.
+    pub(crate) fn shared(&self) {
+        let mut state = self.recorder.lock();
+        let attempt = name("op", state.holds[self.hold].operation).as_str().into();
+        state.history.record(self.recorder.stamp(), What::Shares { attempt });
+        state.counts.downgraded += 1;
+        drop(state);
+        self.recorder.note("shared", [self.hold, 0, 0], || format!("hold {}", self.hold));
+        self.recorder.see(&Happening::Shared { hold: self.hold });
+    }
+
+    /// The holder gives the lock back, or has been told that it is lost.
+    pub(crate) fn ended(&self, lost: bool) {
+        let mut state = self.recorder.lock();
+        let hold = &mut state.holds[self.hold];
+        if std::mem::replace(&mut hold.ended, true) {
+            return;
+        }
+        let (client, attempt) = (hold.client, name("op", hold.operation).as_str().into());
+        let what =
+            if lost { What::Lost { attempt, reason: String::new() } } else { What::Releasing { attempt } };
+        state.history.record(self.recorder.stamp(), what);
+        state.counts.lost += u64::from(lost);
+        if !lost {
+            state.moments.push((Moment::Ending, client));
+        }
+        drop(state);
+        let what = if lost { "lost" } else { "end" };
+        self.recorder.note(what, [self.hold, 0, 0], || format!("hold {}", self.hold));
+        self.recorder.see(&Happening::Ended { hold: self.hold });
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.recorder.lock().holds[self.hold].ended
+    }
+
+    /// The end of validity has come, and nobody has said so.
+    pub(crate) fn untold(&self) {
+        self.recorder
+            .find(Rule::Telling, format!("hold {} has run out, and `lost` has not ended", self.hold));
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.ended(false);
+    }
+}

@@ -1,0 +1,126 @@
+//! Whether what the clients did was right: judged while it happens, and as a whole at the end.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use quorlock_history::{Check, Expectations, Violation, check};
+use quorlock_testkit::BuiltinServer;
+
+use super::{Finding, Recorder, Rule, number_of};
+use crate::dice::nanos;
+use crate::oracle::{Happening, Oracle as _};
+use crate::world::Time;
+
+/// How long what has ended may stand at a node that answers.
+const GRACE: Duration = Duration::from_millis(2_500);
+/// And how much longer at one that has just come back: it is dialled again within five seconds.
+const RETURN: Duration = Duration::from_secs(7);
+
+impl Recorder {
+    pub(crate) fn find(&self, rule: Rule, text: String) {
+        let at = Duration::from_nanos(self.world.now());
+        self.world.note("FINDING", [0; 3], || text.clone());
+        self.lock().findings.push(Finding { at, rule, text });
+    }
+
+    pub(crate) fn finding(&self) -> Option<Finding> {
+        self.lock().findings.first().cloned()
+    }
+
+    /// Looks for keys that nobody answers for. `calm` tells since when nothing has come between a
+    /// client and a node, if nothing does; `life` which life of a client it is.
+    pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
+        let now = self.world.now();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (node, server) in servers.iter().enumerate() {
+            for resource in self.plan.keys() {
+                let key = self.plan.key(resource);
+                let readers = server.readers(&key);
+                for token in server.holder(&key).into_iter().chain(readers) {
+                    // The marker of those who share a lock has no number.
+                    self.look_at(now, node, number_of(&token), &calm, &life);
+                }
+            }
+        }
+    }
+
+    fn look_at(
+        &self,
+        now: Time,
+        node: usize,
+        number: Option<usize>,
+        calm: impl Fn(usize, usize) -> Option<Time>,
+        life: impl Fn(usize) -> u32,
+    ) {
+        let state = self.lock();
+        let known = number.and_then(|number| Some((number, state.operations.get(number)?)));
+        let Some((number, operation)) = known else { return };
+        let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else { return };
+        if operation.life != life(operation.client) {
+            return;
+        }
+        let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
+        if now > over.max(calm) + nanos(grace) {
+            drop(state);
+            let since = Duration::from_nanos(now - over);
+            let text =
+                format!("op{number} has been over for {since:?}, and its key still stands at node {node}");
+            self.find(Rule::Orphan, text);
+        }
+    }
+
+    /// Judges the whole once more, by other means: whether some order of all acquisitions and
+    /// releases is that of one mutex.
+    pub(crate) fn judge(&self) {
+        let history = std::mem::take(&mut self.lock().history);
+        // What comes late may tell an observer of somebody who is long over.
+        let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
+        let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
+        // First, because a mutex whose fencing tokens are in disorder is none.
+        if let Some(violation) = report.of(Check::Register).next() {
+            self.find(Rule::Fencing, violation.to_string());
+        }
+        for (judged, rule) in [(Check::Permits, Rule::Permits), (Check::Observers, Rule::Observing)] {
+            if let Some(violation) = report.of(judged).next() {
+                self.find(rule, violation.to_string());
+            }
+        }
+        for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
+            if let Some(violation) = report.of(judged).next() {
+                let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
+                let rule = if for_tokens { Rule::Fencing } else { Rule::Exclusion };
+                self.find(rule, violation.to_string());
+            }
+        }
+    }
+
+    pub(super) fn see(&self, happening: &Happening) {
+        let now = self.world.now();
+        let mut state = self.lock();
+        let exclusion = state.exclusion.see(now, happening).map(|text| (Rule::Exclusion, text));
+        let permits = state.permits.see(now, happening).map(|text| (Rule::Permits, text));
+        drop(state);
+        for (rule, text) in exclusion.into_iter().chain(permits) {
+            self.find(rule, text);
+        }
+    }
+
+    /// How many nodes hold the token wherever it is claimed, or have forgotten it so late that somebody may rely on it.
+    pub(super) fn backing(&self, resources: &[usize], token: &[u8]) -> usize {
+        let now = self.world.now();
+        let relied_on = nanos(self.plan.max_ttl) * 2;
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let backs = |(node, server): (usize, &BuiltinServer)| {
+            let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
+            let holds = |resource: &usize| {
+                let key = self.plan.key(*resource);
+                let shares = || server.readers(&key).iter().any(|reader| reader == token);
+                server.holder(&key).as_deref() == Some(token) || shares()
+            };
+            // Of several, all of them.
+            forgot || resources.iter().all(holds)
+        };
+        servers.iter().enumerate().filter(|server| backs(*server)).count()
+    }
+}

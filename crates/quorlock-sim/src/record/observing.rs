@@ -1,0 +1,87 @@
+//! Who leads, by the nodes themselves, and what observers are told of it.
+
+use std::sync::PoisonError;
+
+use quorlock::Token;
+use quorlock_history::{Stamp, What};
+
+use super::{Recorder, Rule, name, number_of};
+use crate::plan::Subject;
+use crate::world::Time;
+
+/// What an observer was told of a leader.
+pub(crate) struct Seen {
+    pub(crate) token: Token,
+    pub(crate) fencing_token: Option<u64>,
+}
+
+impl Recorder {
+    /// Looks at every node: whom it has lead now.
+    pub(crate) fn look_who_leads(&self) {
+        if self.plan.subject != Subject::Elections {
+            return;
+        }
+        let now = self.world.now();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        for (node, server) in servers.iter().enumerate() {
+            for resource in self.plan.keys() {
+                if let Some(token) = server.holder(&self.plan.key(resource)) {
+                    state.standings.see(token, node, now);
+                }
+            }
+        }
+    }
+
+    /// An observer was told of this leader, or of none, by nodes that were asked after `asked`.
+    pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
+        let [client, resource] = observer;
+        let number = self.glanced(observer, asked, leader);
+        self.lock().told.insert((client, resource), number);
+    }
+
+    /// As [`Recorder::observed`], by somebody who asked once. Says which operation leads.
+    pub(crate) fn glanced(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) -> Option<usize> {
+        let [client, resource] = observer;
+        let mut state = self.lock();
+        state.counts.observed += 1;
+        let mut number = None;
+        let mut found = None;
+        if let Some(Seen { token, fencing_token }) = leader {
+            let hold = state.holds.iter().rev().find(|hold| hold.token == token.as_bytes());
+            // Of one that is not known to have acquired yet, there is nothing to compare it with.
+            let fencing_token = fencing_token.filter(|_| hold.is_some());
+            number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
+            let nodes = state.standings.since(token.as_bytes(), asked);
+            if nodes < self.plan.quorum() {
+                found = Some(format!(
+                    "client {client} is told that {token} leads, and only {nodes} of {} nodes had that while it was asked",
+                    self.plan.nodes
+                ));
+            }
+            let what = What::Observed {
+                client: name("client", client).as_str().into(),
+                resource: self.plan.key(resource).as_str().into(),
+                leader: number.map_or_else(|| token.to_string(), |number| name("op", number)).as_str().into(),
+                fencing_token,
+                asked: Stamp::from_nanos(asked),
+            };
+            state.history.record(self.stamp(), what);
+        }
+        drop(state);
+        self.note("observe", [client, resource, number.unwrap_or(usize::MAX)], || {
+            let leader = leader.map_or("nobody".to_owned(), |leader| leader.token.to_string());
+            format!("client {client} sees that {leader} leads e{resource}")
+        });
+        if let Some(text) = found {
+            self.find(Rule::Observing, text);
+        }
+        number
+    }
+
+    /// Whether all observers of an election have been told of this operation last, or of nobody.
+    pub(crate) fn all_were_told(&self, resource: usize, leader: Option<usize>) -> bool {
+        let state = self.lock();
+        (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
+    }
+}

@@ -1,0 +1,45 @@
+//! Whoever calls without async lacks nothing that a thread can have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::listing::Listing;
+
+/// What only async programs have, and why.
+const ASYNC_ONLY: &[(&str, &str, &str)] = &[
+    ("Coordinator", "builder", "the builder is the same, and has `build_blocking`"),
+    ("Health", "into_stream", "a stream is for executors; `changed` tells the same"),
+    ("Leadership", "run_until_lost", "nothing stops a thread from outside"),
+    ("Lease", "run_until_lost", "the same"),
+    ("LeaseWatch", "run_until_lost", "the same"),
+];
+
+#[test]
+fn each_type_without_async_can_do_what_its_async_one_can_unless_it_says_why_not() {
+    let verbs = verbs(&Listing::of(&super::quorlock()).text);
+    let mut lacking = BTreeSet::new();
+    let mut compared = 0;
+    for (name, of_async) in &verbs {
+        let Some(of_threads) = verbs.get(&format!("blocking::{name}")) else { continue };
+        lacking.extend(of_async.difference(of_threads).map(|verb| (name.as_str(), verb.as_str())));
+        compared += 1;
+    }
+    assert_eq!(lacking, ASYNC_ONLY.iter().map(|(name, verb, _)| (*name, *verb)).collect());
+    assert_eq!(compared, 9, "each type that waits, and none but those: {:?}", verbs.keys());
+}
+
+/// The public functions of each type in a listing.
+fn verbs(listing: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut verbs: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let mut of = None;
+    for line in listing.lines() {
+        if let Some(name) = line.strip_prefix("impl ").and_then(|rest| rest.strip_suffix(" {")) {
+            of = (!name.contains(' ')).then(|| name.to_owned());
+        } else if line == "}" {
+            of = None;
+        } else if let (Some(name), Some((_, rest))) = (&of, line.split_once("fn ")) {
+            let verb = rest.split(['(', '<']).next().unwrap_or_default();
+            verbs.entry(name.clone()).or_default().insert(verb.to_owned());
+        }
+    }
+    verbs
+}
