@@ -30,7 +30,7 @@ trap 'rm -rf "$folder"' EXIT
 mkfifo "$folder/others-have-asked"
 
 # A report that takes until the other two machines have asked.
-job='echo "$1 runs the report, fencing token $QUORLOCK_FENCING_TOKEN"
+job='echo "$1 runs the report, fencing token $QUORLOCK_FENCE"
      read -r _ <"$2"
      echo "$1 has finished"'
 

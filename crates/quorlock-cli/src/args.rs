@@ -224,11 +224,11 @@ quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
 
 const RUN_EXAMPLES: &str = "\
 The command finds in its environment:
-  QUORLOCK_HELD           1
-  QUORLOCK_RESOURCE       what is locked; with --also all their names, with ` + ` between them
-  QUORLOCK_FENCING_TOKEN  a number that only grows; not there with --fencing off
-  QUORLOCK_TOKEN          what stands at the nodes; whoever knows it can release the lock
-  QUORLOCK_TTL_MS         the TTL in milliseconds
+  QUORLOCK_HELD      1
+  QUORLOCK_RESOURCE  what is locked; with --also all their names, with ` + ` between them
+  QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
+  QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
+  QUORLOCK_TTL_MS    the TTL in milliseconds
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all

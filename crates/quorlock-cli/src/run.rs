@@ -103,8 +103,8 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
     match lease.try_fencing_token() {
-        Some(fencing_token) => command.env("QUORLOCK_FENCING_TOKEN", fencing_token.to_string()),
-        None => command.env_remove("QUORLOCK_FENCING_TOKEN"),
+        Some(fencing_token) => command.env("QUORLOCK_FENCE", fencing_token.to_string()),
+        None => command.env_remove("QUORLOCK_FENCE"),
     };
 }
 

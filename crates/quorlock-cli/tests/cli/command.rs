@@ -29,8 +29,7 @@ async fn it_is_told_of_its_lock() {
 async fn it_gets_a_fencing_token_that_grows_and_never_that_of_an_outer_lock() {
     let Some(servers) = servers(3).await else { return };
     let fence = async |options: &[&str]| {
-        let inner =
-            run(&servers, options, "echo fence:$QUORLOCK_FENCING_TOKEN").env("QUORLOCK_FENCING_TOKEN", "7");
+        let inner = run(&servers, options, "echo fence:$QUORLOCK_FENCE").env("QUORLOCK_FENCE", "7");
         inner.end().await.expect(0).stdout
     };
     let number = |line: &str| line.trim_end().strip_prefix("fence:").unwrap().parse::<u64>().unwrap();

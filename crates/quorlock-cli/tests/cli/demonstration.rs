@@ -58,7 +58,7 @@ fn a_listener_who_leaves_does_not_make_it_panic() {
 
 #[tokio::test]
 async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code() {
-    let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_RESOURCE $QUORLOCK_FENCING_TOKEN\"'; exit 7";
+    let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_RESOURCE $QUORLOCK_FENCE\"'; exit 7";
     for kind in ["builtin", ""] {
         let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).env("QUORLOCK_SERVER", kind);
         let ended = demo.end().await.expect(7);

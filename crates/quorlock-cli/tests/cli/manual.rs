@@ -19,8 +19,7 @@ async fn each_verb_has_a_page_with_its_exit_codes_and_variables() {
         assert!(ended.stdout.contains(&format!("quorlock-{verb}.1\n")), "it says what it has written");
     }
     let run = read("quorlock-run.1");
-    for word in ["QUORLOCK_NODES", "QUORLOCK_FENCING_TOKEN", "QUORLOCK_PASSWORD", "76     the lock was lost"]
-    {
+    for word in ["QUORLOCK_NODES", "QUORLOCK_FENCE", "QUORLOCK_PASSWORD", "76     the lock was lost"] {
         assert!(run.contains(word), "{word} is missing: {run}");
     }
     for verb in ["hold", "release", "status"] {

@@ -12,7 +12,7 @@ fn release(servers: &Servers, options: &[&str]) -> Quorlock {
 
 /// Somebody who holds the lock, and what its command was told of it.
 async fn holder(servers: &Servers) -> (Running, String, u64) {
-    let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCING_TOKEN; exec sleep 1000";
+    let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
     let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
     let lines = running.lines(2).await;
     eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
@@ -67,7 +67,7 @@ async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_
     }
     assert_eq!(taken.stdout.matches("deleted: ").count(), 3, "node by node: {taken:?}");
     holder.end().await.expect(76);
-    let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCING_TOKEN").end().await.expect(0);
+    let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCE").end().await.expect(0);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > fencing_token, "the counters are left alone");
 }
 

@@ -256,7 +256,7 @@ async fn the_lock_stays_for_as_long_as_its_command_takes_to_end() {
 #[tokio::test]
 async fn a_lock_within_a_lock_sees_its_own() {
     let Some(servers) = servers(3).await else { return };
-    let show = r#"echo "$QUORLOCK_RESOURCE $QUORLOCK_TTL_MS $QUORLOCK_TOKEN $QUORLOCK_FENCING_TOKEN""#;
+    let show = r#"echo "$QUORLOCK_RESOURCE $QUORLOCK_TTL_MS $QUORLOCK_TOKEN $QUORLOCK_FENCE""#;
     let inner = format!("\"$QUORLOCK\" run -t 5s inner -c '{show}'");
     let outer = run(&servers, &["-t", "9s"], &format!("{show}; {inner}; {show}"));
     let ended = outer.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).end().await.expect(0);

@@ -22,7 +22,7 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     let holder = run(
         &servers,
         &["--label", "nightly report"],
-        "echo $QUORLOCK_TOKEN; echo $QUORLOCK_FENCING_TOKEN; exec sleep 1000",
+        "echo $QUORLOCK_TOKEN; echo $QUORLOCK_FENCE; exec sleep 1000",
     )
     .start();
     let told = holder.lines(2).await;

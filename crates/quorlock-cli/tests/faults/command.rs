@@ -26,7 +26,7 @@ pub(crate) fn run() {
             &Entry {
                 at,
                 lock: variable("QUORLOCK_RESOURCE"),
-                fence: variable("QUORLOCK_FENCING_TOKEN").parse().unwrap(),
+                fence: variable("QUORLOCK_FENCE").parse().unwrap(),
                 runner: std::os::unix::process::parent_id(),
                 pid: std::process::id(),
             },
