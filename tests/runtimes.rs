@@ -217,7 +217,9 @@ fn who_waits_behind_a_lease_of_a_runtime_that_ends_is_told_and_others_may_come()
         assert!(matches!(told, Err(AcquireError::Closed)), "{told:?}");
     }
     driven.block_on(async {
-        nodes.iter().for_each(|node| node.remove("r"));
+        for node in &nodes {
+            node.remove("r");
+        }
         clock.pass(Duration::from_millis(1)).await;
         assert!(lock.try_acquire().await.unwrap().is_some(), "the line has ended with its runtime");
     });
