@@ -24,7 +24,7 @@ use crate::lasting::Lasting;
 use crate::lease::{Lease, LeaseState, Mail, Trail};
 use crate::lock::{Plan, Renewal};
 use crate::meter::{At, Held, LockMeter, Renewed};
-use crate::node::Question;
+use crate::node::{Asked, Question};
 use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
 use crate::serving::{Series, Service};
@@ -363,8 +363,8 @@ impl Keeper {
         // What it has not sent yet must not come after a release: the new round takes its place.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let question = |_| Some(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, question);
+        let question = Asked::from(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
+        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |_| Some(question.clone()));
         self.sent = round.sent;
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });

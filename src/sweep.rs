@@ -91,7 +91,13 @@ impl Sweep {
                 return;
             }
             let pause = backoff.next(self.shared.entropy.half());
-            self.shared.sleep_until(self.shared.now() + pause).await;
+            let again = self.shared.now() + pause;
+            if again >= self.until {
+                // A node that is away says so at once, each time.
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), %error, "not released; the TTL ends it");
+                return;
+            }
+            self.shared.sleep_until(again).await;
             let Some(node) = self.shared.nodes.iter().nth(index) else { return };
             let again = async { ask(&**node, cancel(&self.shared, &self.claim)).await.map(|a| a.vote) };
             match self.in_time(again).await {

@@ -365,3 +365,23 @@ async fn clean_ups_of_several_clients_do_not_disturb_each_other() {
     assert_eq!(bench.keys(), 5, "the first one's clean-up left the second one's keys alone");
     second.release().await.unwrap();
 }
+
+/// Its key ends by itself, and with it what there is to do.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stays_away_is_told_again_until_the_ttl_has_passed_and_no_longer() {
+    let bench = bench(3);
+    let mut health = bench.coordinator.health();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    bench.nodes[2].disconnect();
+    lease.release().await.unwrap();
+    let Bench { clock, nodes, coordinator } = bench;
+    drop(coordinator);
+    let ended = async { while health.changed().await.is_some() {} };
+    let late = clock.sleep_until(clock.now() + 2 * TTL);
+    tokio::select! {
+        () = ended => {}
+        () = late => panic!("somebody still has the nodes, when nothing is left to release"),
+    }
+    drop(nodes);
+}
