@@ -159,7 +159,7 @@ impl Drop for Attempt {
 
 /// A claim that nobody has made before.
 pub(crate) fn new_claim(shared: &Shared, plan: &Plan) -> Arc<Claim> {
-    let token = Token::new(shared.entropy.bits(), &plan.context);
+    let token = Token::new(shared.entropy.bits(), &shared.context(&plan.label));
     let claim = plan.keys.claim(token);
     Arc::new(match plan.mode {
         Mode::Exclusive => claim,
