@@ -158,7 +158,7 @@ impl Drop for Attempt {
 
 /// A claim that nobody has made before, whose number is to be drawn in this way.
 pub(crate) fn new_claim(shared: &Shared, plan: &Plan, draw: Option<Draw>) -> Arc<Claim> {
-    let (random, context) = (shared.entropy.bits(), &plan.context);
+    let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
     Arc::new(match (plan.mode, draw) {
         (Mode::Exclusive, Some(draw)) => plan.keys.claim(Token::numbered(random, draw.usual(), context)),
         (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),

@@ -477,7 +477,6 @@ impl Lock {
         Ok(Arc::new(Plan {
             resource: self.check()?,
             keys: self.keys.clone(),
-            context: self.shared.context(&self.options.label),
             wait,
             turn: match self.options.fairness {
                 Fairness::Any => Turn::Any,
@@ -534,8 +533,11 @@ impl Coming {
     async fn lease(&mut self) -> Result<Lease, AcquireError> {
         match self {
             Coming::Led(lease) => lease.await,
-            // Somebody answers, unless the runtime is being shut down.
-            Coming::Served(delivery, _) => delivery.await.unwrap_or(Err(AcquireError::Closed)),
+            Coming::Served(delivery, _) => match delivery.await {
+                Ok(came) => came.map_err(|error| *error),
+                // Somebody answers, unless the runtime is being shut down.
+                Err(_) => Err(AcquireError::Closed),
+            },
         }
     }
 }

@@ -58,7 +58,7 @@ async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter
             true
         }
         Err(error) => {
-            drop(waiter.door.send(Err(error)));
+            drop(waiter.door.send(Err(error.into())));
             false
         }
     }

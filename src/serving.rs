@@ -32,7 +32,7 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
                 let keeper = Keeper::new(&shared, &waiter.plan, attempt, Some(service));
                 return keeper.deliver_to(waiter, rounds);
             }
-            Some(Err(error)) => drop(waiter.door.send(Err(error))),
+            Some(Err(error)) => drop(waiter.door.send(Err(error.into()))),
             None => {}
         }
         match service.next() {

@@ -121,7 +121,6 @@ pub(crate) enum Reentry {
 pub(crate) struct Plan {
     pub(crate) resource: Resource,
     pub(crate) keys: Keys,
-    pub(crate) context: Arc<str>,
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
     pub(crate) since: Moment,

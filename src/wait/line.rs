@@ -128,9 +128,9 @@ impl Waiter {
 }
 
 /// Where the lease is delivered, or the reason why there is none.
-pub(crate) type Door = oneshot::Sender<Result<Lease, AcquireError>>;
+pub(crate) type Door = oneshot::Sender<Result<Lease, Box<AcquireError>>>;
 /// The other side of that door. Who waits no longer drops it.
-pub(crate) type Delivery = oneshot::Receiver<Result<Lease, AcquireError>>;
+pub(crate) type Delivery = oneshot::Receiver<Result<Lease, Box<AcquireError>>>;
 
 /// A lost contest.
 #[derive(Clone, Debug)]
