@@ -3,7 +3,7 @@
 //! The only place that names the client crate. A handle checks the node's `state` and puts
 //! questions into a queue. One task per node does the rest: the `supervisor` dials again and again,
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
-//! one connection, as `wire` has them, until that ends, and `hints` the other way. A `line` is the
+//! one connection, as `wire` and `swift` have them, until that ends, and `hints` the other way. A `line` is the
 //! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
 //! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
 //! line of its own; `info` reads what a server says of itself, and `gate` what it cannot say:
@@ -54,6 +54,7 @@ pub mod scripts;
 mod sentinel;
 mod state;
 mod supervisor;
+mod swift;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]

@@ -15,17 +15,14 @@ use super::hints::Listeners;
 use super::info::{facts_in, field, promoted};
 use super::line::{Line, text};
 use super::sentinel::{Sentinels, Watch};
-use super::wire::Deleting;
+use super::swift::Means;
 use super::{Membership, Settings};
-use crate::examination::{Facts, Role, Software};
+use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
 use crate::protocol::{Moment, Past, SUCCESSION, age};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
-
-/// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
-const NO_KEY: &str = "quorlock:tomb:{}:";
 
 /// The longest `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
 const LONGEST_RUN_ID: usize = 128;
@@ -45,26 +42,8 @@ pub(crate) struct Greeted {
     pub(crate) history: Option<Arc<str>>,
     /// What its Sentinels say of it, where they have named it.
     pub(crate) watch: Option<Watch>,
-    /// What it calls this connection, if it would end it for us.
-    pub(crate) client: Option<i64>,
-    /// Its wall clock, if it may be asked without scripts.
-    pub(crate) swift: Option<WallClock>,
-    /// How it deletes a key that holds what it should, if there is a command for it.
-    pub(crate) deleting: Option<Deleting>,
-}
-
-/// The wall clock of a server, as it was read once: it may be ahead of this by the time that its answer
-/// took, and by as much as it was put forward since.
-#[derive(Clone, Copy)]
-pub(crate) struct WallClock {
-    wall: Duration,
-    read: Moment,
-}
-
-impl WallClock {
-    pub(crate) fn at(self, now: Moment) -> Duration {
-        self.wall + now.since(self.read)
-    }
+    /// What it can do without scripts.
+    pub(crate) means: Means,
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -140,18 +119,9 @@ impl Connector {
             // NOLOOP: what we change ourselves, we know.
             introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         }
-        let swift = self.settings.membership == Membership::Alone;
-        if swift {
-            introduction.cmd("CLIENT").arg("ID");
-            // Nobody is called that: it tells whether we may.
-            introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
-            introduction.cmd("TIME");
-            // What comes after an acquisition is done by scripts: who may not run any is told at once.
-            introduction.cmd("EVAL").arg("return 1").arg(0);
-            for deleting in Deleting::ALL {
-                let (command, condition) = deleting.words();
-                introduction.cmd(command).arg(NO_KEY).arg(condition).arg("");
-            }
+        let alone = self.settings.membership == Membership::Alone;
+        if alone {
+            Means::ask(&mut introduction);
         }
         introduction.cmd("INFO");
         let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
@@ -166,9 +136,11 @@ impl Connector {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
-        let deleting = if swift { how_it_deletes(&mut answers) } else { None };
-        let (client, swift) = if swift { self.swiftness(&mut answers) } else { (None, None) };
-        let swift = swift.filter(|_| facts.software.as_ref().is_none_or(raises_scores));
+        let means = if alone {
+            Means::take(&mut answers, facts.software.as_ref(), self.settings.clock.now())
+        } else {
+            Means::default()
+        };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
         facts.service = self.address.service().map(Into::into);
@@ -185,20 +157,7 @@ impl Connector {
         self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
         let instance = self.recognise(process, past, now);
-        Ok(Greeted { line, instance, copies, hints, facts, history, watch, client, swift, deleting })
-    }
-
-    /// What the server calls this connection, and its clock, if it would end a connection for us: then it
-    /// need not be asked by scripts, which look for tombstones (rule I-5).
-    fn swiftness(&self, answers: &mut Vec<Value>) -> (Option<i64>, Option<WallClock>) {
-        let (script, time) = (answers.pop(), answers.pop());
-        let (killed, client) = (answers.pop(), answers.pop());
-        let (Some(Value::Int(client)), Some(Value::Int(_))) = (client, killed) else { return (None, None) };
-        if script.and_then(server_error).is_some_and(|error| is_forbidden(&error)) {
-            return (Some(client), None);
-        }
-        let read = self.settings.clock.now();
-        (Some(client), time.and_then(wall).map(|wall| WallClock { wall, read }))
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch, means })
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what
@@ -437,33 +396,8 @@ impl Process {
     }
 }
 
-/// The first command that has found that there is no such key.
-fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
-    let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
-    let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
-    known.map(|(deleting, _)| deleting)
-}
-
-/// Whether the server knows `ZADD … GT`.
-fn raises_scores(software: &Software) -> bool {
-    software.name != "redis" || software.numbers() >= [6, 2, 0]
-}
-
-/// Whether a command may not be run, or is not there.
-fn is_forbidden(error: &ServerError) -> bool {
-    error.code() == "NOPERM" || error.details().is_some_and(|words| words.contains("unknown command"))
-}
-
-fn server_error(answer: Value) -> Option<ServerError> {
+pub(super) fn server_error(answer: Value) -> Option<ServerError> {
     if let Value::ServerError(error) = answer { Some(error) } else { None }
-}
-
-/// The time of the calendar, as `TIME` tells it.
-fn wall(answer: Value) -> Option<Duration> {
-    let Value::Array(parts) = answer else { return None };
-    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
-    let (Some(Some(seconds)), Some(Some(micros))) = (numbers.next(), numbers.next()) else { return None };
-    Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
 }
 
 /// What the history of the server's data is called: another one after each promotion.

@@ -10,19 +10,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::copies::{Copies, copies_in, must_last};
 use super::failure::{broken, unexpected};
-use super::handshake::{Connector, Greeted, WallClock};
+use super::handshake::{Connector, Greeted};
 use super::hints::Listeners;
 use super::line::{Break, Line, Message, READS};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, Stage, State, cleans_up};
+use super::swift::{
+    Deletion, Means, PRELUDE, acquisition, decode_acquisition, decode_deletion, encode_acquisition,
+    encode_deletion, release, with_mark,
+};
 use super::wire::{
-    ByHash, Deleting, Form, Reading, SWIFT_PRELUDE, decode, decode_deletion, decode_member, decode_swift,
-    encode, encode_deletion, encode_draw, encode_once, encode_swift, who_holds, with_mark, write_once,
+    ByHash, Form, Reading, decode, decode_member, encode, encode_draw, encode_once, who_holds, write_once,
 };
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Came, Instance, NodeError, Question, Vote};
-use crate::protocol::{Claim, Draw, Mode, Moment};
+use crate::protocol::Moment;
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
@@ -64,8 +67,8 @@ pub(crate) async fn carry(
         clock,
         gathering: false,
         flight: VecDeque::new(),
-        deleting: greeted.deleting,
-        swift: greeted.swift.map(|wall| (wall, Moment::ORIGIN)),
+        means: greeted.means,
+        swift_from: Moment::ORIGIN,
         watch: greeted.watch,
         copies: greeted.copies,
         unconfirmed: Vec::new(),
@@ -90,7 +93,7 @@ pub(crate) async fn carry(
     let mut creates = false;
     let asked: Vec<_> = asked.inspect(|ask| creates |= ask.question.may_create()).collect();
     if creates {
-        link.connector.leaves_behind(greeted.client);
+        link.connector.leaves_behind(greeted.means.client);
     }
     for ask in asked.into_iter().chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
         ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
@@ -125,9 +128,9 @@ enum Way {
     /// By a command, or a script.
     One(ByHash),
     /// An acquisition without a script: see ADR 16.
-    Swift(Draw),
+    Swift,
     /// A release without one, and what its first answer has said.
-    Deletion(Option<Result<Reading, NodeError>>),
+    Deletion(Option<Deletion>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,10 +155,10 @@ struct Link<'a> {
     gathering: bool,
     /// Questions that wait for their answers, oldest first: a connection answers in order.
     flight: VecDeque<Sent>,
-    /// How the server deletes a key that is ours, if there is a command for it.
-    deleting: Option<Deleting>,
-    /// The server's wall clock, if it may be asked without scripts, and from when on.
-    swift: Option<(WallClock, Moment)>,
+    /// What the server can do without scripts.
+    means: Means,
+    /// From when on it is asked to acquire without one.
+    swift_from: Moment,
     /// What Sentinels say of it, if they have named it.
     watch: Option<Watch>,
     /// What replicas must have before it counts, if anything.
@@ -261,10 +264,9 @@ impl Link<'_> {
                         }
                     };
                     let (reading, by_hash) = match way {
-                        Way::Swift(draw) => (Ok(decode_swift(answer, draw)), ByHash::No),
+                        Way::Swift => (Ok(decode_acquisition(answer, &ask.question)), ByHash::No),
                         Way::Deletion(said) => {
-                            let said = said.unwrap_or_else(|| Err(no_script()));
-                            (said.map(|said| with_mark(answer, said)), ByHash::No)
+                            (with_mark(said.unwrap_or(Deletion::NotOurs), answer), ByHash::No)
                         }
                         Way::One(by_hash) => {
                             let decode = if self.history.is_some() { decode_member } else { decode };
@@ -316,8 +318,7 @@ impl Link<'_> {
         let at = self.clock.now();
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
-        let swift = self.swift.filter(|(_, from)| *from <= at);
-        let wall = swift.map(|(clock, _)| clock.at(at));
+        let wall = self.means.clock.filter(|_| self.swift_from <= at).map(|clock| clock.at(at));
         for ask in self.batch.drain(..) {
             let (prelude, way) = if ask.stage == Stage::Unnumbered {
                 // Whatever has become of the attempt: its token stands there, and what takes it back may
@@ -334,12 +335,12 @@ impl Link<'_> {
             } else if ask.question.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
                 continue;
-            } else if let Some((claim, ttl, draw)) = swiftly(&ask, wall) {
+            } else if let Some((claim, ttl, draw)) = acquisition(&ask, wall) {
                 write_once(&ask.question, Form::Swift, self.line.outbox(), |buffer| {
-                    encode_swift(claim, ttl, draw, buffer);
+                    encode_acquisition(claim, ttl, draw, buffer);
                 });
-                (SWIFT_PRELUDE, Way::Swift(draw))
-            } else if let Some((claim, deleting)) = deletion(&ask.question, self.deleting) {
+                (PRELUDE, Way::Swift)
+            } else if let Some((claim, deleting)) = release(&ask.question, self.means.deleting) {
                 write_once(&ask.question, deleting.form(), self.line.outbox(), |buffer| {
                     encode_deletion(claim, deleting, buffer);
                 });
@@ -402,9 +403,7 @@ impl Link<'_> {
             }
             Ok(Reading::Unclear) => {
                 // Perhaps it cannot do it, or may not: scripts tell more of what is wrong.
-                if let Some((_, from)) = &mut self.swift {
-                    *from = self.clock.now() + SCRIPTS_FOR;
-                }
+                self.swift_from = self.clock.now() + SCRIPTS_FOR;
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
             }
@@ -469,24 +468,6 @@ impl Link<'_> {
         }
         None
     }
-}
-
-/// What is asked without a script, if that is possible for the question, at a server whose wall clock
-/// shows this.
-///
-/// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
-fn swiftly(ask: &Ask, wall: Option<Duration>) -> Option<(&Claim, Duration, Draw)> {
-    let Question::Acquire { claim, ttl, draw: Some(draw) } = &*ask.question else { return None };
-    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    let swift = ask.stage == Stage::Fresh && alone && !draw.contended && draw.is_within(wall?);
-    swift.then_some((claim, *ttl, *draw))
-}
-
-/// What is released by a command of the server.
-fn deletion(question: &Question, deleting: Option<Deleting>) -> Option<(&Claim, Deleting)> {
-    let Question::Release { claim } = question else { return None };
-    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    if alone { Some((claim, deleting?)) } else { None }
 }
 
 /// From a server that was sent the whole script.

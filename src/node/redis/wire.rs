@@ -11,8 +11,7 @@ use super::request::Request;
 use super::scripts::{self, Family, Library, Script};
 use crate::node::{Asked, Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
-    Claim, Draw, FENCE_MEMBER, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys,
-    readers_sibling,
+    Claim, Draw, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys, readers_sibling,
 };
 
 /// As `encode`. Nearly all servers are sent the same: it is written once, and copied for the others.
@@ -52,11 +51,11 @@ pub(crate) fn write_once(asked: &Asked, form: Form, buffer: &mut Vec<u8>, write:
 pub(crate) enum Form {
     /// By a plain command, or a script that it knows.
     Usual,
-    /// Without a script: see [`encode_swift`].
+    /// Without a script: see `swift`.
     Swift,
-    /// Without one, by [`Deleting::IfEqual`].
+    /// Without one, by `DELIFEQ`.
     DeletionIfEqual,
-    /// Without one, by [`Deleting::WithCondition`].
+    /// Without one, by `DELEX`.
     DeletionWithCondition,
 }
 
@@ -92,123 +91,6 @@ pub(crate) fn encode(
     };
     request.end();
     by_hash
-}
-
-/// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
-/// is free, and the counter raised to the number, unless it stands there or beyond. Of their answers only
-/// the last one counts.
-pub(crate) fn encode_swift(claim: &Claim, ttl: Duration, draw: Draw, buffer: &mut Vec<u8>) {
-    let counter = claim.fence_counter_key();
-    let mut write = |words: &dyn Fn(&mut Request<'_>)| {
-        let mut request = Request::begin(buffer);
-        words(&mut request);
-        request.end();
-    };
-    write(&|request| {
-        request.word("MULTI");
-    });
-    write(&|request| {
-        request.word("SET").word(claim.key()).word(claim.token().as_bytes());
-        request.word("NX").word("PX").number(millis(ttl));
-    });
-    write(&|request| {
-        request.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
-        request.number(draw.usual().get()).word(FENCE_MEMBER);
-    });
-    write(&|request| {
-        request.word("PEXPIRE").joined(&counter.pieces()).number(millis(COUNTER_LIFE));
-    });
-    write(&|request| {
-        request.word("EXEC");
-    });
-}
-
-/// So many answers come before the one that counts.
-pub(crate) const SWIFT_PRELUDE: u8 = 4;
-
-/// The command by which a server deletes a key if it holds what it should.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deleting {
-    /// `DELIFEQ key value`: Valkey from 9.0 on.
-    IfEqual,
-    /// `DELEX key IFEQ value`: Redis from 8.4 on.
-    WithCondition,
-}
-
-impl Deleting {
-    pub(crate) const ALL: [Deleting; 2] = [Deleting::IfEqual, Deleting::WithCondition];
-
-    pub(crate) fn form(self) -> Form {
-        match self {
-            Deleting::IfEqual => Form::DeletionIfEqual,
-            Deleting::WithCondition => Form::DeletionWithCondition,
-        }
-    }
-
-    /// The words before the key, and between key and value.
-    pub(crate) fn words(self) -> (&'static str, Option<&'static str>) {
-        match self {
-            Deleting::IfEqual => ("DELIFEQ", None),
-            Deleting::WithCondition => ("DELEX", Some("IFEQ")),
-        }
-    }
-}
-
-/// Writes the requests that release without a script. The first says whether the key was deleted, the
-/// second whether somebody wanted it, which is not part of the same step: a mark is a hint.
-pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Vec<u8>) {
-    let (command, condition) = deleting.words();
-    let mut request = Request::begin(buffer);
-    request.word(command).word(claim.key());
-    if let Some(condition) = condition {
-        request.word(condition);
-    }
-    request.word(claim.token().as_bytes());
-    request.end();
-    let mut request = Request::begin(buffer);
-    request.word("DEL").joined(&claim.want_mark_key().pieces());
-    request.end();
-}
-
-/// What the first of the two answers says: whether the key was deleted.
-pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Result<Reading, NodeError> {
-    match Parts::of(answer).next() {
-        Some(Part::Number(1)) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
-        Some(Part::Number(0)) => Ok(Reading::Said { vote: Vote::Free, fence: None }),
-        _ => match redis::parse_redis_value(answer) {
-            Ok(Value::ServerError(error)) if is_demoted(&error) => Ok(Reading::Demoted),
-            Ok(Value::ServerError(error)) => {
-                Err(refused(&error, failure::Asked { command: "DELIFEQ or DELEX", key: claim.key(), user }))
-            }
-            Ok(_) | Err(_) => Err(unexpected("unexpected answer to a deletion", "")),
-        },
-    }
-}
-
-/// What the second makes of it.
-pub(crate) fn with_mark(answer: &[u8], reading: Reading) -> Reading {
-    match (Parts::of(answer).next(), reading) {
-        (Some(Part::Number(1)), Reading::Said { vote: Vote::Granted, fence }) => {
-            Reading::Said { vote: Vote::Wanted, fence }
-        }
-        (_, reading) => reading,
-    }
-}
-
-/// For how long a counter is kept that nobody raises: see `fence.lua`.
-const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What the last answer to these requests says. Whatever is not clear is left to a script to find out.
-pub(crate) fn decode_swift(answer: &[u8], draw: Draw) -> Reading {
-    let mut parts = Parts::of(answer);
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(1))) => {
-            Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) }
-        }
-        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(0))) => Reading::Unnumbered,
-        (Some(Part::List(3)), Some(Part::Nothing), _) => Reading::Refused,
-        _ => Reading::Unclear,
-    }
 }
 
 /// Writes the request for the number of a token that stands there without one.
@@ -581,7 +463,7 @@ fn micros(time: Duration) -> u64 {
 
 /// Rounded down, so that a key never outlives what was asked, and at least 1, since Redis refuses 0
 /// and whatever is beyond its signed numbers.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs())
 }
 
