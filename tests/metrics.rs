@@ -154,8 +154,10 @@ async fn each_outcome_of_asking_is_counted_by_its_name() {
     waiting.abort();
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 1.0);
-    // Dropped before it was ever polled to its end.
+    // Dropped before it was ever polled to its end, which nodes that answer at once would be.
+    counted.bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
     assert!(counted.lock().acquire().now_or_never().is_none());
+    counted.bench.nodes.iter().for_each(|node| node.delay(Duration::ZERO, Duration::ZERO));
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
     drop(theirs);
     counted.bench.settle().await;
