@@ -330,6 +330,26 @@ impl Lock {
         Ok(Box::pin(self.inspect_each()).await)
     }
 
+    /// Deletes the counter of the lock's fencing tokens at every node that answers in time: for a name that
+    /// nobody will use again, such as that of a test. It would end by itself a day after its last use.
+    ///
+    /// Where the name is used again, the next fencing token is smaller than one before, if the clocks do
+    /// not keep the order, and what the lock guards refuses it.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](AcquireError::Config), where the lock's name or options cannot work.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked by then is done.
+    pub async fn forget(&self) -> Result<(), AcquireError> {
+        self.validate()?;
+        self.shared.introduced().await;
+        Box::pin(self.forget_each()).await;
+        Ok(())
+    }
+
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let since = self.shared.now();
         let asking = Asking::begin(&self.name, &self.options.meter, since, || {

@@ -266,6 +266,12 @@ pub enum Question {
         /// For how long late requests are refused.
         linger: Duration,
     },
+    /// Delete the counter of the lock's fencing tokens. Nobody is to use the key again: the next number
+    /// would be too small.
+    Forget {
+        /// The key of the lock.
+        key: Arc<str>,
+    },
     /// Tell who holds the key. Changes nothing.
     Inspect {
         /// The key.
@@ -289,6 +295,7 @@ impl Question {
             | Question::Inspect { .. }
             | Question::Intend { .. }
             | Question::Desist { .. }
+            | Question::Forget { .. }
             | Question::LeaveLine { .. } => false,
         }
     }
@@ -306,7 +313,8 @@ impl Question {
             Question::LeaveLine { .. }
             | Question::Inspect { .. }
             | Question::Intend { .. }
-            | Question::Desist { .. } => None,
+            | Question::Desist { .. }
+            | Question::Forget { .. } => None,
         }
     }
 }

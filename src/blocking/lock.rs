@@ -147,6 +147,15 @@ impl Lock {
         self.background.run(self.lock.inspect())?
     }
 
+    /// As [`crate::Lock::forget`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AcquireError::InAsyncContext`].
+    pub fn forget(&self) -> Result<(), AcquireError> {
+        self.background.run(self.lock.forget())?
+    }
+
     /// As [`crate::Lock::revoke`]: takes the lock away from the holder of `token`.
     ///
     /// # Errors

@@ -54,6 +54,15 @@ impl Lock {
         }
     }
 
+    /// Has all nodes delete the counter of each of the locks.
+    pub(super) async fn forget_each(&self) {
+        let forgotten = self.keys.iter().map(async |key| {
+            let question = |_| Some(Question::Forget { key: key.clone() });
+            Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question).settled().await;
+        });
+        join_all(forgotten).await;
+    }
+
     /// Asks all nodes who holds each of the locks. The answers about the first that a quorum says is
     /// held, or else about the first that any node says is.
     pub(super) async fn inspect_each(&self) -> Ballot {

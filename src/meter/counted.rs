@@ -353,7 +353,8 @@ impl Op {
                 | Question::LeaveLine { .. }
                 | Question::Inspect { .. }
                 | Question::Intend { .. }
-                | Question::Desist { .. },
+                | Question::Desist { .. }
+                | Question::Forget { .. },
             )
             | None => 3,
         })

@@ -165,11 +165,6 @@ impl Settings {
             .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
     }
 
-    /// What stands before every resource name in its key.
-    pub(crate) fn key_prefix(&self) -> &str {
-        self.said.key_prefix.as_deref().unwrap_or_default()
-    }
-
     /// How long a node has for its answer, unless it is far away.
     pub(crate) fn node_limit(&self) -> Duration {
         self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT)

@@ -193,6 +193,7 @@ fn clauses() -> &'static [Clause] {
         fence::a_refused_acquisition_tells_the_counter_and_draws_nothing,
         fence::a_refused_acquisition_leaves_no_counter_where_there_was_none,
         fence::a_refused_acquisition_never_lowers_the_counter,
+        fence::a_counter_that_is_forgotten_is_gone,
         fence::whoever_asks_is_told_what_was_drawn_for_the_holder,
         fence::asking_again_with_the_own_token_draws_nothing_new,
         fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,

@@ -319,6 +319,8 @@ pub struct Questions {
     pub intend: usize,
     /// [`Question::Desist`](quorlock::Question::Desist).
     pub desist: usize,
+    /// [`Question::Forget`](quorlock::Question::Forget).
+    pub forget: usize,
 }
 
 impl Questions {
@@ -327,7 +329,7 @@ impl Questions {
     pub fn total(self) -> usize {
         let acquire = self.acquire + self.acquire_in_turn + self.transfer + self.write_back;
         let waiting = self.leave_line + self.intend + self.desist;
-        acquire + self.renew + self.release + self.cancel + waiting + self.inspect
+        acquire + self.renew + self.release + self.cancel + waiting + self.inspect + self.forget
     }
 }
 

@@ -124,6 +124,8 @@ pub static WRITE_BACK_SEVERAL: LazyLock<Script> = several!(18, "write_back_sever
 pub static RELEASE_SEVERAL: LazyLock<Script> = several!(19, "release_several");
 /// Deletes those of several keys that are ours, and stops late requests.
 pub static CANCEL_SEVERAL: LazyLock<Script> = several!(20, "cancel_several");
+/// Deletes the counter of fencing tokens.
+pub static FORGET: LazyLock<Script> = plain!(24, "forget");
 /// Draws a number for a token that stands there without one.
 pub static DRAW: LazyLock<Script> = fenced!(23, "draw");
 /// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
@@ -131,7 +133,7 @@ pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
 
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 22] {
+pub fn all() -> [&'static Script; 23] {
     [
         &ACQUIRE,
         &ACQUIRE_IN_TURN,
@@ -155,6 +157,7 @@ pub fn all() -> [&'static Script; 22] {
         &RELEASE_SEVERAL,
         &CANCEL_SEVERAL,
         &DRAW,
+        &FORGET,
     ]
 }
 

@@ -141,6 +141,7 @@ fn script_of(question: &Question) -> &'static Script {
         Question::Inspect { .. } => &scripts::INSPECT,
         Question::Intend { .. } => &scripts::INTEND,
         Question::Desist { .. } => &scripts::DESIST,
+        Question::Forget { .. } => &scripts::FORGET,
     }
 }
 
@@ -169,7 +170,8 @@ impl Family {
             | Question::LeaveLine { .. }
             | Question::Inspect { .. }
             | Question::Intend { .. }
-            | Question::Desist { .. } => self.acquire,
+            | Question::Desist { .. }
+            | Question::Forget { .. } => self.acquire,
         }
     }
 }
@@ -229,6 +231,9 @@ fn arguments(request: &mut Request<'_>, question: &Question) {
         Question::Desist { key, ticket } => {
             request.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(ticket.name());
         }
+        Question::Forget { key } => {
+            request.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
+        }
     }
 }
 
@@ -263,7 +268,8 @@ fn shared_arguments(request: &mut Request<'_>, question: &Question) {
         Question::LeaveLine { .. }
         | Question::Inspect { .. }
         | Question::Intend { .. }
-        | Question::Desist { .. } => {}
+        | Question::Desist { .. }
+        | Question::Forget { .. } => {}
     }
 }
 
@@ -282,7 +288,8 @@ fn several_arguments(request: &mut Request<'_>, question: &Question) {
         | Question::LeaveLine { .. }
         | Question::Inspect { .. }
         | Question::Intend { .. }
-        | Question::Desist { .. } => (Duration::ZERO, None, Duration::ZERO),
+        | Question::Desist { .. }
+        | Question::Forget { .. } => (Duration::ZERO, None, Duration::ZERO),
     };
     let Some(claim) = question.claim() else { return };
     request.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));
@@ -487,6 +494,7 @@ pub(crate) fn key_of_one(question: &Question) -> &str {
         Question::LeaveLine { key, .. }
         | Question::Intend { key, .. }
         | Question::Desist { key, .. }
+        | Question::Forget { key }
         | Question::Inspect { key } => key,
     }
 }

@@ -1,10 +1,6 @@
 //! Leaves nothing behind.
 
-use std::time::Duration;
-
 use futures::future::join_all;
-use quorlock::protocol::fence_counter;
-use quorlock::{Coordinator, Said, Token};
 
 use crate::config::Settings;
 
@@ -13,30 +9,8 @@ use crate::config::Settings;
 ///
 /// They would end by themselves a day later. At nodes that do not answer now, they do.
 pub(super) async fn remove_counters<'a>(settings: &Settings, names: impl Iterator<Item = &'a str>) {
-    // A counter is a string that can be compared and deleted, as a lock is. What is left of that is
-    // a tombstone that lasts for `max_ttl`: so that is short here. The key is what it is, without
-    // another prefix.
-    let ttl = settings.node_limit().saturating_mul(10).max(Duration::from_secs(1));
-    let Ok(builder) = settings.builder() else { return };
-    let Ok(coordinator) = builder.key_prefix("").ttl(ttl).max_ttl(ttl).build() else { return };
-    let counters = names.map(|name| fence_counter(&format!("{}{name}", settings.key_prefix())));
-    join_all(counters.map(async |counter| remove(&coordinator, &counter).await)).await;
+    let Ok(coordinator) = settings.builder().and_then(|builder| Ok(builder.build()?)) else { return };
+    let forgotten = names.map(async |name| drop(coordinator.lock(name).forget().await));
+    join_all(forgotten).await;
     coordinator.close(settings.patience()).await;
-}
-
-/// Deletes the key at each node, whatever number it has there.
-async fn remove(coordinator: &Coordinator, counter: &str) {
-    let lock = coordinator.lock(counter);
-    let Ok(ballot) = lock.inspect().await else { return };
-    let mut numbers: Vec<Token> = Vec::new();
-    for paper in ballot.papers() {
-        if let Said::Held(holding) = &paper.said
-            && !numbers.contains(&holding.token)
-        {
-            numbers.push(holding.token.clone());
-        }
-    }
-    for number in numbers {
-        drop(lock.revoke(&number).await);
-    }
 }

@@ -86,6 +86,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
         }
+        (script, [_], [counter]) if is(script, &scripts::FORGET) => Ok(store.forget(now, counter).into()),
         (script, [key], [token, counter, hint, lead]) if is(script, &scripts::DRAW) => {
             store.draw_for(now, key, token, drawing(counter, hint, lead))
         }

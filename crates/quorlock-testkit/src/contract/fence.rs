@@ -203,6 +203,18 @@ pub(super) async fn a_restored_key_raises_the_counter_to_the_number_of_its_lease
     draws(bench, acquisition(&next, LONG, counting()), 44).await
 }
 
+pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let claim = bench.claim(&key);
+    bench.acquire(&claim, LONG).await?;
+    bench.release(&claim).await?;
+    for vote in [Vote::Granted, Vote::Free] {
+        is(&bench.vote(Question::Forget { key: key.as_str().into() }).await?, &vote)?;
+        bench.has_no_counter(&key).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn whoever_asks_is_told_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
     for (stands, draw) in [(0, bench.draw()), (0, beyond(41)), (99, beyond(41))] {
         let (key, other) = (bench.key(), bench.claim("other"));

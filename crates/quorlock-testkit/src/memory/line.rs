@@ -316,7 +316,8 @@ fn key_of(question: &Question) -> Option<&str> {
         Question::Inspect { key }
         | Question::LeaveLine { key, .. }
         | Question::Intend { key, .. }
-        | Question::Desist { key, .. } => Some(key),
+        | Question::Desist { key, .. }
+        | Question::Forget { key } => Some(key),
         // A kind that is newer than this kit.
         _ => None,
     }
@@ -336,6 +337,7 @@ impl Questions {
             Question::Inspect { .. } => self.inspect += 1,
             Question::Intend { .. } => self.intend += 1,
             Question::Desist { .. } => self.desist += 1,
+            Question::Forget { .. } => self.forget += 1,
             // A kind that is newer than this kit.
             _ => {}
         }

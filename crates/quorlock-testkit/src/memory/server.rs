@@ -110,6 +110,7 @@ impl Server {
                 let (intents, name) = (intents_key(key), ticket.name());
                 self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
             }
+            Question::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
             // A kind that is newer than this kit.
             _ => return None,
         };
@@ -166,6 +167,7 @@ impl Server {
             | Question::Transfer { .. }
             | Question::Intend { .. }
             | Question::Desist { .. }
+            | Question::Forget { .. }
             | Question::LeaveLine { .. }
             | Question::Inspect { .. }
             | _ => return None,
@@ -214,6 +216,7 @@ impl Server {
             | Question::Transfer { .. }
             | Question::Intend { .. }
             | Question::Desist { .. }
+            | Question::Forget { .. }
             | Question::LeaveLine { .. }
             | Question::Inspect { .. }
             | _ => return None,

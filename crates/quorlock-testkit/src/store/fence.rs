@@ -126,6 +126,11 @@ impl Store {
         Ok(lower)
     }
 
+    /// `forget.lua`: deletes a counter.
+    pub fn forget(&mut self, now: Moment, counter: &[u8]) -> Vote {
+        if self.del(now, counter) { Vote::Granted } else { Vote::Free }
+    }
+
     /// `draw.lua`: draws a number for a token that stands there without one.
     ///
     /// # Errors
