@@ -19,7 +19,7 @@ use crate::wait::{HandOver, OnWait, Wait};
 #[non_exhaustive]
 pub enum Fencing {
     /// They have: see [`fence`](crate::fence). Costs no round trip, except when nodes disagree about
-    /// the next number, and a few microseconds of the nodes' time.
+    /// the next number, and a microsecond or two of the nodes' time.
     #[default]
     On,
     /// They have none, and acquiring is the plain `SET key token NX PX ttl` of the original

@@ -30,7 +30,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 
 | subject | how it is used |
 |---|---|
-| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX` |
+| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter |
 | a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
 | rslock | `acquire_no_guard`, 200 ms retry delay |
 | redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
@@ -66,8 +66,8 @@ const JUDGEMENT: &str = "Our judgement:
 - Where many want the lock, how a library waits matters more than its language. Those who sleep after a refusal leave \
   the lock to whoever has just released it: many grants with a fairness near 1/32 mean that one task had it again and \
   again while the others slept, and the time until all have had it once shows what that costs.
-- What quorlock does beyond a plain round (fencing tokens drawn by script, one task for each lease, clean-up that \
-  outlives its caller) is paid for in every cycle. Whoever needs throughput of free locks and no token has `Fencing::Off`.
+- What quorlock does beyond a plain round (a counter that is raised with each lock, renewals, clean-up that outlives \
+  its caller) is paid for in every cycle. Whoever needs throughput of free locks and no token has `Fencing::Off`.
 - Redis, ZooKeeper and databases should not be ranked without saying how many servers vote, what has reached the disk \
   when a lock is granted, and how waiters learn of a release. A server that loses its memory with its process is a \
   different promise from three that agree on disk, and a quorum of five is a different one from a single server.
