@@ -1,19 +1,11 @@
 //! Durations as people write them, and what is made of them.
 #![no_main]
 
-#[path = "../../crates/quorlock-cli/src/args.rs"]
-#[allow(dead_code, unreachable_pub)]
-mod args;
-#[path = "../../crates/quorlock-cli/src/exit.rs"]
-#[allow(dead_code)]
-mod exit;
-
 use libfuzzer_sys::fuzz_target;
 use quorlock::protocol::{Drift, Quarantine, node_limit, renewal_every};
 use quorlock::{Coordinator, Wait};
 
 fuzz_target!(|text: &str| {
-    drop(text.parse::<args::WaitArg>());
     let Ok(time) = humantime::parse_duration(text) else { return };
     let shown = humantime::format_duration(time).to_string();
     assert_eq!(humantime::parse_duration(&shown), Ok(time), "{shown}");
