@@ -266,3 +266,15 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
     (0..3).for_each(|node| bench.grant(node));
     assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Carried)));
 }
+
+/// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
+#[test]
+fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
+    let (wanted, counter) = (crate::FencingToken::new(41).unwrap(), crate::FencingToken::new(99));
+    let token = crate::Token::numbered(1, wanted, "");
+    let held = Vote::Held(crate::Holding::new(token, crate::Expiry::Never));
+    let instance = Arc::new(crate::Instance::new("a", Moment::ORIGIN, Duration::ZERO));
+    let answer = Answer::new(held, instance).with_fencing_token(counter);
+    assert_eq!(answer.number_told(false), Some(wanted));
+    assert_eq!(answer.number_told(true), counter, "who asked was told what was drawn for the holder");
+}
