@@ -1,9 +1,20 @@
-//! Builds the book into `target/book`, or into the folder that is named.
+//! Builds the book.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
+
+/// Build the pages under `docs/` as a book with a search, and print where it begins.
+#[derive(Parser)]
+#[command(name = "quorlock-book")]
+struct Options {
+    /// Where to put it [default: target/book]
+    folder: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
-    match quorlock_book::render::build(std::env::args_os().nth(1).map(Into::into)) {
+    match quorlock_book::render::build(Options::parse().folder) {
         Ok(folder) => {
             println!("{}", folder.join("index.html").display());
             ExitCode::SUCCESS
