@@ -12,7 +12,7 @@ use quorlock::{
 };
 use quorlock_testkit::{Server, Servers};
 
-use crate::world::{TTL, World, client};
+use crate::world::{TTL, World, client, knows};
 
 fn draw() -> Draw {
     Draw::at(SystemClock::default().wall(), None, TTL)
@@ -105,10 +105,7 @@ async fn missing_rights_name_the_command_and_the_cure() {
         "+zrangebyscore",
         "+ping",
     ];
-    // Redis 6.0 has no rights for channels that could be taken away.
-    let channels = !servers.kind().to_string().starts_with("redis-server 6.0");
-    let documented: Vec<_> =
-        documented.into_iter().filter(|word| channels || *word != "resetchannels").collect();
+    let documented: Vec<_> = documented.into_iter().filter(|word| knows(servers.kind(), word)).collect();
     set_user(&servers[0], "documented", &documented).await;
     let url = |name| url_of(&servers[0], name);
     for (name, word) in [("no_eval", "eval"), ("no_info", "info"), ("no_key", "key")] {

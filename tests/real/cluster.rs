@@ -11,7 +11,7 @@ use quorlock::{
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Server, Servers, eventually};
 
-use crate::world::{DEADLINE, client};
+use crate::world::{DEADLINE, client, knows};
 
 mod load;
 
@@ -279,7 +279,7 @@ async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vote() {
+async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vote_at_the_latest() {
     let cluster = cluster(3, 1).await;
     let coordinator = guarded(&[cluster.url()]);
     votes(&coordinator, "r").await;
@@ -299,8 +299,10 @@ async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vot
         says(promoted, "role:master").await;
         says(demoted, "master_link_status:up").await;
     }
-    let error = coordinator.lock("r").try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("was one meanwhile"), "{error}");
+    let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
+    // The map is looked at every second: where this takes longer, that may have told before.
+    let noticed = ["was one meanwhile", "restarted too recently"].iter().any(|said| error.contains(said));
+    assert!(noticed, "{error}");
     stands_aside(&coordinator).await;
     votes(&coordinator, "r").await;
 }
@@ -443,7 +445,8 @@ async fn a_user_needs_the_right_to_ask_for_the_map_and_no_other_than_at_a_server
     // As SECURITY.md has it.
     let security = include_str!("../../SECURITY.md");
     let line = security.lines().find(|line| line.starts_with("ACL SETUSER quorlock ")).unwrap();
-    let rights: Vec<_> = line.split(' ').skip(3).filter(|word| !word.starts_with('>')).collect();
+    let known = |word: &&str| !word.starts_with('>') && knows(cluster.kind(), word);
+    let rights: Vec<_> = line.split(' ').skip(3).filter(known).collect();
     grant(&[&["on", ">s3cret"], &rights[..]].concat()).await;
     let url = cluster.url().replace("://", "://anna:s3cret@");
     let lock = || client(std::slice::from_ref(&url), |builder| builder.key_prefix("locks:")).lock("r");

@@ -94,6 +94,9 @@ async fn an_address_that_names_too_few_sentinels_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_may_want_a_password_of_their_own() {
     let service = service("orders").await;
+    if service.servers().kind().to_string().contains("redis-server 6.0") {
+        return println!("skipped: the Sentinels of Redis 6.0 have no passwords");
+    }
     for sentinel in service.sentinels().iter() {
         let words = ["ACL", "SETUSER", "default", "resetpass", ">Qq7Zz9"];
         assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");

@@ -60,3 +60,8 @@ pub(crate) async fn count(servers: &Servers, key: &str) -> usize {
     }
     keys
 }
+
+/// Whether the server can be told that a user has no right to any channel: Redis 6.0 has no such word.
+pub(crate) fn knows(kind: &impl ToString, right: &str) -> bool {
+    right != "resetchannels" || !kind.to_string().contains("redis-server 6.0")
+}

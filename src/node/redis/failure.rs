@@ -208,7 +208,8 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
 }
 
 /// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
-/// Error running script`; and all have words of their own for missing rights inside a script.
+/// Error running script`; and all have words of their own for missing rights inside a script. Redis has no
+/// code for what its `DELEX` finds at a key that is no string.
 fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
     const WRAPPED: [&str; 10] = [
         "WRONGTYPE",
@@ -227,6 +228,9 @@ fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
     }
     if ["user executing the script", "ACL failure in script"].iter().any(|sign| words.contains(sign)) {
         return "NOPERM";
+    }
+    if words.contains("should be of string type") {
+        return "WRONGTYPE";
     }
     if !words.starts_with("Error running script") {
         return code;
@@ -258,6 +262,7 @@ mod tests {
     fn an_error_tells_its_meaning_and_whether_it_passes() {
         for (code, words, meaning, lasting) in [
             ("WRONGTYPE", "Operation against", "`orders/42` holds something", Lasting::UntilMended),
+            ("ERR", "Key should be of string type if", "`orders/42` holds something", Lasting::UntilMended),
             ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
