@@ -10,7 +10,7 @@ use quorlock::{
 };
 use quorlock_testkit::{Server, Servers};
 
-use crate::world::{DEADLINE, TTL};
+use crate::world::{DEADLINE, TTL, knows};
 
 /// Waits for the lock in whatever line there is, while its holder gives it back.
 async fn next(lock: Lock, held: Lease) -> Lease {
@@ -23,9 +23,7 @@ async fn next(lock: Lock, held: Lease) -> Lease {
 fn documented(servers: &Servers) -> Vec<String> {
     let text = include_str!("../../SECURITY.md");
     let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
-    // Redis 6.0 has no rights for channels that could be taken away.
-    let channels = !servers.kind().to_string().starts_with("redis-server 6.0");
-    let words = line.split(' ').filter(|word| channels || *word != "resetchannels");
+    let words = line.split(' ').filter(|word| knows(servers.kind(), word));
     words.map(|word| word.replace("PASSWORD", "pw")).collect()
 }
 
@@ -186,4 +184,32 @@ async fn locks_that_need_less_are_held_with_less() {
     lease.release().await.unwrap();
     let fenced = coordinator.lock("r").wait(Wait::Never).acquire().await;
     assert!(fenced.is_err(), "fencing needs the rights that were taken away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_documented_rights_a_free_lock_is_acquired_without_a_script() {
+    let servers = Servers::start(1).await.unwrap();
+    if servers.kind().to_string().contains("redis-server 6.0") {
+        return println!("skipped: Redis 6.0 cannot raise a score without ever lowering it");
+    }
+    let documented = documented(&servers);
+    let acquired = async |words: &[String]| {
+        set_user(&servers[0], words).await;
+        servers[0].command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+        client(&servers[0]).lock("r").acquire().await.unwrap().release().await.unwrap();
+        servers[0].command(&["INFO", "commandstats"]).await.unwrap().to_string()
+    };
+    let said = acquired(&documented).await;
+    assert!(said.contains("cmdstat_exec:calls=1,"), "{said}");
+
+    // A release without a script is another right, if the server knows it.
+    for right in ["delifeq", "delex"] {
+        let granted = format!("+{right}");
+        let known = servers[0].command(&["ACL", "SETUSER", "another", &granted]).await;
+        if known.is_ok_and(|answer| answer.to_string() == "OK") {
+            let said = acquired(&[&documented[..], &[granted]].concat()).await;
+            let twice = format!("cmdstat_{right}:calls=2,");
+            assert!(said.contains(&twice), "asked for it when it connects, and to release: {said}");
+        }
+    }
 }

@@ -137,7 +137,7 @@ impl Connector {
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
         let means = if alone {
-            Means::take(&mut answers, facts.software.as_ref(), self.settings.clock.now())
+            Means::take(&mut answers, line.client, facts.software.as_ref(), self.settings.clock.now())
         } else {
             Means::default()
         };
@@ -290,6 +290,7 @@ impl Connector {
                 let refused = || Refusal::Error(refused(&error, self.asked(command)));
                 return Err(if no_resp3 { Refusal::Protocol } else { refused() });
             }
+            line.client = line.client.or(client_in(answer));
         }
         Ok(line)
     }
@@ -331,6 +332,13 @@ enum Refusal {
     /// The server does not speak RESP3.
     Protocol,
     Error(NodeError),
+}
+
+/// What the server calls the connection, in its answer to HELLO.
+fn client_in(greeting: Value) -> Option<i64> {
+    let Value::Map(said) = greeting else { return None };
+    let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
+    if let Value::Int(id) = id { Some(id) } else { None }
 }
 
 /// Whether the server does not know HELLO, or not this version of the protocol.

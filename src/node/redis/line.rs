@@ -17,6 +17,8 @@ const USUAL: usize = 16 * 1024;
 /// says comes in, message by message. See ADR 8.
 pub(crate) struct Line {
     stream: Box<dyn Stream>,
+    /// What the server calls this connection, if it has said so.
+    pub(crate) client: Option<i64>,
     out: Outbox,
     inbox: Inbox,
 }
@@ -45,7 +47,7 @@ pub(crate) enum Break {
 
 impl Line {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Line {
-        Line { stream, out: Outbox::default(), inbox: Inbox::default() }
+        Line { stream, client: None, out: Outbox::default(), inbox: Inbox::default() }
     }
 
     /// Where requests are written.

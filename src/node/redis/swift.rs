@@ -47,7 +47,6 @@ const NO_KEY: &str = "quorlock:tomb:{}:";
 impl Means {
     /// Asks for them with an introduction.
     pub(super) fn ask(introduction: &mut Pipeline) {
-        introduction.cmd("CLIENT").arg("ID");
         // Nobody is called that: it tells whether we may.
         introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
         introduction.cmd("TIME");
@@ -59,12 +58,17 @@ impl Means {
         }
     }
 
-    /// Takes the answers from the end of those to an introduction, which came at `now`.
-    pub(super) fn take(answers: &mut Vec<Value>, software: Option<&Software>, now: Moment) -> Means {
+    /// Takes the answers from the end of those to an introduction, which came at `now` over what the
+    /// server calls `client`.
+    pub(super) fn take(
+        answers: &mut Vec<Value>,
+        client: Option<i64>,
+        software: Option<&Software>,
+        now: Moment,
+    ) -> Means {
         let deleting = how_it_deletes(answers);
         let (script, time) = (answers.pop(), answers.pop());
-        let (killed, client) = (answers.pop(), answers.pop());
-        let (Some(Value::Int(client)), Some(Value::Int(_))) = (client, killed) else {
+        let (Some(client), Some(Value::Int(_))) = (client, answers.pop()) else {
             return Means { deleting, ..Means::default() };
         };
         let runs_scripts = !script.and_then(server_error).is_some_and(|error| is_forbidden(&error));
