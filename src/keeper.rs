@@ -33,8 +33,12 @@ use crate::sweep::Sweep;
 use crate::wait::HandOver;
 use crate::wait::contest::COURTESY;
 use crate::wait::line::{Waiter, Whose};
+use renewals::OnItsWay;
 
 mod passing;
+mod renewals;
+
+pub(crate) use renewals::Renewals;
 
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
@@ -72,6 +76,9 @@ struct Renewing {
     round: Arc<Round>,
     verdict: BoxFuture<'static, Verdict>,
     asked_by: Vec<RenewReply>,
+    /// Counted until then.
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: OnItsWay,
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
@@ -302,7 +309,8 @@ impl Keeper {
                 Event::Verdict(verdict) => self.count(verdict, now),
                 Event::Closing => Err(LossReason::Closed),
                 Event::Time => {
-                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) {
+                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) && !self.put_off(now)
+                    {
                         self.renew(Vec::new());
                     }
                     Ok(())
@@ -353,6 +361,16 @@ impl Keeper {
         }
     }
 
+    /// Puts off what is due, while many other renewals are on their way, and says whether it has. One that
+    /// follows another that was not confirmed is late enough.
+    fn put_off(&mut self, now: Moment) -> bool {
+        let (ttl, shared) = (self.ttl, &self.shared);
+        let due = self.renewal.due(self.sent, ttl).filter(|_| self.retry.is_none());
+        let later = due.and_then(|due| shared.renewals.put_off(due, ttl, now, || shared.entropy.half()));
+        self.due = later.or(self.due);
+        later.is_some()
+    }
+
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
     /// so a lease that is held for long survives the restart of one node after the other.
     fn renew(&mut self, asked_by: Vec<RenewReply>) {
@@ -368,7 +386,8 @@ impl Keeper {
         self.sent = round.sent;
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
-        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by }));
+        let counted = self.shared.renewals.begin();
+        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
     }
 
     /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
