@@ -38,9 +38,9 @@ struct Inside {
 struct Ring {
     runtime: Id,
     set: Slab<Set>,
-    /// Which of them are due when, in order, so that a seed reproduces in which order they ring. Nearly
+    /// When they are due and which, in order, so that a seed reproduces in which order they ring. Nearly
     /// all are stopped long before; their places here are given back by the dozen.
-    order: BinaryHeap<Reverse<(Moment, u64, usize)>>,
+    order: BinaryHeap<Reverse<(Moment, usize)>>,
     /// When the ringer looks next.
     looks: Moment,
     /// Tells the ringer of an alarm that is earlier than those it knows.
@@ -49,6 +49,7 @@ struct Ring {
 
 /// An alarm that is set.
 struct Set {
+    at: Moment,
     number: u64,
     waker: Waker,
 }
@@ -100,8 +101,8 @@ impl Alarms {
         let number = inside.places;
         let ringer = if inside.ring(runtime).is_some() { None } else { Some(inside.begin(runtime, at)) };
         if let Some(ring) = inside.ring(runtime) {
-            let key = ring.set.insert(Set { number, waker: context.waker().clone() });
-            ring.order.push(Reverse((at, number, key)));
+            let key = ring.set.insert(Set { at, number, waker: context.waker().clone() });
+            ring.order.push(Reverse((at, key)));
             if at < ring.looks {
                 ring.looks = at;
                 ring.earlier.notify_one();
@@ -150,12 +151,16 @@ impl Ring {
         self.set.try_remove(key).map(|set| set.waker)
     }
 
-    /// Forgets when the stopped ones would be due, once they are the most.
+    /// Whether one of these is due then.
+    fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
+        set.get(key).is_some_and(|set| set.at == at)
+    }
+
+    /// Forgets when the stopped ones would be due, once they are a third.
     fn tidy(&mut self) {
-        if self.order.len() > 2 * self.set.len() + TOLERATED {
+        if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
             let set = &self.set;
-            let is_set = |number, key| set.get(key).is_some_and(|set| set.number == number);
-            self.order.retain(|Reverse((_, number, key))| is_set(*number, *key));
+            self.order.retain(|Reverse((at, key))| Ring::is_set(set, *at, *key));
         }
     }
 }
@@ -229,11 +234,12 @@ impl Ringer {
         let now = self.alarms.clock.now();
         let looks = loop {
             match ring.order.peek().copied() {
-                Some(Reverse((at, number, key))) if at > now && ring.waker(number, key).is_some() => {
-                    break Some(at);
+                Some(Reverse((at, key))) if !Ring::is_set(&ring.set, at, key) => {
+                    ring.order.pop();
                 }
-                Some(Reverse((_, number, key))) => {
-                    due.extend(ring.take(number, key));
+                Some(Reverse((at, _))) if at > now => break Some(at),
+                Some(Reverse((_, key))) => {
+                    due.extend(ring.set.try_remove(key).map(|set| set.waker));
                     ring.order.pop();
                 }
                 None => break None,
