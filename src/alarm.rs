@@ -13,6 +13,7 @@ use std::task::{Context, Waker};
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use crate::clock::{Clock, Sleep};
 use crate::protocol::Moment;
@@ -165,6 +166,9 @@ impl Ring {
     }
 }
 
+/// The most that ring at once. After a standstill of the process all of them may be due, and each may
+/// start a task.
+const HANDFUL: usize = 64;
 /// As many places of stopped alarms are no waste of room.
 const TOLERATED: usize = 64;
 
@@ -211,6 +215,8 @@ async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
             Some(looks) => sleep = ringer.alarms.clock.sleep_until(looks),
             None => break,
         }
+        // Those who were woken have their turn before the next are.
+        yield_now().await;
     }
     // From the last look on there may be another ringer.
     ringer.rings = false;
@@ -237,7 +243,7 @@ impl Ringer {
                 Some(Reverse((at, key))) if !Ring::is_set(&ring.set, at, key) => {
                     ring.order.pop();
                 }
-                Some(Reverse((at, _))) if at > now => break Some(at),
+                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(at),
                 Some(Reverse((_, key))) => {
                     due.extend(ring.set.try_remove(key).map(|set| set.waker));
                     ring.order.pop();
@@ -279,7 +285,7 @@ impl fmt::Debug for Alarms {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Sender, channel};
     use std::task::Wake;
@@ -297,8 +303,8 @@ mod tests {
             Moment::since_origin(Duration::from_secs(1))
         }
 
-        fn sleep_until(&self, _: Moment) -> Sleep {
-            Box::pin(pending())
+        fn sleep_until(&self, moment: Moment) -> Sleep {
+            if moment <= self.now() { Box::pin(ready(())) } else { Box::pin(pending()) }
         }
     }
 
@@ -391,6 +397,23 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.1.lock().unwrap().send(self.0).unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn many_that_are_due_ring_a_handful_at_a_time() {
+        let case = Case::new();
+        let waker = Waker::from(case.bell.clone());
+        let mut set: Vec<Alarm> = (0..3 * HANDFUL).map(|_| Alarm::default()).collect();
+        for alarm in &mut set {
+            case.alarms.set(alarm, Moment::ORIGIN, &Context::from_waker(&waker));
+        }
+        let mut rung = Vec::new();
+        while rung.last() != Some(&set.len()) {
+            tokio::task::yield_now().await;
+            rung.push(case.rung());
+        }
+        rung.dedup();
+        assert_eq!(rung, [1, 2, 3].map(|handfuls| handfuls * HANDFUL), "others have a turn in between");
     }
 
     #[tokio::test]
