@@ -55,11 +55,10 @@ struct Set {
     waker: Waker,
 }
 
-/// Where an alarm rings, when, and a number that tells it from others.
+/// Where an alarm rings, and a number that tells it from others.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     runtime: Id,
-    at: Moment,
     number: u64,
     /// Among those of its runtime.
     key: usize,
@@ -87,11 +86,11 @@ impl Alarms {
         let runtime = here.id();
         let mut inside = self.lock();
         if let Some(place) = alarm.place
-            && (place.runtime, place.at) == (runtime, at)
-            && let Some(waker) = inside.waker(place)
+            && place.runtime == runtime
+            && let Some(set) = inside.set(place).filter(|set| set.at == at)
         {
-            if !waker.will_wake(context.waker()) {
-                let before = mem::replace(waker, context.waker().clone());
+            if !set.waker.will_wake(context.waker()) {
+                let before = mem::replace(&mut set.waker, context.waker().clone());
                 drop(inside);
                 drop(before);
             }
@@ -108,7 +107,7 @@ impl Alarms {
                 ring.looks = at;
                 ring.earlier.notify_one();
             }
-            alarm.place = Some(Place { runtime, at, number, key });
+            alarm.place = Some(Place { runtime, number, key });
         }
         drop(inside);
         drop(before);
@@ -142,13 +141,12 @@ fn wake(set: Slab<Set>) {
 }
 
 impl Ring {
-    fn waker(&mut self, number: u64, key: usize) -> Option<&mut Waker> {
-        let set = self.set.get_mut(key).filter(|set| set.number == number);
-        set.map(|set| &mut set.waker)
+    fn get(&mut self, number: u64, key: usize) -> Option<&mut Set> {
+        self.set.get_mut(key).filter(|set| set.number == number)
     }
 
     fn take(&mut self, number: u64, key: usize) -> Option<Waker> {
-        self.waker(number, key)?;
+        self.get(number, key)?;
         self.set.try_remove(key).map(|set| set.waker)
     }
 
@@ -177,8 +175,8 @@ impl Inside {
         self.rings.iter_mut().find(|ring| ring.runtime == runtime)
     }
 
-    fn waker(&mut self, place: Place) -> Option<&mut Waker> {
-        self.ring(place.runtime)?.waker(place.number, place.key)
+    fn set(&mut self, place: Place) -> Option<&mut Set> {
+        self.ring(place.runtime)?.get(place.number, place.key)
     }
 
     fn take(&mut self, place: Place) -> Option<Waker> {

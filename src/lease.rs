@@ -243,7 +243,7 @@ impl Lease {
     /// The lock is given back when the future is dropped, as it has the lease.
     pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
         self.watch.check()?;
-        if self.watch.state.is_several {
+        if self.watch.state.claim.is_several() {
             return Err(DowngradeError::Several { lease: self });
         }
         {
@@ -306,7 +306,7 @@ impl LeaseWatch {
     /// As [`Lease::token`].
     #[must_use]
     pub fn token(&self) -> &Token {
-        &self.state.token
+        self.state.token()
     }
 
     /// As [`Lease::mode`]. It changes when the holder [downgrades](Lease::downgrade).
@@ -426,14 +426,14 @@ impl fmt::Debug for LeaseWatch {
 #[derive(Debug)]
 pub(crate) struct LeaseState {
     pub(crate) resource: Resource,
-    pub(crate) token: Token,
+    claim: Arc<Claim>,
     /// `None` where fencing is off.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
-    is_several: bool,
+    /// The claim's, until the holder downgrades.
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
-    hold_until: Option<Moment>,
+    hold_until: Moment,
     clock: Arc<dyn Clock>,
     /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
     /// this is for ends that come earlier.
@@ -522,19 +522,19 @@ impl fmt::Debug for Trail {
 impl LeaseState {
     pub(crate) fn new(
         resource: &Resource,
-        claim: &Claim,
+        claim: &Arc<Claim>,
         fence: Option<FencingToken>,
         deadline: Moment,
         hold_until: Option<Moment>,
         shared: &Shared,
     ) -> Arc<LeaseState> {
+        let hold_until = hold_until.unwrap_or(Moment::NEVER);
         Arc::new(LeaseState {
             resource: resource.clone(),
-            token: claim.token().clone(),
+            claim: claim.clone(),
             fence,
-            is_several: claim.is_several(),
             mode: Mutex::new(claim.mode()),
-            term: Term::until(hold_until.map_or(deadline, |end| end.min(deadline))),
+            term: Term::until(hold_until.min(deadline)),
             hold_until,
             clock: shared.nodes.clock.clone(),
             over: Notify::new(),
@@ -545,6 +545,10 @@ impl LeaseState {
         })
     }
 
+    pub(crate) fn token(&self) -> &Token {
+        self.claim.token()
+    }
+
     fn mode(&self) -> MutexGuard<'_, Mode> {
         self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -552,7 +556,7 @@ impl LeaseState {
     /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
     /// the lease still runs.
     pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
-        self.term.renew(self.hold_until.map_or(deadline, |end| end.min(deadline)), now)
+        self.term.renew(self.hold_until.min(deadline), now)
     }
 
     /// For how much longer the lease holds at `now`.
@@ -562,10 +566,7 @@ impl LeaseState {
 
     /// Why a lease whose deadline has passed by `now` is over.
     pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
-        match self.hold_until {
-            Some(end) if now >= end => LossReason::MaxHold,
-            _ => LossReason::Expired,
-        }
+        if now >= self.hold_until { LossReason::MaxHold } else { LossReason::Expired }
     }
 
     /// The loss of a lease whose deadline has passed.
