@@ -162,7 +162,7 @@ impl Keeper {
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
     pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Lease {
         let now = self.shared.now();
-        let (resource, span) = (&self.state.resource, &plan.span);
+        let (resource, span) = (&self.state.resource, &plan.told.span());
         if !span.is_disabled() {
             span.record("rounds", rounds).record("token", self.state.token().short());
         }

@@ -112,7 +112,7 @@ impl Service {
         if shared.lines.owes_courtesy(&self.key, shared.now()) {
             contest.give_way().await;
         }
-        let won = contest.win(plan).instrument(plan.span.clone()).await;
+        let won = contest.win(plan).instrument(plan.told.span()).await;
         let rounds = contest.rounds;
         if !contest.met_others() {
             self.contest = None;

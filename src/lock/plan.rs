@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Span;
-
+use crate::asking::Told;
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
 use crate::owner::Owner;
@@ -124,7 +123,7 @@ pub(crate) struct Plan {
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
     pub(crate) since: Moment,
-    pub(crate) span: Span,
+    pub(crate) told: Told,
     pub(crate) options: Arc<Options>,
 }
 
