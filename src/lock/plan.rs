@@ -28,6 +28,9 @@ pub enum Fencing {
 }
 
 /// Who renews a lease.
+///
+/// Where the library does, and more than a hundred leases are due at once, a renewal may be put off by a
+/// thirtieth of the TTL: those before it go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Renewal {
