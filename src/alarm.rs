@@ -13,6 +13,7 @@ use std::task::{Context, Waker};
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use crate::clock::{Clock, Sleep};
 use crate::protocol::Moment;
@@ -38,9 +39,9 @@ struct Inside {
 struct Ring {
     runtime: Id,
     set: Slab<Set>,
-    /// Which of them are due when, in order, so that a seed reproduces in which order they ring. Nearly
+    /// When they are due and which, in order, so that a seed reproduces in which order they ring. Nearly
     /// all are stopped long before; their places here are given back by the dozen.
-    order: BinaryHeap<Reverse<(Moment, u64, usize)>>,
+    order: BinaryHeap<Reverse<(Moment, usize)>>,
     /// When the ringer looks next.
     looks: Moment,
     /// Tells the ringer of an alarm that is earlier than those it knows.
@@ -49,15 +50,15 @@ struct Ring {
 
 /// An alarm that is set.
 struct Set {
+    at: Moment,
     number: u64,
     waker: Waker,
 }
 
-/// Where an alarm rings, when, and a number that tells it from others.
+/// Where an alarm rings, and a number that tells it from others.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     runtime: Id,
-    at: Moment,
     number: u64,
     /// Among those of its runtime.
     key: usize,
@@ -85,11 +86,11 @@ impl Alarms {
         let runtime = here.id();
         let mut inside = self.lock();
         if let Some(place) = alarm.place
-            && (place.runtime, place.at) == (runtime, at)
-            && let Some(waker) = inside.waker(place)
+            && place.runtime == runtime
+            && let Some(set) = inside.set(place).filter(|set| set.at == at)
         {
-            if !waker.will_wake(context.waker()) {
-                let before = mem::replace(waker, context.waker().clone());
+            if !set.waker.will_wake(context.waker()) {
+                let before = mem::replace(&mut set.waker, context.waker().clone());
                 drop(inside);
                 drop(before);
             }
@@ -100,13 +101,13 @@ impl Alarms {
         let number = inside.places;
         let ringer = if inside.ring(runtime).is_some() { None } else { Some(inside.begin(runtime, at)) };
         if let Some(ring) = inside.ring(runtime) {
-            let key = ring.set.insert(Set { number, waker: context.waker().clone() });
-            ring.order.push(Reverse((at, number, key)));
+            let key = ring.set.insert(Set { at, number, waker: context.waker().clone() });
+            ring.order.push(Reverse((at, key)));
             if at < ring.looks {
                 ring.looks = at;
                 ring.earlier.notify_one();
             }
-            alarm.place = Some(Place { runtime, at, number, key });
+            alarm.place = Some(Place { runtime, number, key });
         }
         drop(inside);
         drop(before);
@@ -140,26 +141,32 @@ fn wake(set: Slab<Set>) {
 }
 
 impl Ring {
-    fn waker(&mut self, number: u64, key: usize) -> Option<&mut Waker> {
-        let set = self.set.get_mut(key).filter(|set| set.number == number);
-        set.map(|set| &mut set.waker)
+    fn get(&mut self, number: u64, key: usize) -> Option<&mut Set> {
+        self.set.get_mut(key).filter(|set| set.number == number)
     }
 
     fn take(&mut self, number: u64, key: usize) -> Option<Waker> {
-        self.waker(number, key)?;
+        self.get(number, key)?;
         self.set.try_remove(key).map(|set| set.waker)
     }
 
-    /// Forgets when the stopped ones would be due, once they are the most.
+    /// Whether one of these is due then.
+    fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
+        set.get(key).is_some_and(|set| set.at == at)
+    }
+
+    /// Forgets when the stopped ones would be due, once they are a third.
     fn tidy(&mut self) {
-        if self.order.len() > 2 * self.set.len() + TOLERATED {
+        if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
             let set = &self.set;
-            let is_set = |number, key| set.get(key).is_some_and(|set| set.number == number);
-            self.order.retain(|Reverse((_, number, key))| is_set(*number, *key));
+            self.order.retain(|Reverse((at, key))| Ring::is_set(set, *at, *key));
         }
     }
 }
 
+/// The most that ring at once. After a standstill of the process all of them may be due, and each may
+/// start a task.
+const HANDFUL: usize = 64;
 /// As many places of stopped alarms are no waste of room.
 const TOLERATED: usize = 64;
 
@@ -168,8 +175,8 @@ impl Inside {
         self.rings.iter_mut().find(|ring| ring.runtime == runtime)
     }
 
-    fn waker(&mut self, place: Place) -> Option<&mut Waker> {
-        self.ring(place.runtime)?.waker(place.number, place.key)
+    fn set(&mut self, place: Place) -> Option<&mut Set> {
+        self.ring(place.runtime)?.get(place.number, place.key)
     }
 
     fn take(&mut self, place: Place) -> Option<Waker> {
@@ -206,6 +213,8 @@ async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
             Some(looks) => sleep = ringer.alarms.clock.sleep_until(looks),
             None => break,
         }
+        // Those who were woken have their turn before the next are.
+        yield_now().await;
     }
     // From the last look on there may be another ringer.
     ringer.rings = false;
@@ -229,11 +238,12 @@ impl Ringer {
         let now = self.alarms.clock.now();
         let looks = loop {
             match ring.order.peek().copied() {
-                Some(Reverse((at, number, key))) if at > now && ring.waker(number, key).is_some() => {
-                    break Some(at);
+                Some(Reverse((at, key))) if !Ring::is_set(&ring.set, at, key) => {
+                    ring.order.pop();
                 }
-                Some(Reverse((_, number, key))) => {
-                    due.extend(ring.take(number, key));
+                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(at),
+                Some(Reverse((_, key))) => {
+                    due.extend(ring.set.try_remove(key).map(|set| set.waker));
                     ring.order.pop();
                 }
                 None => break None,
@@ -273,7 +283,7 @@ impl fmt::Debug for Alarms {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Sender, channel};
     use std::task::Wake;
@@ -291,8 +301,8 @@ mod tests {
             Moment::since_origin(Duration::from_secs(1))
         }
 
-        fn sleep_until(&self, _: Moment) -> Sleep {
-            Box::pin(pending())
+        fn sleep_until(&self, moment: Moment) -> Sleep {
+            if moment <= self.now() { Box::pin(ready(())) } else { Box::pin(pending()) }
         }
     }
 
@@ -385,6 +395,23 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.1.lock().unwrap().send(self.0).unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn many_that_are_due_ring_a_handful_at_a_time() {
+        let case = Case::new();
+        let waker = Waker::from(case.bell.clone());
+        let mut set: Vec<Alarm> = (0..3 * HANDFUL).map(|_| Alarm::default()).collect();
+        for alarm in &mut set {
+            case.alarms.set(alarm, Moment::ORIGIN, &Context::from_waker(&waker));
+        }
+        let mut rung = Vec::new();
+        while rung.last() != Some(&set.len()) {
+            tokio::task::yield_now().await;
+            rung.push(case.rung());
+        }
+        rung.dedup();
+        assert_eq!(rung, [1, 2, 3].map(|handfuls| handfuls * HANDFUL), "others have a turn in between");
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! What is told of a call that asks for a lock: its span, and its place in the metrics.
 
+use std::sync::Arc;
+
 use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
 
@@ -7,11 +9,26 @@ use crate::error::AcquireError;
 use crate::meter::{Acquiring, LockMeter};
 use crate::protocol::Moment;
 
+/// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
+/// a word, and a span would be five.
+#[derive(Clone, Debug)]
+pub(crate) struct Told(Option<Arc<Span>>);
+
+impl Told {
+    fn by(span: Span) -> Told {
+        Told(if span.is_disabled() { None } else { Some(Arc::new(span)) })
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.0.as_deref().map_or_else(Span::none, Span::clone)
+    }
+}
+
 /// A call that asks for a lock, until that is over in whatever way: dropped before it has
 /// [ended](Asking::end), it was cancelled.
 pub(crate) struct Asking {
     since: Moment,
-    span: Span,
+    told: Told,
     meter: Option<Acquiring>,
 }
 
@@ -20,7 +37,7 @@ impl Asking {
         resource: &str,
         meter: &LockMeter,
         since: Moment,
-        owner: impl FnOnce() -> std::sync::Arc<str>,
+        owner: impl FnOnce() -> Arc<str>,
     ) -> Asking {
         let span = debug_span!(
             "acquire",
@@ -31,19 +48,19 @@ impl Asking {
             outcome = Empty,
             elapsed = Empty
         );
-        Asking { since, span, meter: Some(meter.acquiring(since)) }
+        Asking { since, told: Told::by(span), meter: Some(meter.acquiring(since)) }
     }
 
     /// For whoever acts for the caller.
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
     }
 
     /// `None` if somebody else in this process has the lock.
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
-        if !self.span.is_disabled() {
-            self.span.record("elapsed", display(humantime::format_duration(now().since(self.since))));
-            self.span.record("outcome", outcome.map_or("contended", word));
+        if let Some(span) = &self.told.0 {
+            span.record("elapsed", display(humantime::format_duration(now().since(self.since))));
+            span.record("outcome", outcome.map_or("contended", word));
         }
         match (self.meter.take(), outcome) {
             (Some(meter), Some(outcome)) => meter.done(outcome, now),
@@ -56,7 +73,7 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         if self.meter.is_some() {
-            self.span.record("outcome", "cancelled");
+            self.told.span().record("outcome", "cancelled");
         }
     }
 }

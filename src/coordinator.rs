@@ -19,6 +19,7 @@ use crate::error::ConfigError;
 use crate::examination::judge::{self, Setting};
 use crate::examination::{Examination, Finding};
 use crate::health::Health;
+use crate::keeper::Renewals;
 use crate::lock::{Fencing, Lock, Options, Plan};
 use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
@@ -213,6 +214,7 @@ pub(crate) struct Shared {
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
     pub(crate) readers: Arc<Lines>,
+    pub(crate) renewals: Arc<Renewals>,
     pub(crate) meters: Meters,
 }
 

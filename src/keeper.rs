@@ -27,14 +27,18 @@ use crate::meter::{At, Held, LockMeter, Renewed};
 use crate::node::{Asked, Question};
 use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
-use crate::serving::{Series, Service};
+use crate::serving::{Duty, Series, Service};
 use crate::standing::Standings;
 use crate::sweep::Sweep;
 use crate::wait::HandOver;
 use crate::wait::contest::COURTESY;
 use crate::wait::line::{Waiter, Whose};
+use renewals::OnItsWay;
 
 mod passing;
+mod renewals;
+
+pub(crate) use renewals::Renewals;
 
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
@@ -45,7 +49,7 @@ pub(crate) struct Keeper {
     /// Where others of this process wait for it.
     line: Arc<str>,
     /// The duty to serve those, unless the lease stands in nobody's way here.
-    service: Option<Service>,
+    duty: Option<Duty>,
     /// Where it does what is due.
     runtime: Handle,
     ttl: Duration,
@@ -72,6 +76,9 @@ struct Renewing {
     round: Arc<Round>,
     verdict: BoxFuture<'static, Verdict>,
     asked_by: Vec<RenewReply>,
+    /// Counted until then.
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: OnItsWay,
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
@@ -108,7 +115,7 @@ impl Keeper {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
         let mut keeper = Keeper::of(shared, plan, claim, &round, fence, deadline);
-        keeper.service = service;
+        keeper.duty = service.map(Service::rest);
         keeper
     }
 
@@ -126,7 +133,7 @@ impl Keeper {
             state,
             claim,
             line: plan.line().clone(),
-            service: None,
+            duty: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
             renewal: plan.renewal,
@@ -155,11 +162,11 @@ impl Keeper {
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
     pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Lease {
         let now = self.shared.now();
-        let (resource, span) = (&self.state.resource, &plan.span);
+        let (resource, span) = (&self.state.resource, &plan.told.span());
         if !span.is_disabled() {
-            span.record("rounds", rounds).record("token", self.state.token.short());
+            span.record("rounds", rounds).record("token", self.state.token().short());
         }
-        let token = || self.state.token.short();
+        let token = || self.state.token().short();
         let fence = || self.state.fence.map(FencingToken::get);
         debug!(parent: span, %resource, token = %token(), fencing_token = fence(), "acquired");
         self.meter.rounds(rounds);
@@ -209,12 +216,12 @@ impl Keeper {
         };
         let service = match (ended, next) {
             (Ended::Lost(reason), _) => {
-                let service = self.service.take();
+                let service = self.take_service();
                 self.lose(reason);
                 service
             }
             (Ended::Released(reply), None) => {
-                let service = self.service.take();
+                let service = self.take_service();
                 self.release().await;
                 if let Some(reply) = reply {
                     drop(reply.send(Ok(())));
@@ -236,22 +243,29 @@ impl Keeper {
 
     /// Who waits for the lock in this process and may have it next, before others get their chance.
     fn next_here(&mut self) -> Option<Waiter> {
-        let key = &self.service.as_ref()?.key;
+        self.duty.as_ref()?;
         let span = self.hand_over.span.unwrap_or(self.ttl);
         let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
-        if goes_on { self.shared.lines.next(key) } else { None }
+        if goes_on { self.shared.lines.next(&self.line) } else { None }
     }
 
     /// Whether somebody waits for the lock in this process.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.service.as_ref().is_some_and(Service::is_waited_for)
+        self.duty.is_some() && self.shared.lines.is_waited_for(&self.line)
+    }
+
+    /// The duty to serve those who wait is somebody else's now.
+    fn take_service(&mut self) -> Option<Service> {
+        let (shared, line, runtime) = (&self.shared, &self.line, &self.runtime);
+        let resumed = |duty| Service::resume(duty, shared.clone(), line.clone(), runtime.clone());
+        self.duty.take().map(resumed)
     }
 
     /// Gives the lock back for whoever waits until that is done.
     pub(crate) fn give_back(mut self: Box<Self>) -> Lasting {
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
         let work = async move {
-            let service = self.service.take();
+            let service = self.take_service();
             self.release().await;
             drop(service);
         };
@@ -292,7 +306,7 @@ impl Keeper {
                     renewals.push(reply);
                     self.downgrade(renewals);
                     // Whoever waits there waits for readers now, of whom this is one.
-                    drop(self.service.take());
+                    drop(self.take_service());
                     Ok(())
                 }
                 Event::Mail(mail) => {
@@ -302,7 +316,8 @@ impl Keeper {
                 Event::Verdict(verdict) => self.count(verdict, now),
                 Event::Closing => Err(LossReason::Closed),
                 Event::Time => {
-                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) {
+                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) && !self.put_off(now)
+                    {
                         self.renew(Vec::new());
                     }
                     Ok(())
@@ -353,6 +368,16 @@ impl Keeper {
         }
     }
 
+    /// Puts off what is due, while many other renewals are on their way, and says whether it has. One that
+    /// follows another that was not confirmed is late enough.
+    fn put_off(&mut self, now: Moment) -> bool {
+        let (ttl, shared) = (self.ttl, &self.shared);
+        let due = self.renewal.due(self.sent, ttl).filter(|_| self.retry.is_none());
+        let later = due.and_then(|due| shared.renewals.put_off(due, ttl, now, || shared.entropy.half()));
+        self.due = later.or(self.due);
+        later.is_some()
+    }
+
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
     /// so a lease that is held for long survives the restart of one node after the other.
     fn renew(&mut self, asked_by: Vec<RenewReply>) {
@@ -368,7 +393,8 @@ impl Keeper {
         self.sent = round.sent;
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
-        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by }));
+        let counted = self.shared.renewals.begin();
+        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
     }
 
     /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
@@ -383,7 +409,7 @@ impl Keeper {
             self.state.follow(&round);
             asked_by.extend(others);
         }
-        debug!(resource = %self.state.resource, token = %self.state.token.short(), "shared from now on");
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
         self.renew(asked_by);
     }
 
@@ -425,7 +451,7 @@ impl Keeper {
         };
         let reply = match outcome {
             Ok(true) => {
-                debug!(resource = %self.state.resource, token = %self.state.token.short(), ?left, "renewed");
+                debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
                 self.due = self.renewal.due(round.sent, self.ttl);
                 self.retry = None;
                 Ok(())
@@ -484,7 +510,7 @@ impl Keeper {
             (now, self.state.left(now))
         });
         self.state.end(LossReason::Released);
-        debug!(resource = %self.state.resource, token = %self.state.token.short(), "released");
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
     }
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
@@ -492,7 +518,7 @@ impl Keeper {
         self.set_held(false);
         let reason = self.state.end(reason).reason;
         self.held.lost(reason, || self.shared.now());
-        let (resource, token) = (&self.state.resource, || self.state.token.short());
+        let (resource, token) = (&self.state.resource, || self.state.token().short());
         if reason == LossReason::Closed {
             // The program itself has closed the coordinator.
             debug!(%resource, token = %token(), %reason, "lease ended");
@@ -540,5 +566,6 @@ impl Drop for Keeper {
         self.shared.nodes.alarms.stop(&mut self.alarm);
         self.state.close_desk();
         drop(self.state.take_trail());
+        drop(self.take_service());
     }
 }

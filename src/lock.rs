@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tracing::Span;
 
-use crate::asking::Asking;
+use crate::asking::{Asking, Told};
 use crate::ballot::Ballot;
 use crate::clock::Sleep;
 use crate::coordinator::Shared;
@@ -357,7 +356,7 @@ impl Lock {
         });
         // Apart from what follows: what is matched on would be kept for as long as it waits.
         let (plan, owner) =
-            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+            match self.plan(wait, since, asking.told()).and_then(|plan| Ok((plan, self.owner_now()?))) {
                 Ok(prepared) => prepared,
                 Err(error) => return self.told(asking, Err(error.into())),
             };
@@ -493,7 +492,7 @@ impl Lock {
         }
     }
 
-    fn plan(&self, wait: Wait, since: Moment, span: &Span) -> Result<Arc<Plan>, ConfigError> {
+    fn plan(&self, wait: Wait, since: Moment, told: &Told) -> Result<Arc<Plan>, ConfigError> {
         Ok(Arc::new(Plan {
             resource: self.check()?,
             keys: self.keys.clone(),
@@ -503,7 +502,7 @@ impl Lock {
                 Fairness::Fair => Turn::Fair(self.shared.ticket()),
             },
             since,
-            span: span.clone(),
+            told: told.clone(),
             options: self.options.clone(),
         }))
     }

@@ -50,7 +50,7 @@ async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter
     let won = tokio::select! {
         biased;
         () = waiter.door.closed() => return false,
-        won = contest.win(&waiter.plan).instrument(waiter.plan.span.clone()) => won,
+        won = contest.win(&waiter.plan).instrument(waiter.plan.told.span()) => won,
     };
     match won {
         Ok(attempt) => {

@@ -45,11 +45,16 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
 /// The service of a line. Whoever has it serves those who wait there; dropped, it goes to a task that
 /// does, or the line ends with it where nobody waits.
 pub(crate) struct Service {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) key: Arc<str>,
+    shared: Arc<Shared>,
+    key: Arc<str>,
     mode: Mode,
     by: By,
     /// What is known of the struggle with others, if there has been one.
+    contest: Option<Box<Contest>>,
+}
+
+/// The duty to serve a line, of whoever has the lock: the rest of the [`Service`] its lease knows anyway.
+pub(crate) struct Duty {
     contest: Option<Box<Contest>>,
 }
 
@@ -68,6 +73,17 @@ impl Service {
     /// Of the line in which whoever has this plan is first.
     pub(crate) fn begin(shared: Arc<Shared>, plan: &Plan, by: By) -> Service {
         Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
+    }
+
+    /// What of it is to be kept while the lock is held. Whoever has that must [resume](Service::resume).
+    pub(crate) fn rest(mut self) -> Duty {
+        self.by = By::Nobody;
+        Duty { contest: self.contest.take() }
+    }
+
+    /// Of the line called `key`, by `runtime`. Readers do not rest: they serve their line by a task.
+    pub(crate) fn resume(duty: Duty, shared: Arc<Shared>, key: Arc<str>, runtime: Handle) -> Service {
+        Service { shared, key, mode: Mode::Exclusive, by: By::Holder(runtime), contest: duty.contest }
     }
 
     /// Contends for whoever is first in the line, in its own future.
@@ -96,7 +112,7 @@ impl Service {
         if shared.lines.owes_courtesy(&self.key, shared.now()) {
             contest.give_way().await;
         }
-        let won = contest.win(plan).instrument(plan.span.clone()).await;
+        let won = contest.win(plan).instrument(plan.told.span()).await;
         let rounds = contest.rounds;
         if !contest.met_others() {
             self.contest = None;
@@ -110,11 +126,6 @@ impl Service {
             self.by = By::Task;
             serve(self, waiter).await;
         }
-    }
-
-    /// Whether somebody waits in the line.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.shared.lines_of(self.mode).is_waited_for(&self.key)
     }
 
     /// Who is next in the line. When nobody is, the line has ended.

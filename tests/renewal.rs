@@ -11,8 +11,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{TTL, VALIDITY, bench, bench_with};
-use quorlock::{ConfigError, Expiry, LossReason, RenewError, Renewal};
+use common::{Bench, TTL, VALIDITY, bench, bench_with};
+use futures::future::join_all;
+use quorlock::{ConfigError, Expiry, Lease, LossReason, RenewError, Renewal};
+use quorlock_testkit::MemoryNode;
 
 const THIRD: Duration = Duration::from_millis(3_334);
 
@@ -231,4 +233,56 @@ async fn a_renewal_takes_the_place_of_a_vote_that_was_not_sent() {
     let asked = bench.nodes[4].questions();
     assert_eq!((asked.acquire, asked.renew), (0, 1), "a vote that comes after its renewal is of no use");
     assert_eq!(bench.nodes[4].holder("r").as_ref(), Some(lease.token()));
+}
+
+/// So many leases, all of which are due at the same moment.
+async fn leases_due_together(bench: &Bench, count: usize) -> Vec<Lease> {
+    let acquire = async |number| bench.coordinator.lock(format!("r{number}")).acquire().await.unwrap();
+    join_all((0..count).map(acquire)).await
+}
+
+/// How many renewals each node was asked for.
+fn renewals(nodes: &[MemoryNode]) -> Vec<usize> {
+    nodes.iter().map(|node| node.questions().renew).collect()
+}
+
+/// By when the last renewal is sent that was due after a third of the TTL.
+const LATEST: Duration = Duration::from_millis(10_000 / 3 + 10_000 / 30 + 2);
+
+#[tokio::test(start_paused = true)]
+async fn of_many_leases_that_are_due_at_once_a_part_is_renewed_at_a_time() {
+    let bench = bench(5);
+    let leases = leases_due_together(&bench, 1000).await;
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(5), Duration::from_millis(5));
+    }
+    bench.pass(THIRD + Duration::from_millis(7)).await;
+    assert_eq!(renewals(&bench.nodes), [128; 5], "none of them has its verdict");
+    bench.pass(LATEST - THIRD).await;
+    assert_eq!(renewals(&bench.nodes), [1000; 5]);
+    let least = VALIDITY - (LATEST - THIRD) - Duration::from_millis(10);
+    assert!(leases.iter().all(|lease| lease.remaining() > least), "each was renewed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_that_hangs_holds_up_no_renewal() {
+    let bench = bench(5);
+    let leases = leases_due_together(&bench, 1000).await;
+    bench.nodes[..2].iter().for_each(MemoryNode::hang);
+    bench.pass(THIRD).await;
+    bench.settle().await;
+    assert_eq!(renewals(&bench.nodes[2..]), [1000; 3]);
+    assert!(leases.iter().all(|lease| lease.remaining() > VALIDITY - Duration::from_millis(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_renewal_is_put_off_for_longer_than_its_slack_whatever_the_nodes_do() {
+    let bench = bench(5);
+    let leases = leases_due_together(&bench, 2000).await;
+    bench.nodes[..3].iter().for_each(MemoryNode::hang);
+    bench.pass(LATEST).await;
+    assert!(renewals(&bench.nodes[3..]).iter().all(|asked| *asked >= 2000), "{:?}", renewals(&bench.nodes));
+    bench.nodes[..3].iter().for_each(MemoryNode::resume);
+    bench.pass(VALIDITY).await;
+    assert!(leases.iter().all(|lease| lease.check().is_ok()), "there was time to try again");
 }

@@ -349,6 +349,7 @@ impl Builder {
             closing: CancellationToken::new(),
             lines,
             readers,
+            renewals: Arc::default(),
             meters,
         };
         shared.check_ttl(self.ttl)?;

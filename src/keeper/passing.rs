@@ -57,7 +57,7 @@ impl Keeper {
             Trail::Settled(standings) => self.standings = self.standings.then(standings),
             Trail::None => {}
         }
-        debug!(resource = %self.state.resource, token = %self.state.token.short(), "handed over");
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }
@@ -104,7 +104,7 @@ impl Keeper {
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
             let mut passed = Keeper::of(&self.shared, next, to, &round, decision.fence, deadline);
-            (passed.series, passed.service) = (self.series, self.service.take());
+            (passed.series, passed.duty) = (self.series, self.duty.take());
             passed.deliver_to(waiter, rounds);
             return None;
         }
@@ -115,7 +115,7 @@ impl Keeper {
         self.shared.lines.set_held(&self.line, false);
         // It came first, and stays first.
         self.shared.lines.put_back(&self.line, waiter);
-        self.service.take()
+        self.take_service()
     }
 }
 

@@ -5,8 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Span;
-
+use crate::asking::Told;
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
 use crate::owner::Owner;
@@ -29,6 +28,9 @@ pub enum Fencing {
 }
 
 /// Who renews a lease.
+///
+/// Where the library does, and more than a hundred leases are due at once, a renewal may be put off by a
+/// thirtieth of the TTL: those before it go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Renewal {
@@ -124,7 +126,7 @@ pub(crate) struct Plan {
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
     pub(crate) since: Moment,
-    pub(crate) span: Span,
+    pub(crate) told: Told,
     pub(crate) options: Arc<Options>,
 }
 

@@ -15,6 +15,8 @@ pub struct Moment {
 impl Moment {
     /// The origin of the clock.
     pub const ORIGIN: Moment = Moment { nanos: 0 };
+    /// Later than any that comes: a deadline that there is not.
+    pub(crate) const NEVER: Moment = Moment { nanos: u64::MAX };
 
     /// The moment this long after the origin of the clock.
     #[must_use]

@@ -48,14 +48,21 @@ impl Claim {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Keys {
     first: Arc<str>,
-    others: Option<Arc<[Arc<str>]>>,
+    /// A thin pointer: whoever waits keeps keys, most of them one.
+    together: Option<Arc<Together>>,
+}
+
+/// What there is where they are several.
+#[derive(PartialEq, Eq, Debug)]
+struct Together {
+    others: Arc<[Arc<str>]>,
     /// What the line of those who wait for them is called in this process.
     line: Arc<str>,
 }
 
 impl Keys {
     pub(crate) fn one(key: Arc<str>) -> Keys {
-        Keys { first: key.clone(), others: None, line: key }
+        Keys { first: key, together: None }
     }
 
     /// Each of them once, whatever their order was; `None` where there is none.
@@ -68,7 +75,8 @@ impl Keys {
         }
         // With their lengths, so that no two sets have the same name.
         let named: Vec<String> = keys.iter().map(|key| format!("{}:{key}", key.len())).collect();
-        Some(Keys { first: first.clone(), others: Some(others.into()), line: named.concat().into() })
+        let together = Together { others: others.into(), line: named.concat().into() };
+        Some(Keys { first: first.clone(), together: Some(together.into()) })
     }
 
     /// The first in order.
@@ -76,23 +84,24 @@ impl Keys {
         &self.first
     }
 
+    /// What the line of those who wait for them is called in this process: as the key, where it is one.
     pub(crate) fn line(&self) -> &Arc<str> {
-        &self.line
+        self.together.as_ref().map_or(&self.first, |together| &together.line)
     }
 
     pub(crate) fn are_several(&self) -> bool {
-        self.others.is_some()
+        self.together.is_some()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        iter::once(&self.first).chain(self.others.iter().flat_map(|others| others.iter()))
+        iter::once(&self.first).chain(self.together.iter().flat_map(|together| together.others.iter()))
     }
 
     /// `token` is to stand under all of them.
     pub(crate) fn claim(&self, token: Token) -> Claim {
         let claim = Claim::new(self.first.clone(), token);
-        match &self.others {
-            Some(others) => claim.and(others.clone()),
+        match &self.together {
+            Some(together) => claim.and(together.others.clone()),
             None => claim,
         }
     }

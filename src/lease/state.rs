@@ -1,0 +1,298 @@
+//! What a lease, its watchers and its keeper share, and where the keeper is.
+
+use std::fmt;
+use std::mem;
+use std::ptr;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::clock::Clock;
+use crate::coordinator::Shared;
+use crate::error::{LossReason, Lost, RenewError};
+use crate::keeper::Keeper;
+use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
+use crate::round::Round;
+use crate::standing::Standings;
+
+/// What the lease, its watchers and its keeper share.
+#[derive(Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) resource: Resource,
+    pub(super) claim: Arc<Claim>,
+    /// `None` where fencing is off.
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) term: Term,
+    /// The claim's, until the holder downgrades.
+    mode: Mutex<Mode>,
+    /// No renewal moves the deadline beyond this.
+    hold_until: Moment,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
+    /// this is for ends that come earlier.
+    pub(super) over: Notify,
+    reason: Mutex<Option<LossReason>>,
+    /// How often its owner has it.
+    pub(super) holds: AtomicUsize,
+    desk: Mutex<Desk>,
+    trail: Mutex<Trail>,
+}
+
+/// Where the keeper of the lease is.
+enum Desk {
+    /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
+    Idle(Box<Keeper>),
+    /// With whoever has taken it, who looks for letters.
+    Away(Option<Box<Letterbox>>),
+    /// There is none any more.
+    Gone,
+}
+
+/// What was left for the keeper while it was away, and who is woken by it.
+#[derive(Default)]
+struct Letterbox {
+    mail: Mail,
+    /// Its alarm has rung.
+    rung: bool,
+    keeper: Option<Waker>,
+}
+
+/// What the latest round has left at the nodes.
+#[derive(Default)]
+pub(crate) enum Trail {
+    /// Nothing but what is known.
+    #[default]
+    None,
+    /// Nodes may still answer.
+    OnItsWay(Arc<Round>),
+    /// All have answered.
+    Settled(Standings),
+}
+
+/// What the holder wants from the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
+    pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    /// The lease is shared from now on.
+    pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
+    pub(crate) dropped: bool,
+}
+
+impl Mail {
+    /// Whether the holder gives the lease back.
+    pub(crate) fn ends(&self) -> bool {
+        self.dropped || self.release.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
+    }
+}
+
+/// Without the keeper, which would show this lease.
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Desk::Idle(_) => "Idle",
+            Desk::Away(_) => "Away",
+            Desk::Gone => "Gone",
+        })
+    }
+}
+
+/// Without the round, which would show this lease.
+impl fmt::Debug for Trail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trail::None => f.write_str("None"),
+            Trail::OnItsWay(_) => f.write_str("OnItsWay"),
+            Trail::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+        }
+    }
+}
+
+impl LeaseState {
+    pub(crate) fn new(
+        resource: &Resource,
+        claim: &Arc<Claim>,
+        fence: Option<FencingToken>,
+        deadline: Moment,
+        hold_until: Option<Moment>,
+        shared: &Shared,
+    ) -> Arc<LeaseState> {
+        let hold_until = hold_until.unwrap_or(Moment::NEVER);
+        Arc::new(LeaseState {
+            resource: resource.clone(),
+            claim: claim.clone(),
+            fence,
+            mode: Mutex::new(claim.mode()),
+            term: Term::until(hold_until.min(deadline)),
+            hold_until,
+            clock: shared.nodes.clock.clone(),
+            over: Notify::new(),
+            reason: Mutex::new(None),
+            holds: AtomicUsize::new(1),
+            desk: Mutex::new(Desk::Away(None)),
+            trail: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn token(&self) -> &Token {
+        self.claim.token()
+    }
+
+    pub(super) fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
+    /// the lease still runs.
+    pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
+        self.term.renew(self.hold_until.min(deadline), now)
+    }
+
+    /// For how much longer the lease holds at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        self.term.remaining(now).unwrap_or(now).since(now)
+    }
+
+    /// Why a lease whose deadline has passed by `now` is over.
+    pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
+        if now >= self.hold_until { LossReason::MaxHold } else { LossReason::Expired }
+    }
+
+    /// The loss of a lease whose deadline has passed.
+    pub(super) fn lapse(&self) -> Lost {
+        self.lost_for(self.lapsed(self.clock.now()))
+    }
+
+    /// Ends the term of a lease that nobody keeps any more.
+    pub(super) fn forsake(&self) -> Lost {
+        self.end(self.lapsed(self.clock.now()))
+    }
+
+    /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.
+    pub(crate) fn end(&self, reason: LossReason) -> Lost {
+        let lost = self.lost_for(reason);
+        self.term.end();
+        self.over.notify_waiters();
+        lost
+    }
+
+    /// The loss, with the reason that was found first.
+    fn lost_for(&self, reason: LossReason) -> Lost {
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        Lost::new(self.resource.clone(), *first.get_or_insert(reason))
+    }
+
+    /// Nothing happens: the keeper lies here until somebody wants something, or its alarm rings. It is
+    /// returned where that is so already.
+    pub(crate) fn rest(&self, keeper: Box<Keeper>) -> Option<Box<Keeper>> {
+        let mut desk = self.desk();
+        match &*desk {
+            Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
+            Desk::Idle(_) | Desk::Away(_) | Desk::Gone => {
+                let before = mem::replace(&mut *desk, Desk::Idle(keeper));
+                drop(desk);
+                drop(before);
+                None
+            }
+        }
+    }
+
+    /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
+    pub(super) fn take_keeper(&self) -> Option<Box<Keeper>> {
+        let mut desk = self.desk();
+        if let Desk::Idle(keeper) = &*desk
+            && !keeper.is_waited_for()
+            && let Desk::Idle(keeper) = mem::replace(&mut *desk, Desk::Away(None))
+        {
+            return Some(keeper);
+        }
+        None
+    }
+
+    /// Takes the mail, if there is some; else whoever asks is woken by the next.
+    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<Mail> {
+        let mut desk = self.desk();
+        let Desk::Away(letterbox) = &mut *desk else { return None };
+        let letters = letterbox.take();
+        if let Some(context) = context
+            && letters.as_ref().is_none_or(|letters| letters.mail.is_empty())
+        {
+            letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
+        }
+        drop(desk);
+        letters.map(|letters| letters.mail).filter(|mail| !mail.is_empty())
+    }
+
+    pub(super) fn post(&self, write: impl FnOnce(&mut Mail)) {
+        self.leave(|letterbox| write(&mut letterbox.mail));
+    }
+
+    /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
+    /// whoever waits for an answer told so.
+    fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
+        let mut desk = self.desk();
+        let mut letters = match &mut *desk {
+            Desk::Gone => return,
+            Desk::Away(there) => there.take().unwrap_or_default(),
+            Desk::Idle(_) => Box::default(),
+        };
+        write(&mut letters);
+        let waker = letters.keeper.take();
+        let before = mem::replace(&mut *desk, Desk::Away(Some(letters)));
+        drop(desk);
+        if let Desk::Idle(keeper) = before {
+            keeper.set_out();
+        } else if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// From now on there is no keeper.
+    pub(crate) fn close_desk(&self) {
+        let before = mem::replace(&mut *self.desk(), Desk::Gone);
+        drop(before);
+    }
+
+    /// From now on keeps the standings that the round leaves, and until then the round.
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) {
+        drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
+        round.retire(self.clone());
+    }
+
+    /// All nodes have answered in the round.
+    pub(crate) fn settled(&self, round: &Round, standings: Standings) {
+        let mut trail = self.trail();
+        let followed = matches!(&*trail, Trail::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let before =
+            if followed { mem::replace(&mut *trail, Trail::Settled(standings)) } else { Trail::None };
+        drop(trail);
+        drop(before);
+    }
+
+    /// The round that is followed, or what it has left.
+    pub(crate) fn take_trail(&self) -> Trail {
+        mem::take(&mut *self.trail())
+    }
+
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An alarm of its keeper.
+impl Wake for LeaseState {
+    fn wake(self: Arc<Self>) {
+        self.leave(|letterbox| letterbox.rung = true);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whoever watches a lease.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+
+use super::state::LeaseState;
+use crate::clock::Clock;
+use crate::error::Lost;
+use crate::protocol::{FencingToken, Mode, Resource, Token};
+
+/// Watches a [`Lease`](crate::Lease), and cannot release it. As many as you like, in any task.
+#[derive(Clone)]
+pub struct LeaseWatch {
+    pub(super) state: Arc<LeaseState>,
+}
+
+impl LeaseWatch {
+    /// As [`Lease::resource`](crate::Lease::resource).
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.state.resource
+    }
+
+    /// As [`Lease::token`](crate::Lease::token).
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        self.state.token()
+    }
+
+    /// As [`Lease::mode`](crate::Lease::mode). It changes when the holder [downgrades](crate::Lease::downgrade).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        *self.state.mode()
+    }
+
+    /// As [`Lease::fencing_token`](crate::Lease::fencing_token).
+    ///
+    /// # Panics
+    ///
+    /// If fencing is [off](crate::Fencing::Off) for the lock.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a program that asks for it must not switch it off")]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.state.fence.expect("this lock was acquired with `Fencing::Off` and has no fencing token")
+    }
+
+    /// As [`Lease::try_fencing_token`](crate::Lease::try_fencing_token).
+    #[must_use]
+    pub fn try_fencing_token(&self) -> Option<FencingToken> {
+        self.state.fence
+    }
+
+    /// As [`Lease::check`](crate::Lease::check).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] once the lease is over.
+    pub fn check(&self) -> Result<(), Lost> {
+        match self.state.term.remaining(self.state.clock.now()) {
+            Some(_) => Ok(()),
+            None => Err(self.state.lapse()),
+        }
+    }
+
+    /// As [`Lease::remaining`](crate::Lease::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let now = self.state.clock.now();
+        self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// As [`Lease::lost`](crate::Lease::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future; call again.
+    pub async fn lost(&self) -> Lost {
+        loop {
+            let over = self.state.over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            let now = self.state.clock.now();
+            let Some(deadline) = self.state.term.remaining(now) else {
+                return self.state.lapse();
+            };
+            let last_call = deadline.back(TIMER_SLACK);
+            if now >= last_call {
+                return self.state.end(self.state.lapsed(deadline));
+            }
+            // The runtime's timers stand still during suspend. Looking at the clock now and then
+            // bounds how late a machine that wakes up notices.
+            let look = last_call.min(now + SUSPEND_CHECK);
+            match select(over, self.state.clock.sleep_until(look)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
+        }
+    }
+
+    /// As [`Lease::run_until_lost`](crate::Lease::run_until_lost).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when the lease ended first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work.
+    pub async fn run_until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        poll_fn(|cx| {
+            // The clock is asked before each step of the work, so that work which is always ready
+            // does not outrun the timer.
+            if let Err(lost) = self.check() {
+                return Poll::Ready(Err(lost));
+            }
+            if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                return Poll::Ready(self.check().map(|()| output));
+            }
+            lost.as_mut().poll(cx).map(Err)
+        })
+        .await
+    }
+}
+
+/// Timers have a resolution of a millisecond and fire late. Whoever waits for the loss is told this
+/// much before the end of validity, so as not to be told after it.
+const TIMER_SLACK: Duration = Duration::from_millis(2);
+/// How often [`LeaseWatch::lost`] looks at the clock.
+const SUSPEND_CHECK: Duration = Duration::from_secs(1);
+
+impl fmt::Debug for LeaseWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("resource", self.resource())
+            .field("token", self.token())
+            .field("fencing_token", &self.try_fencing_token())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
