@@ -295,9 +295,9 @@ impl Link<'_> {
         if self.farewell.is_some() {
             return;
         }
-        if !self.flight.is_empty() && !self.gathering && !queue.is_empty() {
-            // While the server has something to do, whoever is ready to run may ask first: one write
-            // for all of them costs both sides less than one for each. An idle server is asked at once.
+        if !self.gathering && !queue.is_empty() {
+            // Whoever is ready to run may ask first, also of an idle server: one write for all of them
+            // costs both sides less than one for each, and whoever is alone waits for nobody.
             self.gathering = true;
             context.waker().wake_by_ref();
             return;
