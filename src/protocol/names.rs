@@ -127,7 +127,9 @@ impl Token {
         }
         // Put together where it costs nothing, and stored once.
         let mut bytes = SmallVec::<[u8; USUAL]>::from_slice(&digits);
-        rest.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        for piece in rest {
+            bytes.extend_from_slice(piece);
+        }
         Token { bytes: bytes.as_slice().into() }
     }
 

@@ -71,6 +71,11 @@ pub(crate) struct State {
 /// A vote, in the count of what is unanswered. The lower half counts questions.
 const VOTE: u64 = 1 << 32;
 
+/// What a question adds to that count.
+fn weight(creates: bool) -> u64 {
+    if creates { VOTE + 1 } else { 1 }
+}
+
 /// Questions are taken in: the node is connected, or is being connected for the first time.
 const OPEN: u8 = 0;
 /// Connected, but it has not answered for a while. Only the clean-up is taken in, which belongs
@@ -112,7 +117,7 @@ impl State {
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
         let place = Place { creates };
-        let unanswered = self.unanswered.fetch_add(place.weight(), Ordering::Relaxed);
+        let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
         let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
         let votes = if creates { unanswered / VOTE } else { 0 };
         if waiting >= QUESTIONS || votes >= VOTES {
@@ -122,8 +127,8 @@ impl State {
         Ok(place)
     }
 
-    fn give_back(&self, place: Place) {
-        self.unanswered.fetch_sub(place.weight(), Ordering::Relaxed);
+    pub(crate) fn give_back(&self, Place { creates }: Place) {
+        self.unanswered.fetch_sub(weight(creates), Ordering::Relaxed);
     }
 
     /// A connection to this process is there.
@@ -215,12 +220,6 @@ pub(crate) fn cleans_up(question: &Question) -> bool {
 #[must_use]
 pub(crate) struct Place {
     creates: bool,
-}
-
-impl Place {
-    fn weight(&self) -> u64 {
-        if self.creates { VOTE + 1 } else { 1 }
-    }
 }
 
 #[cfg(test)]

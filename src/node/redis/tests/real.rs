@@ -10,7 +10,7 @@ use super::super::failure::RIGHTS;
 use super::super::{Address, RedisNode};
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, release, renew,
+    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, refuses, release, renew,
     settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::node::{Collect, Expiry, Listener, Node, NodeError, Question, Reply, Vote, ask};
@@ -152,7 +152,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
         assert_eq!(vote(&node, inspect()).await, Vote::Free);
         server.kill();
         // Nobody asks while it is down, other than the node's own state.
-        within("the end is noticed", async || node.state.admit(&inspect()).is_err()).await;
+        within("the end is noticed", async || refuses(&node, &inspect())).await;
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
     }

@@ -112,6 +112,20 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
 }
 
 #[tokio::test]
+async fn questions_that_were_answered_leave_room_for_others() {
+    let (node, _) = node(1024, move |mut server| async move {
+        loop {
+            server.hears(1).await?;
+            server.says("+OK\r\n").await?;
+        }
+    });
+    for number in 0..3000 {
+        let answer = ask(&node, plain(&claim("orders/42", number))).await;
+        assert_eq!(answer.unwrap().vote, Vote::Granted, "number {number}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() {
     for told in 0..FREE.len() {
         let (node, diary) = node(1024, move |mut server| async move {
