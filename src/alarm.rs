@@ -1,4 +1,5 @@
-//! Wakes keepers and rounds when something is due there: one timer for all those of a runtime.
+//! Wakes keepers, rounds and whoever waits when something is due there: one timer for all those of a
+//! runtime.
 //!
 //! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
 //! cycle of acquire and release nearly never come to anything.
@@ -6,9 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
@@ -125,6 +128,11 @@ impl Alarms {
         drop(waker);
     }
 
+    /// Ends at the moment given, if there is one: a timer for the price of an alarm.
+    pub(crate) fn until(self: &Arc<Self>, at: Option<Moment>) -> Until {
+        Until { alarms: self.clone(), at, alarm: Alarm::default() }
+    }
+
     /// All of them ring, once: something has changed that everybody should look at.
     pub(crate) fn ring_all(&self) {
         let all: Vec<_> = self.lock().rings.iter_mut().map(|ring| mem::take(&mut ring.set)).collect();
@@ -133,6 +141,33 @@ impl Alarms {
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A wait for a moment.
+pub(crate) struct Until {
+    alarms: Arc<Alarms>,
+    at: Option<Moment>,
+    alarm: Alarm,
+}
+
+impl Future for Until {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Until { alarms, at, alarm } = &mut *self;
+        let Some(at) = *at else { return Poll::Pending };
+        if alarms.clock.now() >= at {
+            return Poll::Ready(());
+        }
+        alarms.set(alarm, at, context);
+        Poll::Pending
+    }
+}
+
+impl Drop for Until {
+    fn drop(&mut self) {
+        self.alarms.stop(&mut self.alarm);
     }
 }
 

@@ -483,8 +483,8 @@ impl Keeper {
         outcome.map(|_| ())
     }
 
-    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done by a
-    /// task.
+    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done without
+    /// whoever waits for this.
     async fn release(mut self: Box<Self>) {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
@@ -497,9 +497,7 @@ impl Keeper {
             if sweep.is_wanted() {
                 self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
             }
-            if !sweep.is_done() {
-                self.shared.tasks.spawn_on(sweep.finish(), &self.runtime);
-            }
+            sweep.leave(self.runtime.clone());
         }
     }
 

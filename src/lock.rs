@@ -1,16 +1,16 @@
 //! A lock that can be acquired: a name and options, no IO.
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
+use crate::alarm::Until;
 use crate::asking::{Asking, Told};
 use crate::ballot::Ballot;
-use crate::clock::Sleep;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, WithError};
 use crate::lease::{Lease, LeaseWatch};
@@ -399,7 +399,7 @@ impl Lock {
             Wait::UpTo(_) | Wait::Forever => tokio::select! {
                 biased;
                 held = slot.lock() => held,
-                () = self.patience(wait) => return Ok(Got::TakenHere),
+                () = self.patience(&plan) => return Ok(Got::TakenHere),
             },
         };
         if let Some(again) = held.again()
@@ -429,7 +429,7 @@ impl Lock {
         let came = tokio::select! {
             biased;
             came = coming.lease() => Some(came),
-            () = self.patience(plan.wait) => None,
+            () = self.patience(&plan) => None,
         };
         if let Some(came) = came {
             return came.map(Got::Lease);
@@ -472,11 +472,11 @@ impl Lock {
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
-    fn patience(&self, wait: Wait) -> Sleep {
-        match wait {
-            Wait::UpTo(longest) => self.shared.sleep_until(self.shared.now() + longest),
-            Wait::Never | Wait::Forever => Box::pin(pending()),
-        }
+    fn patience(&self, plan: &Plan) -> Until {
+        self.shared.nodes.alarms.until(match plan.wait {
+            Wait::UpTo(longest) => Some(plan.since + longest),
+            Wait::Never | Wait::Forever => None,
+        })
     }
 
     /// The error for a lock that this process itself holds, with what the nodes say of it. To be

@@ -331,8 +331,8 @@ pub enum Vote {
     /// The key was gone, and a renewal has stored the token again. The node does not count for
     /// this renewal: somebody else may have held it in between.
     Restored,
-    /// Not done: the key holds something else.
-    Held(Holding),
+    /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
+    Held(Box<Holding>),
     /// Not done: the key is free, but somebody with an earlier ticket waits for it; or it is shared or
     /// free, and a writer waits, who goes first.
     Behind,
@@ -340,6 +340,13 @@ pub enum Vote {
     Ahead,
     /// Not done, or nothing to do: the key is free.
     Free,
+}
+
+impl From<Holding> for Vote {
+    /// Not done: the key holds this.
+    fn from(holding: Holding) -> Vote {
+        Vote::Held(Box::new(holding))
+    }
 }
 
 /// What stands under the key of a lock.

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -156,6 +156,15 @@ impl Round {
     /// Waits until every node that was asked has answered or has had its time.
     pub(crate) async fn settled(&self) {
         self.wait_for(|slots, now| slots.next_limit(now).is_none().then_some(())).await;
+    }
+
+    /// Wakes the task of `context` once, no later than when the last answer comes. Returns when the first
+    /// of those nodes has had its time that have not answered; `None` where all have.
+    pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
+        let mut slots = self.slots();
+        let limit = slots.next_limit(self.sent)?;
+        slots.waiting.join(context);
+        Some(limit)
     }
 
     /// Waits until the node at `index` has answered or has had its time, and says whether it

@@ -1,12 +1,16 @@
 //! Takes a claim back at every node that it may have reached.
 
 use std::cell::LazyCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::runtime::Handle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
+use crate::alarm::Alarm;
 use crate::coordinator::Shared;
 use crate::node::{Asked, Question, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
@@ -72,6 +76,18 @@ impl Sweep {
         self.round.all_voted()
     }
 
+    /// Goes on when nobody waits any more, until all have let go. There is a task of `runtime` for that
+    /// only where a node does not answer in its time, or says that it could not.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub(crate) fn leave(self, runtime: Handle) {
+        if !self.is_done() {
+            Remainder::begin(self, runtime);
+        }
+    }
+
     /// Waits until all have let go, telling those again that could not be reached.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
@@ -117,6 +133,57 @@ impl Sweep {
                 None
             }
         }
+    }
+}
+
+/// What is left of a sweep for which nobody waits: nearly always some answers that are on their way.
+struct Remainder {
+    left: Mutex<Option<Left>>,
+}
+
+struct Left {
+    sweep: Sweep,
+    /// Rings when the time of a node is up.
+    alarm: Alarm,
+    runtime: Handle,
+    /// Whoever closes the coordinator waits for this as for a task.
+    token: TaskTrackerToken,
+}
+
+impl Remainder {
+    fn begin(sweep: Sweep, runtime: Handle) {
+        let (shared, round, token) = (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.token());
+        let left = Left { sweep, alarm: Alarm::default(), runtime, token };
+        let remainder = Arc::new(Remainder { left: Mutex::new(Some(left)) });
+        let waker = Waker::from(remainder.clone());
+        let context = Context::from_waker(&waker);
+        let Some(limit) = round.listen(&context) else { return waker.wake() };
+        let mut alarm = Alarm::default();
+        shared.nodes.alarms.set(&mut alarm, limit, &context);
+        if let Some(left) = &mut *remainder.left() {
+            left.alarm = alarm;
+            return;
+        }
+        // The last answer was there before.
+        shared.nodes.alarms.stop(&mut alarm);
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last answer has come, or the time of a node is up.
+impl Wake for Remainder {
+    fn wake(self: Arc<Self>) {
+        let Some(Left { sweep, mut alarm, runtime, token }) = self.left().take() else { return };
+        let shared = sweep.shared.clone();
+        shared.nodes.alarms.stop(&mut alarm);
+        if !sweep.is_done() {
+            shared.tasks.spawn_on(sweep.finish(), &runtime);
+        }
+        // Not before the task has one.
+        drop(token);
     }
 }
 

@@ -349,6 +349,67 @@ async fn a_node_that_was_away_during_the_release_is_told_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_says_later_that_it_could_not_release_is_told_again() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[4].lose_requests(true);
+    lease.release().await.unwrap();
+    // The others have answered, and this one does so within its time.
+    bench.nodes[4].disconnect();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 1);
+    bench.nodes[4].lose_requests(false);
+    bench.nodes[4].connect();
+    bench.pass(Duration::from_millis(1_100)).await;
+    assert_eq!(bench.keys(), 0, "long before its TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_closes_waits_for_answers_that_a_release_did_not_wait_for() {
+    for hangs in [Duration::from_millis(5), Duration::from_millis(500)] {
+        let bench = bench(5);
+        let lease = bench.lock().acquire().await.unwrap();
+        bench.nodes[4].hang();
+        lease.release().await.unwrap();
+        let mut closing = pin!(bench.coordinator.close(TTL / 2));
+        bench.pass(hangs).await;
+        assert!(poll!(closing.as_mut()).is_pending(), "after {hangs:?}");
+        bench.nodes[4].resume();
+        bench.settle().await;
+        assert!(poll!(closing.as_mut()).is_ready(), "after {hangs:?}");
+        assert_eq!(bench.keys(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_closes_during_a_release_waits_for_answers_that_it_does_not_wait_for() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.nodes[4].hang();
+    let mut releasing = Box::pin(lease.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let mut closing = pin!(bench.coordinator.close(TTL / 2));
+    assert!(poll!(closing.as_mut()).is_pending());
+    releasing.await.unwrap();
+    assert!(poll!(closing.as_mut()).is_pending(), "a node has not answered");
+    bench.nodes[4].resume();
+    closing.await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_closes_waits_no_longer_for_an_answer_than_there_is_something_to_release() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[4].hang();
+    lease.release().await.unwrap();
+    let began = bench.clock.now();
+    bench.coordinator.close(3 * TTL).await;
+    assert!(bench.clock.now().since(began) < 2 * TTL, "the key has ended by itself");
+}
+
+#[tokio::test(start_paused = true)]
 async fn clean_ups_of_several_clients_do_not_disturb_each_other() {
     let bench = bench(5);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);

@@ -93,6 +93,22 @@ async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn answers_that_a_release_does_not_wait_for_need_no_task() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    bench.nodes[3..].iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(Duration::from_millis(20)).await;
+    let before = tasks();
+    lease.release().await.unwrap();
+    assert_eq!(bench.keys(), 2, "not all have answered");
+    // Nodes in memory have one for each answer that takes its time.
+    assert!(tasks() <= before + 2, "{} tasks for 2 answers", tasks() - before);
+    bench.pass(Duration::from_millis(20)).await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_due_before_the_others_is_renewed_in_time() {
     let bench = bench(5);
     let long = bench.coordinator.lock("long").acquire().await.unwrap();

@@ -194,7 +194,7 @@ impl Node for RedisNode {
         };
         if let Err(unsent) = self.queue.send(Ask { question, reply, place, stage: Stage::Fresh }) {
             let reason = "the Tokio runtime that it was connected from has ended";
-            unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
+            unsent.0.answer(&self.state, Err(NodeError::Unreachable { reason: reason.into() }));
         }
     }
 

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::fence::FencingToken;
 use super::shared::{Mode, SHARED_MARKER};
 use super::slot::{Slot, hash_tag};
@@ -99,6 +101,8 @@ pub struct Token {
 
 /// Hexadecimal digits of the random part.
 const RANDOM_DIGITS: usize = 32;
+/// No token of ours is longer, unless its holder's host or label is.
+const USUAL: usize = 128;
 /// As many of them as identify an attempt in a log and release nothing.
 const SHOWN_DIGITS: usize = 8;
 
@@ -106,21 +110,27 @@ impl Token {
     /// A token of ours.
     #[must_use]
     pub fn new(random: u128, context: &str) -> Token {
-        let mut digits = [0; RANDOM_DIGITS];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(random.to_be_bytes()) {
-            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
-        }
-        Token { bytes: digits.iter().chain(b" ").chain(context.as_bytes()).copied().collect() }
+        Token::of(random, &[b" ", context.as_bytes()])
     }
 
     /// A token of ours that says which number its attempt wants to draw.
     #[must_use]
     pub fn numbered(random: u128, number: FencingToken, context: &str) -> Token {
-        let plain = Token::new(random, context);
-        let (random, rest) = plain.bytes.split_at(RANDOM_DIGITS);
-        let digits = number.to_string();
-        let bytes = random.iter().chain(b":").chain(digits.as_bytes()).chain(rest);
-        Token { bytes: bytes.copied().collect() }
+        let mut digits = itoa::Buffer::new();
+        Token::of(random, &[b":", digits.format(number.get()).as_bytes(), b" ", context.as_bytes()])
+    }
+
+    fn of(random: u128, rest: &[&[u8]]) -> Token {
+        let mut digits = [0; RANDOM_DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random.to_be_bytes()) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
+        }
+        // Put together where it costs nothing, and stored once.
+        let mut bytes = SmallVec::<[u8; USUAL]>::from_slice(&digits);
+        for piece in rest {
+            bytes.extend_from_slice(piece);
+        }
+        Token { bytes: bytes.as_slice().into() }
     }
 
     /// The number that its attempt wanted to draw, if it says one. A node that has drawn another one for

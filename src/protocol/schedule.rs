@@ -14,7 +14,11 @@ pub fn node_limit(base: Duration, measured: Duration, ttl: Duration) -> Duration
 /// The smoothed round trip after one more sample: an eighth of the way to it, as RFC 6298 has it.
 #[must_use]
 pub fn smoothed(old: Duration, sample: Duration) -> Duration {
-    if old.is_zero() { sample } else { old.saturating_mul(7).saturating_add(sample) / 8 }
+    if old.is_zero() {
+        return sample;
+    }
+    let nanos = (old.as_nanos() * 7 + sample.as_nanos()) / 8;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// The usual time between two renewals: a third of the TTL, so that two may fail before the lease

@@ -34,7 +34,7 @@ impl Round {
             }
             (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,
             (Vote::Restored, _) => Said::Restored,
-            (Vote::Held(holding), _) => Said::Held(holding.clone()),
+            (Vote::Held(holding), _) => Said::Held((**holding).clone()),
             (Vote::Behind, _) => Said::Behind,
             (Vote::Ahead, _) => Said::Ahead,
             (Vote::Free, _) => Said::Free,

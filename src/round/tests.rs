@@ -272,7 +272,7 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
 fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
     let (wanted, counter) = (crate::FencingToken::new(41).unwrap(), crate::FencingToken::new(99));
     let token = crate::Token::numbered(1, wanted, "");
-    let held = Vote::Held(crate::Holding::new(token, crate::Expiry::Never));
+    let held = Vote::from(crate::Holding::new(token, crate::Expiry::Never));
     let instance = Arc::new(crate::Instance::new("a", Moment::ORIGIN, Duration::ZERO));
     let answer = Answer::new(held, instance).with_fencing_token(counter);
     assert_eq!(answer.number_told(false), Some(wanted));

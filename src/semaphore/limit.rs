@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 
-use crate::node::{Answer, Asked, Collect, Holding, Listener, Node, NodeError, Question, Reply, Vote};
+use crate::node::{Answer, Asked, Collect, Listener, Node, NodeError, Question, Reply, Vote};
 use crate::protocol::{Claim, Token, semaphore_limit};
 
 /// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
@@ -134,9 +134,9 @@ fn combined(
         _ if limit.instance.id != slot.instance.id => {
             unconfirmed("the server was restarted between two questions".to_owned())
         }
-        Vote::Held(Holding { token, .. }) => {
+        Vote::Held(holding) => {
             let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
-            Err(NodeError::OtherLimit { found: text(&token), asked: text(asked) })
+            Err(NodeError::OtherLimit { found: text(&holding.token), asked: text(asked) })
         }
         Vote::Restored if keeps && slot.vote == Vote::Granted => {
             Ok(Answer { vote: Vote::Restored, ..of_both(limit, slot) })
@@ -161,7 +161,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::node::{Expiry, Instance};
+    use crate::node::{Expiry, Holding, Instance};
     use crate::protocol::Moment;
 
     fn said(vote: Vote, id: &str) -> Answer {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn other() -> Vote {
-        Vote::Held(Holding::new(Token::found(b"2"), Expiry::In(Duration::from_secs(1))))
+        Vote::from(Holding::new(Token::found(b"2"), Expiry::In(Duration::from_secs(1))))
     }
 
     fn vote(limit: Result<Answer, NodeError>, slot: Vote, keeps: bool) -> Result<Vote, NodeError> {

@@ -280,7 +280,7 @@ impl Store {
     /// Who holds the key, and for how much longer.
     fn holding(&mut self, now: Moment, key: &[u8]) -> Result<Vote, Failure> {
         let Some(holder) = self.get(now, key)?.map(Token::found) else { return Ok(Vote::Free) };
-        Ok(self.pttl(now, key).map_or(Vote::Free, |expiry| Vote::Held(Holding::new(holder, expiry))))
+        Ok(self.pttl(now, key).map_or(Vote::Free, |expiry| Vote::from(Holding::new(holder, expiry))))
     }
 }
 

@@ -34,7 +34,7 @@ fn acquire(store: &mut Store, now: Moment, token: &[u8]) -> Result<Vote, Failure
 fn a_key_is_there_in_its_last_millisecond_and_not_in_the_next() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(1000), b"mine")?;
-    let last = Vote::Held(Holding::new(Token::found(b"mine"), Expiry::In(Duration::ZERO)));
+    let last = Vote::from(Holding::new(Token::found(b"mine"), Expiry::In(Duration::ZERO)));
     assert_eq!(store.inspect(at(31_000), b"k", COUNTER, b"readers")?.vote, last);
     assert_eq!(store.inspect(at(31_001), b"k", COUNTER, b"readers")?.vote, Vote::Free);
     Ok(())
@@ -102,7 +102,7 @@ fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"one")?;
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL, None)?.vote, Vote::Granted);
-    let two = Vote::Held(Holding::new(Token::found(b"two"), Expiry::In(TTL)));
+    let two = Vote::from(Holding::new(Token::found(b"two"), Expiry::In(TTL)));
     assert_eq!(store.inspect(at(1000), b"k", COUNTER, b"readers")?.vote, two, "for a time of its own");
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"three"], TTL, None)?.vote, two);
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL / 2, None)?.vote, Vote::Granted);
@@ -314,13 +314,13 @@ fn question(run: u64) -> impl Strategy<Value = Question> {
 /// The vote without the milliseconds, which no two servers share: rounded to what tells the TTLs
 /// of this test apart.
 fn rounded(vote: &Vote) -> String {
-    match vote {
-        Vote::Held(Holding { token, expiry: Expiry::In(left), .. }) => {
-            let quarters = (*left + Duration::from_secs(5)).as_secs() / 15;
-            format!("held by {:?} for {quarters} quarter minutes", token.as_bytes())
-        }
-        Vote::Held(_) | Vote::Granted | Vote::Restored | Vote::Free | _ => format!("{vote:?}"),
+    if let Vote::Held(holding) = vote
+        && let Expiry::In(left) = holding.expiry
+    {
+        let quarters = (left + Duration::from_secs(5)).as_secs() / 15;
+        return format!("held by {:?} for {quarters} quarter minutes", holding.token.as_bytes());
     }
+    format!("{vote:?}")
 }
 
 #[tokio::test]

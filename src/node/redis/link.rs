@@ -87,7 +87,8 @@ pub(crate) async fn carry(
     // The rest is unknown, and stays so. Nothing is sent again on a later connection: there may be
     // another process at its other end, and the questions were put to this one (rule I-14).
     let asked = link.flight.into_iter().filter_map(|sent| match sent.what {
-        What::Ask { ask, .. } | What::Undo { ask, .. } => Some(ask),
+        What::Ask { ask, .. } => Some(ask),
+        What::Undo(undo) => Some(undo.ask),
         What::Copies => None,
     });
     let mut creates = false;
@@ -96,7 +97,7 @@ pub(crate) async fn carry(
         link.connector.leaves_behind(greeted.means.client);
     }
     for ask in asked.into_iter().chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
-        ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
+        ask.answer(state, Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
     }
     end
 }
@@ -114,13 +115,15 @@ enum What {
         ask: Ask,
         way: Way,
     },
-    /// What the question may have stored is taken back, before it is told of the error.
-    Undo {
-        ask: Ask,
-        error: NodeError,
-    },
+    Undo(Box<Undo>),
     /// How many replicas have all votes that were sent before.
     Copies,
+}
+
+/// What the question may have stored is taken back, before it is told of the error.
+struct Undo {
+    ask: Ask,
+    error: NodeError,
 }
 
 /// How a question was sent.
@@ -253,8 +256,8 @@ impl Link<'_> {
                     let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
                     let (ask, way) = match sent.what {
                         What::Ask { ask, way } => (ask, way),
-                        What::Undo { ask, error } => {
-                            ask.answer(Err(error));
+                        What::Undo(undo) => {
+                            undo.ask.answer(self.state, Err(undo.error));
                             continue;
                         }
                         What::Copies => {
@@ -274,7 +277,7 @@ impl Link<'_> {
                         }
                     };
                     if let Ok(Reading::Demoted) = reading {
-                        ask.answer(Err(demoted()));
+                        ask.answer(self.state, Err(demoted()));
                         return Err(Break::Demoted);
                     }
                     self.answered(ask, by_hash, reading);
@@ -295,9 +298,9 @@ impl Link<'_> {
         if self.farewell.is_some() {
             return;
         }
-        if !self.flight.is_empty() && !self.gathering && !queue.is_empty() {
-            // While the server has something to do, whoever is ready to run may ask first: one write
-            // for all of them costs both sides less than one for each. An idle server is asked at once.
+        if !self.gathering && !queue.is_empty() {
+            // Whoever is ready to run may ask first, also of an idle server: one write for all of them
+            // costs both sides less than one for each, and whoever is alone waits for nobody.
             self.gathering = true;
             context.waker().wake_by_ref();
             return;
@@ -327,13 +330,13 @@ impl Link<'_> {
                 let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
                 (0, Way::One(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
-                ask.answer(Err(stalled()));
+                ask.answer(self.state, Err(stalled()));
                 continue;
             } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
-                ask.answer(Err(doubt.clone()));
+                ask.answer(self.state, Err(doubt.clone()));
                 continue;
             } else if ask.question.may_create() && !ask.reply.wanted() {
-                ask.answer(Err(NodeError::NotAsked));
+                ask.answer(self.state, Err(NodeError::NotAsked));
                 continue;
             } else if let Some((claim, ttl, draw)) = acquisition(&ask, wall) {
                 write_once(&ask.question, Form::Swift, self.line.outbox(), |buffer| {
@@ -378,7 +381,7 @@ impl Link<'_> {
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {
-                    ask.answer_with(answer, Came { at: self.heard, clock: self.clock });
+                    ask.answer_with(self.state, answer, Came { at: self.heard, clock: self.clock });
                 }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
@@ -388,7 +391,7 @@ impl Link<'_> {
                 self.batch.push(ask);
             }
             Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
-            Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
+            Ok(Reading::Forgotten) => ask.answer(self.state, Err(no_script())),
             Ok(Reading::Refused) if matches!(*ask.question, Question::Acquire { draw: Some(_), .. }) => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
@@ -407,20 +410,24 @@ impl Link<'_> {
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
             }
-            Ok(Reading::Demoted) => ask.answer(Err(demoted())),
+            Ok(Reading::Demoted) => ask.answer(self.state, Err(demoted())),
             Err(error) if unnumbered => self.undo(ask, error),
-            Err(error) => ask.answer(Err(error)),
+            Err(error) => ask.answer(self.state, Err(error)),
         }
     }
 
     /// Takes back what the question may have stored, and then tells of the error: which says that
     /// nothing was done.
     fn undo(&mut self, ask: Ask, error: NodeError) {
-        let Some(claim) = ask.question.claim() else { return ask.answer(Err(error)) };
+        let Some(claim) = ask.question.claim() else { return ask.answer(self.state, Err(error)) };
         let release = Question::Release { claim: Arc::new(claim.clone()) };
         // In full: whatever has failed, this is not to fail for a script that was forgotten.
         encode(&release, None, &mut Library::default(), self.line.outbox());
-        self.flight.push_back(Sent { what: What::Undo { ask, error }, at: self.clock.now(), prelude: 0 });
+        self.flight.push_back(Sent {
+            what: What::Undo(Box::new(Undo { ask, error })),
+            at: self.clock.now(),
+            prelude: 0,
+        });
     }
 
     /// So many replicas have what was granted.
@@ -428,7 +435,10 @@ impl Link<'_> {
         let needed = self.copies.map_or(0, |copies| u64::from(copies.needed));
         for (ask, answer) in self.unconfirmed.drain(..) {
             let enough = copies >= needed;
-            ask.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
+            ask.answer(
+                self.state,
+                if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) },
+            );
         }
     }
 

@@ -38,15 +38,16 @@ pub(crate) enum Stage {
 }
 
 impl Ask {
-    pub(crate) fn answer(self, answer: Result<Answer, NodeError>) {
+    /// Of the node that stands like this.
+    pub(crate) fn answer(self, state: &State, answer: Result<Answer, NodeError>) {
         // First the place, then the answer: whoever hears it may ask again at once.
-        drop(self.place);
+        state.give_back(self.place);
         self.reply.send(answer);
     }
 
     /// The same, with an answer that came just now.
-    pub(crate) fn answer_with(self, answer: Answer, came: Came<'_>) {
-        drop(self.place);
+    pub(crate) fn answer_with(self, state: &State, answer: Answer, came: Came<'_>) {
+        state.give_back(self.place);
         self.reply.send_what_came(Ok(answer), came);
     }
 }
@@ -69,6 +70,11 @@ pub(crate) struct State {
 
 /// A vote, in the count of what is unanswered. The lower half counts questions.
 const VOTE: u64 = 1 << 32;
+
+/// What a question adds to that count.
+fn weight(creates: bool) -> u64 {
+    if creates { VOTE + 1 } else { 1 }
+}
 
 /// Questions are taken in: the node is connected, or is being connected for the first time.
 const OPEN: u8 = 0;
@@ -102,7 +108,7 @@ impl State {
     }
 
     /// A place among the unanswered questions, or why there is none.
-    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
+    pub(crate) fn admit(&self, question: &Question) -> Result<Place, NodeError> {
         let creates = question.may_create();
         let standing = self.standing.load(Ordering::Acquire);
         if standing >= DOWN || (standing == STALLED && !cleans_up(question)) {
@@ -110,14 +116,19 @@ impl State {
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
-        let place = Place { state: Arc::clone(self), creates };
-        let unanswered = self.unanswered.fetch_add(place.weight(), Ordering::Relaxed);
+        let place = Place { creates };
+        let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
         let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
         let votes = if creates { unanswered / VOTE } else { 0 };
         if waiting >= QUESTIONS || votes >= VOTES {
+            self.give_back(place);
             return Err(NodeError::Overloaded { waiting });
         }
         Ok(place)
+    }
+
+    pub(crate) fn give_back(&self, Place { creates }: Place) {
+        self.unanswered.fetch_sub(weight(creates), Ordering::Relaxed);
     }
 
     /// A connection to this process is there.
@@ -202,23 +213,13 @@ pub(crate) fn cleans_up(question: &Question) -> bool {
     )
 }
 
-/// A place among the unanswered questions of a node, given back when dropped.
+/// A place among the unanswered questions of a node, given back with the answer. It is no guard, which
+/// would have to share the state with all others: what is dropped without an answer, with its node's task,
+/// is not asked again.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Place {
-    state: Arc<State>,
     creates: bool,
-}
-
-impl Place {
-    fn weight(&self) -> u64 {
-        if self.creates { VOTE + 1 } else { 1 }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.state.unanswered.fetch_sub(self.weight(), Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -242,18 +243,18 @@ mod tests {
 
     #[test]
     fn a_backlog_of_votes_leaves_room_for_their_clean_up() {
-        let state = Arc::new(State::new());
+        let state = State::new();
         let votes: Vec<_> = (0..VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
         assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 512 })));
         let clean_up: Vec<_> = (512..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
         assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
-        drop((votes, clean_up));
+        votes.into_iter().chain(clean_up).for_each(|place| state.give_back(place));
         assert!(state.admit(&acquire()).is_ok(), "answered questions give their places back");
     }
 
     #[test]
     fn a_stalled_node_takes_releases_and_a_node_that_is_down_takes_nothing() {
-        let state = Arc::new(State::new());
+        let state = State::new();
         let trouble = NodeError::Unreachable { reason: "it is unplugged".into() };
         state.stalled(trouble.clone());
         assert_eq!(state.admit(&acquire()).unwrap_err(), trouble);

@@ -104,7 +104,7 @@ impl Supervisor {
                 clock.sleep_until(clock.now() + wait).await;
                 connector.connect().await
             });
-            outcome = match select(pin!(refuse(&mut queue, &trouble)), connected).await {
+            outcome = match select(pin!(refuse(&mut queue, &state, &trouble)), connected).await {
                 Either::Left(_) => return,
                 Either::Right((outcome, _)) => outcome,
             };
@@ -123,8 +123,8 @@ impl Drop for Leaving<'_> {
 
 /// Answers whatever was queued before the node was known to be down: none of it was sent. Ends
 /// when nobody can ask any more.
-async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
+async fn refuse(queue: &mut UnboundedReceiver<Ask>, state: &State, trouble: &NodeError) {
     while let Some(ask) = queue.recv().await {
-        ask.answer(Err(trouble.clone()));
+        ask.answer(state, Err(trouble.clone()));
     }
 }

@@ -112,7 +112,12 @@ fn spawn_ask(
 
 /// Whether votes are refused because one that was sent has no answer.
 fn hangs(node: &RedisNode) -> bool {
-    node.state.admit(&probe()).is_err()
+    refuses(node, &probe())
+}
+
+/// Whether the question is not taken in.
+fn refuses(node: &RedisNode, question: &Question) -> bool {
+    node.state.admit(question).map(|place| node.state.give_back(place)).is_err()
 }
 
 /// The answer, if it is there at once.

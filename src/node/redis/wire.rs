@@ -398,10 +398,10 @@ fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
             match left_ms {
                 // As PTTL has it: no such key any more, and no end.
                 -2 => Vote::Free,
-                -1 => Vote::Held(Holding::new(token, Expiry::Never)),
+                -1 => Vote::from(Holding::new(token, Expiry::Never)),
                 left_ms => {
                     let left = Duration::from_millis(u64::try_from(left_ms).ok()?);
-                    Vote::Held(Holding::new(token, Expiry::In(left)))
+                    Vote::from(Holding::new(token, Expiry::In(left)))
                 }
             }
         }
@@ -545,8 +545,8 @@ mod tests {
             (list(&["ahead"]), Vote::Ahead),
             (list(&["free"]), Vote::Free),
             (held(-2), Vote::Free),
-            (held(-1), Vote::Held(Holding::new(Token::found(b"\xff"), Expiry::Never))),
-            (held(5), Vote::Held(Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5))))),
+            (held(-1), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::Never))),
+            (held(5), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5))))),
         ] {
             assert_eq!(decode(&reply, &inspect(), "anna"), Ok(unnumbered(vote)));
         }
@@ -571,7 +571,7 @@ mod tests {
         let readers = vec![Token::found(b"a"), Token::found(b"b")];
         let marker = Token::found(SHARED_MARKER.as_bytes());
         let holding = Holding::new(marker, Expiry::In(Duration::from_millis(5))).with_readers(readers);
-        assert_eq!(read, Ok(Reading::Said { vote: Vote::Held(holding), fence: FencingToken::new(9) }));
+        assert_eq!(read, Ok(Reading::Said { vote: holding.into(), fence: FencingToken::new(9) }));
         for rest in [":1\r\n:2\r\n", "$1\r\na\r\n_\r\n", "*1\r\n+a\r\n+b\r\n"] {
             assert!(decode(shared(rest).as_bytes(), &inspect(), "anna").is_err(), "{rest:?}");
         }

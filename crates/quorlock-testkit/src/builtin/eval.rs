@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::protocol::{Draw, FencingToken, Moment};
 use quorlock::scripts::{self, Script};
-use quorlock::{Expiry, Holding, Vote};
+use quorlock::{Expiry, Vote};
 
 use super::Shared;
 use super::commands::{millis, pttl};
@@ -219,7 +219,9 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
     };
     let number = fencing_token.and_then(|number| i64::try_from(number.get()).ok());
     parts.extend(number.map(Resp::Number));
-    if let Vote::Held(Holding { key: Some(key), .. }) = vote {
+    if let Vote::Held(holding) = vote
+        && let Some(key) = &holding.key
+    {
         parts.extend(number.is_none().then_some(Resp::Number(0)));
         let place = keys.iter().position(|known| *known == key.as_bytes()).unwrap_or_default() + 1;
         parts.push(Resp::Number(i64::try_from(place).unwrap_or(i64::MAX)));

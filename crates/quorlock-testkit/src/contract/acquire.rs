@@ -59,7 +59,7 @@ pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'
 pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, "somebody's data", Expiry::Never).await?;
-    let data = Vote::Held(Holding::new(Token::found(b"somebody's data"), Expiry::Never));
+    let data = Vote::from(Holding::new(Token::found(b"somebody's data"), Expiry::Never));
     is(&bench.acquire(&bench.claim(&key), LONG).await?, &data)?;
     is(&bench.inspect(&key).await?, &data)
 }

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, fence_counter};
-use quorlock::{
-    Answer, Clock, Entropy, Expiry, Holding, Node, NodeError, Question, SystemEntropy, Vote, ask,
-};
+use quorlock::{Answer, Clock, Entropy, Expiry, Node, NodeError, Question, SystemEntropy, Vote, ask};
 
 use super::{Ear, Plant};
 use crate::store::Value;
@@ -257,14 +255,13 @@ pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
 
 /// The vote says that `token` holds the key and for how much longer, which is at most `most`.
 pub(super) fn held_by(vote: &Vote, token: &Token, most: Duration) -> Result<Duration, String> {
-    match vote {
-        Vote::Held(Holding { token: found, expiry: Expiry::In(left), .. }) if found == token => {
-            if *left <= most { Ok(*left) } else { Err(format!("{left:?} remain, more than {most:?}")) }
-        }
-        Vote::Held(_) | Vote::Granted | Vote::Restored | Vote::Free | _ => {
-            Err(format!("expected it to be held by {token:?}, found {vote:?}"))
-        }
+    if let Vote::Held(holding) = vote
+        && let Expiry::In(left) = holding.expiry
+        && holding.token == *token
+    {
+        return if left <= most { Ok(left) } else { Err(format!("{left:?} remain, more than {most:?}")) };
     }
+    Err(format!("expected it to be held by {token:?}, found {vote:?}"))
 }
 
 pub(super) fn ensure(holds: bool, otherwise: impl Into<String>) -> Finding {

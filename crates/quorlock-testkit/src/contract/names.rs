@@ -10,7 +10,7 @@ pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Find
     for bytes in [&b"\xff\xfe\x00 no text"[..], b"\r\n$5\r\n", b"42", b""] {
         let key = bench.key();
         bench.plant(&key, Value::Text(bytes.to_vec()), Expiry::Never).await?;
-        let found = Vote::Held(Holding::new(Token::found(bytes), Expiry::Never));
+        let found = Vote::from(Holding::new(Token::found(bytes), Expiry::Never));
         is(&bench.acquire(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.renew(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.inspect(&key).await?, &found)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, Draw, FencingToken};
-use quorlock::{Expiry, Holding, Question, Vote};
+use quorlock::{Expiry, Question, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::shared::{marker, reader};
@@ -328,7 +328,7 @@ fn held_at(vote: &Vote, holder: &Claim, key: &str) -> Finding {
 }
 
 fn names(vote: &Vote, key: &str) -> Finding {
-    let named = matches!(vote, Vote::Held(Holding { key: Some(named), .. }) if **named == *key);
+    let named = matches!(vote, Vote::Held(holding) if holding.key.as_deref() == Some(key));
     ensure(named, format!("{key} is in the way, found {vote:?}"))
 }
 

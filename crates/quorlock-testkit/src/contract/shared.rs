@@ -296,7 +296,7 @@ async fn holding(bench: &Bench<'_>, key: &str) -> Result<Holding, String> {
     if let Vote::Held(holding) = vote
         && holding.token == marker()
     {
-        return Ok(holding);
+        return Ok(*holding);
     }
     Err("expected it to be held by readers".to_owned())
 }

@@ -264,7 +264,7 @@ impl Store {
         // In the order of the set: by their ends.
         shares.sort_by_key(|(token, left)| (*left, token.clone()));
         let tokens = shares.iter().take(100).map(|(token, _)| Token::found(token)).collect();
-        Vote::Held(holding.with_readers(tokens))
+        holding.with_readers(tokens).into()
     }
 
     fn is_shared(&mut self, now: Moment, key: &[u8]) -> Result<bool, Failure> {

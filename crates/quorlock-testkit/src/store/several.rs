@@ -194,7 +194,7 @@ impl Store {
         let counter = if fenced { Some(self.counter(now, lock.counter)?) } else { None };
         let Vote::Held(holding) = self.holding(now, lock.key)? else { return Ok(Vote::Free.into()) };
         let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
-        Ok(Told::with(Vote::Held(holding.at(key)), counter))
+        Ok(Told::with(holding.at(key).into(), counter))
     }
 
     fn is_cancelled(&mut self, now: Moment, claim: &Several<'_>) -> bool {

@@ -10,10 +10,10 @@ use super::super::failure::RIGHTS;
 use super::super::{Address, RedisNode};
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, release, renew,
+    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, refuses, release, renew,
     settings, spawn_ask, transfer, vote, within, write_back,
 };
-use crate::node::{Collect, Expiry, Holding, Listener, Node, NodeError, Question, Reply, Vote, ask};
+use crate::node::{Collect, Expiry, Listener, Node, NodeError, Question, Reply, Vote, ask};
 use crate::protocol::Ticket;
 
 #[tokio::test]
@@ -28,10 +28,9 @@ async fn a_node_answers_each_question_as_documented() {
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
     assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
     for question in [acquire(&theirs), renew(&theirs), inspect()] {
-        let Vote::Held(Holding { token, expiry: Expiry::In(left), .. }) = vote(&node, question).await else {
-            panic!("it is held")
-        };
-        assert_eq!(&token, ours.token());
+        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+        let Expiry::In(left) = holding.expiry else { panic!("it ends") };
+        assert_eq!(&holding.token, ours.token());
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
     }
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
@@ -51,8 +50,8 @@ async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
     for question in
         [acquire(&ours), in_turn(&ours, Ticket::new(1, 1)), renew(&ours), write_back(&ours), inspect()]
     {
-        let Vote::Held(Holding { token, .. }) = vote(&node, question).await else { panic!("it is held") };
-        assert_eq!(token.as_bytes().len(), 4096, "more than any token of ours");
+        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+        assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
     }
 }
 
@@ -153,7 +152,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
         assert_eq!(vote(&node, inspect()).await, Vote::Free);
         server.kill();
         // Nobody asks while it is down, other than the node's own state.
-        within("the end is noticed", async || node.state.admit(&inspect()).is_err()).await;
+        within("the end is noticed", async || refuses(&node, &inspect())).await;
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
     }

@@ -88,6 +88,44 @@ async fn whoever_cannot_write_still_hears() {
 }
 
 #[tokio::test]
+async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
+    let (node, diary) = node(4096, move |mut server| async move {
+        server.heard.reserve(4096);
+        server.reads().await?;
+        let answers = FREE.repeat(begun(&server.heard));
+        server.says(&answers).await?;
+        Ok(server)
+    });
+    node.ready().await.unwrap();
+    let node = Arc::new(node);
+    let asks = |node: &RedisNode, diary: &Arc<Diary>| {
+        node.ask(inspect().into(), Reply::new(Arc::clone(diary) as Arc<dyn Collect>, 0));
+    };
+    let (first, told) = (Arc::clone(&node), Arc::clone(&diary));
+    tokio::spawn(async move {
+        asks(&first, &told);
+        // It is ready to run only now.
+        tokio::spawn(async move { asks(&first, &told) });
+    });
+    within("both are answered", async || diary.lines().len() == 3).await;
+    assert_eq!(diary.lines(), ["Hearing", "free", "free"]);
+}
+
+#[tokio::test]
+async fn questions_that_were_answered_leave_room_for_others() {
+    let (node, _) = node(1024, move |mut server| async move {
+        loop {
+            server.hears(1).await?;
+            server.says("+OK\r\n").await?;
+        }
+    });
+    for number in 0..3000 {
+        let answer = ask(&node, plain(&claim("orders/42", number))).await;
+        assert_eq!(answer.unwrap().vote, Vote::Granted, "number {number}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() {
     for told in 0..FREE.len() {
         let (node, diary) = node(1024, move |mut server| async move {
@@ -175,12 +213,6 @@ impl Server {
 
     /// Reads until so many questions have begun.
     async fn hears(&mut self, questions: usize) -> io::Result<()> {
-        let begun = |heard: &[u8]| {
-            heard
-                .windows(6)
-                .filter(|word| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap()))
-                .count()
-        };
         while begun(&self.heard) < questions {
             self.reads().await?;
         }
@@ -198,6 +230,12 @@ impl Server {
     async fn says(&mut self, words: &str) -> io::Result<()> {
         self.stream.write_all(words.as_bytes()).await
     }
+}
+
+/// How many questions have begun.
+fn begun(heard: &[u8]) -> usize {
+    let begins = |word: &&[u8]| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap());
+    heard.windows(6).filter(begins).count()
 }
 
 /// Votes and hints, in the order in which they came.
