@@ -62,9 +62,22 @@ impl Sweep {
         self.round.verdict().await
     }
 
-    /// Whether somebody else wants what was released, as far as the nodes have answered.
+    /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait
+    /// ask the preferred node, and leave their mark there: while that has not answered, it is as before.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.round.is_wanted()
+        let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
+        self.met_others()
+            || (self.round.standings().get(preferred) == Standing::OnItsWay
+                && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
+    }
+
+    /// Whether a node has said that others want it, which is remembered.
+    fn met_others(&self) -> bool {
+        let wanted = self.round.is_wanted();
+        if wanted && let Some(key) = self.claim.keys().next() {
+            self.shared.lines.meet_others(key, self.shared.now());
+        }
+        wanted
     }
 
     /// Whether all have let go.
@@ -75,6 +88,7 @@ impl Sweep {
     /// Waits until all have let go, telling those again that could not be reached.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
+        self.met_others();
         if self.is_done() {
             return;
         }

@@ -114,6 +114,55 @@ async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
     assert!(took <= 35 * MS, "{took:?} for three round trips of 10 ms");
 }
 
+/// A node that notes of each acquisition whether the asker knows that others want the lock.
+#[derive(Debug)]
+struct Noting(MemoryNode, Arc<Mutex<Vec<bool>>>);
+
+impl Node for Noting {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, question: Asked, reply: Reply) {
+        if let Question::Acquire { draw: Some(draw), .. } = &*question {
+            self.1.lock().unwrap().push(draw.contended);
+        }
+        self.0.ask(question, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.0.listen(listener);
+    }
+}
+
+/// Who does not know it asks without a script, which raises the counters also where it is refused: then
+/// whoever gets the lock has to write its number back, in a second round.
+#[tokio::test(start_paused = true)]
+async fn that_others_want_a_lock_is_known_to_the_first_question_of_the_next_contest() {
+    let bench = bench(5);
+    let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let nodes = bench.nodes.iter().cloned().map(|node| Noting(node, noted.clone()));
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let noted = || std::mem::take(&mut *noted.lock().unwrap());
+    let ask = async || client.lock("r").ttl(TTL).try_acquire().await.unwrap();
+    // It was refused a moment ago.
+    let others = bench.lock().acquire().await.unwrap();
+    assert!(ask().await.is_none());
+    assert_eq!(noted(), [false; 5]);
+    others.release().await.unwrap();
+    let mut held = ask().await.unwrap();
+    assert_eq!(noted(), [true; 5]);
+    // Others were refused while it had the lock, a moment ago or longer.
+    for (ago, knows) in [(Duration::from_secs(1), true), (Duration::from_secs(4), false)] {
+        bench.pass(Duration::from_secs(4)).await;
+        assert!(bench.lock().try_acquire().await.unwrap().is_none());
+        held.release().await.unwrap();
+        bench.pass(ago).await;
+        held = ask().await.unwrap();
+        assert_eq!(noted(), [knows; 5], "{ago:?} ago");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
     for deleted in [true, false] {

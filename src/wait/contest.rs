@@ -28,7 +28,7 @@ pub(crate) struct Contest {
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
     refused_by: Option<Token>,
-    /// The largest fencing token met here.
+    /// The largest fencing token met here; nought, where it is only known that others want the lock.
     seen: Option<FencingToken>,
     /// How many rounds it has taken for this waiter.
     pub(crate) rounds: usize,
@@ -86,13 +86,14 @@ struct Pause {
 
 impl Contest {
     pub(crate) fn new(shared: &Arc<Shared>, keys: &Keys, mode: Mode) -> Contest {
+        let contended = shared.lines.others_want(keys.line(), || shared.now());
         Contest {
             shared: shared.clone(),
             keys: keys.clone(),
             order: Order::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
-            seen: None,
+            seen: contended.then_some(FencingToken::ZERO),
             rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
@@ -143,9 +144,12 @@ impl Contest {
                 }
                 return Ok(attempt);
             }
+            let ballot = attempt.ballot();
             // Even if nobody has spoken of a number: others want the lock.
             self.seen = self.seen.max(Some(FencingToken::ZERO));
-            let ballot = attempt.ballot();
+            if verdict == Verdict::Contended {
+                self.shared.lines.meet_others(self.keys.line(), now);
+            }
             self.learn(&ballot);
             drop(attempt);
             trace!(keys = %self.keys, %verdict, %ballot, "not acquired");
@@ -209,6 +213,7 @@ impl Contest {
     /// Lets others go first, who wanted the lock while this process had it.
     pub(crate) async fn give_way(&mut self) {
         self.order = Order::PreferredFirst(self.preference);
+        self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
         self.shared.sleep_until(self.shared.now() + pause).await;
     }
