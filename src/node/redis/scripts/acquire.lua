@@ -7,13 +7,14 @@
 -- remember all declared keys of a script that reads. They are in the lock's hash slot. GET is meant
 -- to be remembered: its caller is told when the holder goes.
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
--- Before the key is set: what fails here leaves nothing behind.
-local number = counter(ARGV[5])
-local drawn = after(number, ARGV[6], ARGV[7])
 if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-  note(ARGV[5], ARGV[1], drawn, ARGV[6] + 1)
-  return {'granted', raise(ARGV[5], drawn)}
+  local drawn, number = pcall(draw, ARGV[5], ARGV[1], ARGV[6], ARGV[7])
+  if drawn then return {'granted', number} end
+  -- What fails leaves nothing behind.
+  call('DEL', KEYS[1])
+  error(number, 0)
 end
+local number = counter(ARGV[5])
 forget(ARGV[5], number)
 local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then return {'granted', number} end
