@@ -48,11 +48,22 @@ impl Sweep {
         }
         let release = LazyCell::new(|| Asked::from(Question::Release { claim: claim.clone() }));
         let cancel = LazyCell::new(|| Asked::from(cancel(shared, claim)));
-        let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
-            Standing::Without => None,
-            Standing::Holds | Standing::OnItsWay => Some(release.clone()),
-            Standing::Unknown => Some(cancel.clone()),
-        });
+        let nodes = shared.nodes.quorum.nodes();
+        let at_all =
+            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::OnItsWay));
+        let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
+            // Those who wait hear of it from the preferred node.
+            let round =
+                Round::start_at(&shared.nodes, Aim::LetGo, ttl, claim.preferred_node(nodes), &release);
+            round.ask_rest(&release);
+            round
+        } else {
+            Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
+                Standing::Without => None,
+                Standing::Holds | Standing::OnItsWay => Some(release.clone()),
+                Standing::Unknown => Some(cancel.clone()),
+            })
+        };
         let until = round.sent + shared.drift.stretch(ttl);
         Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
