@@ -40,7 +40,7 @@ pub(crate) struct Preference {
 }
 
 impl Preference {
-    fn first(self, preferred: usize, nodes: usize) -> usize {
+    pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
         let preferred = self.home.unwrap_or(preferred);
         let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
         let good: Vec<usize> = from_preferred.filter(|node| self.strays & bit(*node) == 0).collect();
@@ -123,6 +123,10 @@ impl Attempt {
     /// Whether a verdict that is known at `now` is in time.
     pub(crate) fn in_time(&self, now: Moment) -> bool {
         draw::in_time(&self.shared, &self.round, self.deadline(), now)
+    }
+
+    pub(crate) fn token(&self) -> &Token {
+        self.claim.token()
     }
 
     pub(crate) fn ballot(&self) -> crate::Ballot {

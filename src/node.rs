@@ -362,13 +362,16 @@ pub struct Holding {
     pub readers: Vec<Token>,
     /// Which key it is, where several were asked for.
     pub key: Option<Arc<str>>,
+    /// The attempt that was refused first since the key was last given back, where the node was asked to
+    /// [acquire](Question::Acquire) and knows it: whoever made it goes first the next time. A hint.
+    pub first: Option<Token>,
 }
 
 impl Holding {
     /// Somebody's `token` with its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new(), key: None }
+        Holding { token, expiry, readers: Vec::new(), key: None, first: None }
     }
 
     /// The same, shared by these `readers`.

@@ -52,11 +52,22 @@ impl Sweep {
         }
         let release = LazyCell::new(|| Asked::from(Question::Release { claim: claim.clone() }));
         let cancel = LazyCell::new(|| Asked::from(cancel(shared, claim)));
-        let round = Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
-            Standing::Without => None,
-            Standing::Holds | Standing::OnItsWay => Some(release.clone()),
-            Standing::Unknown => Some(cancel.clone()),
-        });
+        let nodes = shared.nodes.quorum.nodes();
+        let at_all =
+            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::OnItsWay));
+        let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
+            // Those who wait hear of it from the preferred node.
+            let round =
+                Round::start_at(&shared.nodes, Aim::LetGo, ttl, claim.preferred_node(nodes), &release);
+            round.ask_rest(&release);
+            round
+        } else {
+            Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
+                Standing::Without => None,
+                Standing::Holds | Standing::OnItsWay => Some(release.clone()),
+                Standing::Unknown => Some(cancel.clone()),
+            })
+        };
         let until = round.sent + shared.drift.stretch(ttl);
         Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
@@ -66,9 +77,22 @@ impl Sweep {
         self.round.verdict().await
     }
 
-    /// Whether somebody else wants what was released, as far as the nodes have answered.
+    /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait
+    /// ask the preferred node, and leave their mark there: while that has not answered, it is as before.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.round.is_wanted()
+        let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
+        self.met_others()
+            || (self.round.standings().get(preferred) == Standing::OnItsWay
+                && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
+    }
+
+    /// Whether a node has said that others want it, which is remembered.
+    fn met_others(&self) -> bool {
+        let wanted = self.round.is_wanted();
+        if wanted && let Some(key) = self.claim.keys().next() {
+            self.shared.lines.meet_others(key, self.shared.now());
+        }
+        wanted
     }
 
     /// Whether all have let go.
@@ -91,6 +115,7 @@ impl Sweep {
     /// Waits until all have let go, telling those again that could not be reached.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
+        self.met_others();
         if self.is_done() {
             return;
         }

@@ -15,6 +15,7 @@ use crate::ballot::Holder;
 pub(crate) mod contest;
 pub(crate) mod ears;
 pub(crate) mod line;
+mod strife;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -28,7 +28,13 @@ pub(crate) struct Contest {
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
     refused_by: Option<Token>,
-    /// The largest fencing token met here.
+    /// Who is to go first when the lock is given back.
+    first: First,
+    /// Our attempt that the preferred node may name as the first.
+    ours: Option<Token>,
+    /// How long the last question took.
+    took: Duration,
+    /// The largest fencing token met here; nought, where it is only known that others want the lock.
     seen: Option<FencingToken>,
     /// How many rounds it has taken for this waiter.
     pub(crate) rounds: usize,
@@ -37,6 +43,19 @@ pub(crate) struct Contest {
     mode: Mode,
     /// Asks readers that are new to stay back.
     intent: Option<Intent>,
+}
+
+/// Who goes first when the lock is given back, of all who wait and are told of that at the same moment:
+/// whoever the preferred node refused first since the last time. That one asks all nodes at once, and the
+/// others stay out of its way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// Nobody is known to: each asks the preferred node at once.
+    Nobody,
+    We,
+    /// We did, and were refused: the lock was passed on within a process, which is told in the same way.
+    WeInVain,
+    Another,
 }
 
 /// What a writer has left at the nodes while it waits for readers.
@@ -86,13 +105,17 @@ struct Pause {
 
 impl Contest {
     pub(crate) fn new(shared: &Arc<Shared>, keys: &Keys, mode: Mode) -> Contest {
+        let contended = shared.lines.others_want(keys.line(), || shared.now());
         Contest {
             shared: shared.clone(),
             keys: keys.clone(),
             order: Order::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
-            seen: None,
+            first: First::Nobody,
+            ours: None,
+            took: Duration::ZERO,
+            seen: contended.then_some(FencingToken::ZERO),
             rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
@@ -102,7 +125,7 @@ impl Contest {
 
     /// Whether it has ever been lost, so that there is something to know for the next time.
     pub(crate) fn met_others(&self) -> bool {
-        self.order != Order::AllAtOnce
+        self.seen.is_some()
     }
 
     /// Contends until whoever has this `plan` has the lock, or must be told that there is none.
@@ -135,18 +158,25 @@ impl Contest {
             let verdict = attempt.verdict().await;
             let now = self.shared.now();
             self.rounds += attempt.rounds();
-            self.seen = self.seen.max(attempt.largest_number());
             if verdict == Verdict::Carried && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-                if self.order != Order::AllAtOnce {
+                if self.met_others() {
+                    self.seen = self.seen.max(attempt.largest_number());
                     self.learn(&attempt.ballot());
+                    self.order = Order::PreferredFirst(self.preference);
+                    (self.first, self.ours) = (First::Nobody, None);
                 }
                 return Ok(attempt);
             }
-            // Even if nobody has spoken of a number: others want the lock.
-            self.seen = self.seen.max(Some(FencingToken::ZERO));
             let ballot = attempt.ballot();
+            // Even if nobody has spoken of a number: others want the lock.
+            self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
+            if verdict == Verdict::Contended {
+                self.shared.lines.meet_others(self.keys.line(), now);
+            }
+            self.learn_who_is_first(&ballot, attempt.token());
             self.learn(&ballot);
+            self.took = now.since(asked);
             drop(attempt);
             trace!(keys = %self.keys, %verdict, %ballot, "not acquired");
             let asks_once = plan.wait == Wait::Never;
@@ -165,13 +195,42 @@ impl Contest {
                 self.intend(plan, &ballot, now);
                 self.tell(plan, News { verdict, ballot: Box::new(ballot) }, now);
             }
-            self.order = Order::PreferredFirst(self.preference);
-            tokio::select! {
+            let changed = tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
-                () = self.rest(pause, ears) => {}
-            }
+                changed = self.rest(pause, ears) => changed,
+            };
+            let at_once = changed && self.first == First::We;
+            self.order = if at_once { Order::AllAtOnce } else { Order::PreferredFirst(self.preference) };
         }
+    }
+
+    /// Learns who is to go first when the lock is given back, by what the node that was preferred has said to
+    /// the attempt with this `token`.
+    fn learn_who_is_first(&mut self, ballot: &Ballot, token: &Token) {
+        let nodes = ballot.quorum().nodes();
+        let preferred = self.preference.first(preferred_node(self.keys.first(), nodes), nodes);
+        self.first = match ballot.papers().get(preferred).map(|paper| &paper.said) {
+            Some(Said::Held(Holding { first: Some(first), .. })) => {
+                let again = self.ours.as_ref() == Some(first);
+                let in_vain = match self.first {
+                    First::We => again && self.order == Order::AllAtOnce,
+                    First::WeInVain => again,
+                    First::Nobody | First::Another => false,
+                };
+                if again || first == token {
+                    self.ours = Some(first.clone());
+                    if in_vain { First::WeInVain } else { First::We }
+                } else {
+                    First::Another
+                }
+            }
+            said => {
+                // Where it has not answered yet, it may say so the next time.
+                self.ours = matches!(said, Some(Said::Pending)).then(|| token.clone());
+                First::Nobody
+            }
+        };
     }
 
     /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
@@ -209,6 +268,7 @@ impl Contest {
     /// Lets others go first, who wanted the lock while this process had it.
     pub(crate) async fn give_way(&mut self) {
         self.order = Order::PreferredFirst(self.preference);
+        self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
         self.shared.sleep_until(self.shared.now() + pause).await;
     }
@@ -328,8 +388,9 @@ impl Contest {
         Pause { until: now + expiry.min(heartbeat), wanted, among, in_the_way }
     }
 
-    /// Waits for the end of the pause, or for enough hints.
-    async fn rest(&self, pause: Pause, ears: &Ears) {
+    /// Waits for the end of the pause, or for enough hints, and says whether these came. Where somebody else
+    /// goes first it waits for about as long again as that one's question takes.
+    async fn rest(&self, pause: Pause, ears: &Ears) -> bool {
         // Asked for before the first look, so that no hint comes between.
         let bell = ears.bell();
         let enough = async {
@@ -340,8 +401,12 @@ impl Contest {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.sleep_until(pause.until) => {}
+            () = self.shared.sleep_until(pause.until) => return false,
         }
+        if self.first == First::Another {
+            self.shared.sleep_until(self.shared.now() + self.took.min(LONGEST_PAUSE)).await;
+        }
+        true
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::strife::Strife;
 use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
 use crate::error::AcquireError;
@@ -28,6 +29,8 @@ pub(crate) struct Lines {
     branched: AtomicBool,
     /// Whether anybody has ever waited here, or in a branch.
     used: AtomicBool,
+    /// Whether others have ever wanted a lock of these.
+    contended: AtomicBool,
 }
 
 struct Inside {
@@ -36,6 +39,8 @@ struct Inside {
     arrivals: NonZeroU64,
     /// Until when to stay back from keys that others wanted when they were released here.
     courtesies: HashMap<Arc<str>, Moment>,
+    /// Which keys others wanted a moment ago.
+    strife: Strife,
     /// A bit for each node that tells of changes.
     hearing: u32,
     /// Other lines, which hear the same.
@@ -48,6 +53,7 @@ impl Default for Inside {
             by_key: BTreeMap::new(),
             arrivals: NonZeroU64::MIN,
             courtesies: HashMap::new(),
+            strife: Strife::default(),
             hearing: 0,
             branches: Vec::new(),
         }
@@ -293,6 +299,17 @@ impl Lines {
         let mut inside = self.lock();
         inside.courtesies.retain(|_, until| now < *until);
         inside.courtesies.remove(key).is_some()
+    }
+
+    /// Others want the key as well.
+    pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
+        self.contended.store(true, Ordering::Relaxed);
+        self.lock().strife.remember(key, now);
+    }
+
+    /// Whether others wanted the key a moment ago. Where none ever wanted any, nobody pays for it.
+    pub(crate) fn others_want(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
+        self.contended.load(Ordering::Relaxed) && self.lock().strife.is_about(key, now())
     }
 
     /// Forgets the hints so far: the nodes are about to be asked.

@@ -37,7 +37,8 @@ fn guarded(urls: &[String]) -> Coordinator {
 async fn votes(client: &Coordinator, resource: &str) {
     let mut last = String::new();
     let granted = async || match client.lock(resource).try_acquire().await {
-        Ok(Some(_)) => true,
+        // Dropped, it would still stand there for a moment.
+        Ok(Some(lease)) => lease.release().await.is_ok(),
         Ok(None) => false,
         Err(error) => {
             last = error.to_string();

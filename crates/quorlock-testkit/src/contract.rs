@@ -152,6 +152,7 @@ fn clauses() -> &'static [Clause] {
         acquire::a_held_key_is_refused_with_its_holder_and_its_remaining_time,
         acquire::the_own_token_is_granted_again_and_not_prolonged,
         acquire::of_two_at_once_one_is_granted,
+        acquire::who_was_refused_first_is_named_until_the_key_is_given_back,
         acquire::a_key_ends_by_itself_and_not_before_its_time,
         acquire::data_without_an_end_is_held_for_ever,
         acquire::a_key_that_is_no_string_fails_until_somebody_mends_it,

@@ -142,8 +142,14 @@ impl Store {
         match self.get(now, key)? {
             Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
             Some(_) | None => {
-                self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
-                Ok(Told::with(self.holding(now, key)?, Some(drawing.stands)))
+                let first = self.get(now, mark)?.unwrap_or(token).to_vec();
+                self.put(mark, Value::Text(first.clone()), Some(millis(now).saturating_add(span(WANTED))));
+                let mut told = self.holding(now, key)?;
+                if let Vote::Held(holding) = &mut told {
+                    // Some only leave a mark, and no name.
+                    holding.first = (first.len() > 1).then(|| Token::found(&first));
+                }
+                Ok(Told::with(told, Some(drawing.stands)))
             }
         }
     }

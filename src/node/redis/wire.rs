@@ -420,6 +420,16 @@ fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
         let place = usize::try_from(place).ok()?.checked_sub(1)?;
         holding.key = Some(claim.keys().nth(place)?.clone());
     }
+    if let (Vote::Held(holding), Question::Acquire { .. }) = (&mut vote, question)
+        && !is_shared(question)
+    {
+        holding.first = match parts.next() {
+            // Some only leave a mark, and no name.
+            Some(Part::Text(token)) => Some(token).filter(|token| token.len() > 1).map(Token::found),
+            None => None,
+            Some(Part::Number(_) | Part::List(_) | Part::Nothing) => return None,
+        };
+    }
     if let Vote::Held(holding) = &mut vote {
         let readers = parts.map(|part| match part {
             Part::Text(token) => Some(Token::found(token)),

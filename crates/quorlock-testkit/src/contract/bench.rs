@@ -253,6 +253,14 @@ pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
     if vote == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
 }
 
+/// The vote without the hint who goes first the next time.
+pub(super) fn without_first(mut vote: Vote) -> Vote {
+    if let Vote::Held(holding) = &mut vote {
+        holding.first = None;
+    }
+    vote
+}
+
 /// The vote says that `token` holds the key and for how much longer, which is at most `most`.
 pub(super) fn held_by(vote: &Vote, token: &Token, most: Duration) -> Result<Duration, String> {
     if let Vote::Held(holding) = vote

@@ -38,3 +38,16 @@ local function note(key, token, number, usual)
   call('ZADD', key, number, string.sub(token, 1, 32))
   call('ZREMRANGEBYRANK', key, 0, -9)
 end
+-- Draws the next number for a token. As a rule the counter is behind the hint, which one command finds out
+-- while it raises it (as in ADR 16, from Redis 6.2 on); where it is not, or the hint is too far ahead, or
+-- that command is refused, the counter is looked at.
+local function draw(key, token, hint, lead)
+  local usual, time = hint + 1, call('TIME')
+  if usual <= time[1] * 1000000 + time[2] + lead and redis.pcall('ZADD', key, 'GT', 'CH', usual, 'n') == 1 then
+    call('PEXPIRE', key, 86400000)
+    return usual
+  end
+  local drawn = after(counter(key), hint, lead)
+  note(key, token, drawn, usual)
+  return raise(key, drawn)
+end

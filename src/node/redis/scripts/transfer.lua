@@ -6,20 +6,15 @@
 if call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[5] ~= ''
-local number = fenced and counter(ARGV[5]) or 0
-local drawn = fenced and after(number, ARGV[6], ARGV[7])
-if holder == ARGV[2] then
+if holder and holder ~= ARGV[1] then
+  local number = fenced and counter(ARGV[5]) or 0
+  if fenced then forget(ARGV[5], number) end
+  if holder ~= ARGV[2] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
   -- Asked before: as a renewal, which never shortens.
   if call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then call('PEXPIRE', KEYS[1], ARGV[3]) end
-  if fenced then forget(ARGV[5], number) end
-elseif holder and holder ~= ARGV[1] then
-  if fenced then forget(ARGV[5], number) end
-  return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}
-else
-  call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-  if fenced then
-    note(ARGV[5], ARGV[2], drawn, ARGV[6] + 1)
-    number = raise(ARGV[5], drawn)
-  end
+  return {'granted', number}
 end
-return {'granted', number}
+-- Before the key is set: what fails here leaves it as it was.
+local drawn = fenced and draw(ARGV[5], ARGV[2], ARGV[6], ARGV[7]) or 0
+call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return {'granted', drawn}

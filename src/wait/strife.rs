@@ -1,0 +1,67 @@
+//! Which locks others wanted a moment ago.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::Moment;
+
+/// Remembers locks that others wanted, for those who ask anew: the first question of a contest is to be
+/// put in the way that costs least where others want the lock (see
+/// [`Draw::contended`](crate::protocol::Draw::contended)).
+#[derive(Default)]
+pub(crate) struct Strife {
+    until: HashMap<Arc<str>, Moment>,
+}
+
+/// Whoever waits asks again within three seconds. Who was not heard of for so long has probably gone.
+const MEMORY: Duration = Duration::from_secs(3);
+/// So many locks at most, which is some hundred kilobytes. What is not remembered costs a detour.
+const MOST: usize = 1024;
+
+impl Strife {
+    /// Others want the lock at `key`, or did at `now`.
+    pub(crate) fn remember(&mut self, key: &Arc<str>, now: Moment) {
+        if self.until.len() >= MOST && !self.until.contains_key(key) {
+            self.until.retain(|_, until| now < *until);
+        }
+        if self.until.len() < MOST || self.until.contains_key(key) {
+            self.until.insert(key.clone(), now + MEMORY);
+        }
+    }
+
+    /// Whether others wanted it a moment before `now`.
+    pub(crate) fn is_about(&self, key: &str, now: Moment) -> bool {
+        self.until.get(key).is_some_and(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Arc<str> {
+        format!("orders/{number}").into()
+    }
+
+    #[test]
+    fn a_lock_that_others_wanted_is_remembered_for_a_moment() {
+        let (now, mut strife) = (Moment::ORIGIN, Strife::default());
+        strife.remember(&key(0), now);
+        let still = |at| strife.is_about(&key(0), at);
+        assert!(still(now + MEMORY / 2) && !still(now + MEMORY));
+        assert!(!strife.is_about(&key(1), now), "nobody has wanted that");
+    }
+
+    #[test]
+    fn only_so_many_locks_are_remembered_and_the_old_ones_make_room() {
+        let (now, mut strife) = (Moment::ORIGIN, Strife::default());
+        (0..2 * MOST).for_each(|number| strife.remember(&key(number), now));
+        assert_eq!(strife.until.len(), MOST);
+        assert!(!strife.is_about(&key(MOST), now), "there was no room for it");
+        let later = now + MEMORY;
+        strife.remember(&key(MOST), later);
+        assert!(strife.is_about(&key(MOST), later));
+        assert_eq!(strife.until.len(), 1, "the others have been forgotten");
+    }
+}
