@@ -60,13 +60,14 @@ async fn a_free_lock_is_acquired_in_one_step_without_a_script() {
 
 #[tokio::test]
 async fn whoever_is_refused_is_told_by_whom_and_leaves_its_mark() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = swift_server() else { return };
     let node = server.node();
     let (holder, other) = (claim("orders/42", 1), claim("orders/42", 2));
     assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
     let before = counter_of(&server, "orders/42");
     let Vote::Held(holding) = vote(&node, acquire(&other)).await else { panic!("it is held") };
     assert_eq!(holding.token, *holder.token());
+    assert_eq!(holding.first, Some(other.token().clone()), "nobody was refused before");
     assert!(counter_of(&server, "orders/42") >= before, "a counter is never lowered");
     assert_eq!(vote(&node, release(&holder)).await, Vote::Wanted);
 }
