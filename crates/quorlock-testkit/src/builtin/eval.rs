@@ -226,7 +226,9 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
         let place = keys.iter().position(|known| *known == key.as_bytes()).unwrap_or_default() + 1;
         parts.push(Resp::Number(i64::try_from(place).unwrap_or(i64::MAX)));
     }
-    if let Vote::Held(Holding { first: Some(first), .. }) = vote {
+    if let Vote::Held(holding) = vote
+        && let Some(first) = &holding.first
+    {
         parts.extend(number.is_none().then_some(Resp::Number(0)));
         parts.push(Resp::text(first.as_bytes()));
     }

@@ -48,7 +48,7 @@ pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding 
 pub(super) async fn who_was_refused_first_is_named_until_the_key_is_given_back(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let [holder, first, second, third] = [(); 4].map(|()| bench.claim(&key));
-    let named = |vote| if let Vote::Held(Holding { first, .. }) = vote { first } else { None };
+    let named = |vote| if let Vote::Held(holding) = vote { holding.first } else { None };
     is(&bench.contend(&holder).await?, &Vote::Granted)?;
     if named(bench.contend(&first).await?).is_none() {
         // Redis before 6.2 does not tell.
