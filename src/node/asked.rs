@@ -1,3 +1,5 @@
+//! A question, made once for all nodes.
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

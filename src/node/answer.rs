@@ -1,0 +1,152 @@
+//! What a node answers, and which process that is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::{FencingToken, Moment, Quarantine, Token};
+
+/// What a node says to a question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Vote {
+    /// Done as asked: the key holds the token now, or, after a release, did until now.
+    Granted,
+    /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
+    /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
+    Wanted,
+    /// The key was gone, and a renewal has stored the token again. The node does not count for
+    /// this renewal: somebody else may have held it in between.
+    Restored,
+    /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
+    Held(Box<Holding>),
+    /// Not done: the key is free, but somebody with an earlier ticket waits for it; or it is shared or
+    /// free, and a writer waits, who goes first.
+    Behind,
+    /// Not done: the counter has gone beyond the number that was to be written back.
+    Ahead,
+    /// Not done, or nothing to do: the key is free.
+    Free,
+}
+
+impl From<Holding> for Vote {
+    /// Not done: the key holds this.
+    fn from(holding: Holding) -> Vote {
+        Vote::Held(Box::new(holding))
+    }
+}
+
+/// What stands under the key of a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Holding {
+    /// The token of whoever holds it.
+    pub token: Token,
+    /// When the node will forget it.
+    pub expiry: Expiry,
+    /// Those who share it, where the token [says](Token::is_marker) that readers hold it and the node
+    /// was asked who: the first hundred.
+    pub readers: Vec<Token>,
+    /// Which key it is, where several were asked for.
+    pub key: Option<Arc<str>>,
+    /// The attempt that was refused first since the key was last given back, where the node was asked to
+    /// [acquire](crate::Question::Acquire) and knows it: whoever made it goes first the next time. A hint.
+    pub first: Option<Token>,
+}
+
+impl Holding {
+    /// Somebody's `token` with its `expiry`.
+    #[must_use]
+    pub fn new(token: Token, expiry: Expiry) -> Holding {
+        Holding { token, expiry, readers: Vec::new(), key: None, first: None }
+    }
+
+    /// The same, shared by these `readers`.
+    #[must_use]
+    pub fn with_readers(self, readers: Vec<Token>) -> Holding {
+        Holding { readers, ..self }
+    }
+
+    /// The same, at this one of several keys.
+    #[must_use]
+    pub fn at(self, key: Arc<str>) -> Holding {
+        Holding { key: Some(key), ..self }
+    }
+}
+
+/// When a key ends by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a key has an expiry or has none")]
+pub enum Expiry {
+    /// So much time after the node answered.
+    In(Duration),
+    /// Never: this is no lock. Somebody keeps data under that name.
+    Never,
+}
+
+/// A vote, with the witness of the process that gave it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// What it said.
+    pub vote: Vote,
+    /// Where the lock's counter of fencing tokens stands at this node: for a granted acquisition,
+    /// the number that was drawn for it. `None` where fencing is off, and when nothing was drawn
+    /// yet.
+    pub fencing_token: Option<FencingToken>,
+    /// Which process said it.
+    pub instance: Arc<Instance>,
+}
+
+impl Answer {
+    /// `vote`, as given by `instance`.
+    #[must_use]
+    pub fn new(vote: Vote, instance: Arc<Instance>) -> Answer {
+        Answer { vote, fencing_token: None, instance }
+    }
+
+    /// The number of whoever it speaks of. A refusal comes with the counter, which others may have raised
+    /// since; then the holder's token knows better. Whoever was asked who it is has looked that up.
+    pub(crate) fn number_told(&self, inspected: bool) -> Option<FencingToken> {
+        let Vote::Held(holding) = &self.vote else { return self.fencing_token };
+        if inspected { self.fencing_token } else { holding.token.number().or(self.fencing_token) }
+    }
+
+    /// The same, with the node's counter of fencing tokens.
+    #[must_use]
+    pub fn with_fencing_token(self, fencing_token: Option<FencingToken>) -> Answer {
+        Answer { fencing_token, ..self }
+    }
+}
+
+/// A server process: the same address may be served by another one after a restart, and two
+/// addresses by the same one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Instance {
+    /// What it calls itself, new at each start: Redis' `run_id`.
+    pub id: Box<str>,
+    /// When this was learnt, on the client's clock; or a time to come, until which its age stays as it is.
+    pub seen: Moment,
+    /// Its least age at that moment.
+    pub age: Duration,
+}
+
+impl Instance {
+    /// A process called `id` that was at least of this `age` when it was `seen`.
+    #[must_use]
+    pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
+        Instance { id: id.into(), seen, age }
+    }
+
+    /// How much longer it has to wait at `now` until its vote counts.
+    pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
+        let left = quarantine.left(self.age_at(now));
+        if left.is_zero() { left } else { left + self.seen.since(now) }
+    }
+
+    /// Its least age at `now`.
+    #[must_use]
+    pub fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.since(self.seen)
+    }
+}

@@ -1,0 +1,67 @@
+//! What a node tells without being asked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Instance, NodeError};
+
+/// Sees how a [`Node`](crate::Node) stands to its server.
+pub trait Watcher: fmt::Debug + Send + Sync {
+    /// Called from the node's own task: must not block, nor call that node.
+    fn see(&self, contact: Contact);
+}
+
+/// How a [`Node`](crate::Node) stands to its server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Contact {
+    /// This process answers.
+    Connected(Arc<Instance>),
+    /// Some of the servers that it is made of answer, and others do not: a cluster that some of its
+    /// masters are lost of.
+    Partial(NodeError),
+    /// There is a connection, and it has not been answered over for a while.
+    Stalled(NodeError),
+    /// There is no connection, and another one is being tried.
+    Lost(NodeError),
+    /// There is none, and nobody tries: the node was dropped, or the runtime has ended.
+    Ended(NodeError),
+}
+
+impl fmt::Display for Contact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contact::Connected(instance) => write!(f, "connected to {}", instance.id),
+            Contact::Partial(reason)
+            | Contact::Stalled(reason)
+            | Contact::Lost(reason)
+            | Contact::Ended(reason) => reason.fmt(f),
+        }
+    }
+}
+
+/// Hears from a [`Node`](crate::Node) what may be worth asking again.
+///
+/// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
+/// one asks the node, and whoever waits for one also waits for a time.
+pub trait Listener: fmt::Debug + Send + Sync {
+    /// Called from the node's own task: must not block, nor ask that node.
+    fn hear(&self, hint: Hint<'_>);
+}
+
+/// What a [`Listener`] hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
+pub enum Hint<'a> {
+    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::Vote::Held), the
+    /// next change after that answer, be it a release, an expiry or anything else. The same of a key
+    /// of which an [inspection](crate::Question::Inspect) has found that it is free.
+    Hearing,
+    /// This key has changed or ended.
+    Changed(&'a [u8]),
+    /// Any key may have changed without a word, such as when all keys were deleted.
+    AllChanged,
+    /// From now on nothing is told, and what was asked for before is forgotten: the connection
+    /// ended.
+    Deaf,
+}
