@@ -204,6 +204,7 @@ impl Wake for Remainder {
         let Some(Left { sweep, mut alarm, runtime, token }) = self.left().take() else { return };
         let shared = sweep.shared.clone();
         shared.nodes.alarms.stop(&mut alarm);
+        sweep.met_others();
         if !sweep.is_done() {
             shared.tasks.spawn_on(sweep.finish(), &runtime);
         }

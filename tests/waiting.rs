@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
+use quorlock::protocol::{Claim, Draw};
 use quorlock::{
-    AcquireError, Asked, Coordinator, Expiry, Hint, Listener, Lock, Node, Question, Renewal, Reply, Wait,
+    AcquireError, Asked, Clock, Coordinator, Expiry, FencingToken, Hint, Listener, Lock, Node, Question,
+    Renewal, Reply, Token, Wait, ask as ask_node,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
@@ -215,6 +217,16 @@ async fn that_others_want_a_lock_is_known_to_the_first_question_of_the_next_cont
         held = ask().await.unwrap();
         assert_eq!(noted(), [knows; 5], "{ago:?} ago");
     }
+    // The one node that knows of it answers when the lock has been given back.
+    bench.pass(Duration::from_secs(4)).await;
+    let claim = Arc::new(Claim::new("r".into(), Token::found(b"somebody")));
+    let draw = Some(Draw::at(bench.clock.wall(), Some(FencingToken::ZERO), TTL));
+    ask_node(&bench.nodes[4], Question::Acquire { claim, ttl: TTL, draw }).await.unwrap();
+    bench.nodes[4].delay(Duration::ZERO, 10 * MS);
+    held.release().await.unwrap();
+    bench.pass(20 * MS).await;
+    drop(ask().await.unwrap());
+    assert_eq!(noted(), [true; 5]);
 }
 
 #[tokio::test(start_paused = true)]
