@@ -71,6 +71,11 @@ impl Line {
         self.inbox.message().map_err(Break::Excess)
     }
 
+    /// Passes over these messages, if they are what comes next, to the last byte.
+    pub(crate) fn passes(&mut self, messages: &[u8]) -> bool {
+        self.inbox.passes(messages)
+    }
+
     /// Sends some requests, and waits for as many answers. What is pushed meanwhile concerns nobody.
     ///
     /// # Cancel safety
@@ -202,6 +207,17 @@ impl Inbox {
                 self.buffer.resize(self.buffer.len() * 2, 0);
             }
         }
+    }
+
+    fn passes(&mut self, messages: &[u8]) -> bool {
+        let news = self.buffer.get(self.seen..self.end).unwrap_or_default();
+        // What the scan has begun to look at, it has to see the end of.
+        let passes = self.begin == self.seen && news.starts_with(messages);
+        if passes {
+            self.seen += messages.len();
+            self.begin = self.seen;
+        }
+        passes
     }
 
     fn message(&mut self) -> Result<Option<Message<'_>>, Excess> {

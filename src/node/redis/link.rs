@@ -17,7 +17,7 @@ use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, Stage, State, cleans_up};
 use super::swift::{
-    Deletion, Means, PRELUDE, acquisition, decode_acquisition, decode_deletion, encode_acquisition,
+    Deletion, GRANTED, Means, PRELUDE, acquisition, decode_acquisition, decode_deletion, encode_acquisition,
     encode_deletion, release, with_mark,
 };
 use super::wire::{
@@ -229,7 +229,10 @@ impl Link<'_> {
     /// before the answer that came before it would wait for the next.
     fn hand_out(&mut self) -> Result<(), Break> {
         let mut heard = false;
-        while let Some(message) = self.line.message()? {
+        loop {
+            let granted = self.is_granted();
+            let message = if granted { Some(Message::Answer(GRANTED)) } else { self.line.message()? };
+            let Some(message) = message else { break };
             match message {
                 Message::Push(push) => {
                     if let Some(listeners) = self.listeners {
@@ -244,7 +247,7 @@ impl Link<'_> {
                         heard = true;
                         self.heard = self.clock.now();
                     }
-                    if sent.prelude > 0 {
+                    if sent.prelude > 0 && !granted {
                         sent.prelude -= 1;
                         if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
                             && let Some(claim) = ask.question.claim()
@@ -288,6 +291,17 @@ impl Link<'_> {
             self.alive();
         }
         Ok(())
+    }
+
+    /// Whether the oldest question is an acquisition that was granted, by answers of which none was read yet:
+    /// then all of them are passed over.
+    fn is_granted(&mut self) -> bool {
+        let Some(Sent { what: What::Ask { way: Way::Swift, .. }, prelude: PRELUDE, .. }) =
+            self.flight.front()
+        else {
+            return false;
+        };
+        self.line.passes(GRANTED)
     }
 
     /// Takes the questions that are asked, and writes them, behind those that have to be asked again.
