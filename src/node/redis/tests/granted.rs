@@ -6,7 +6,7 @@ use futures::future::join;
 
 use super::super::swift::GRANTED;
 use super::stream::{CHANGED, CUTS, FREE, swift_node};
-use super::{acquire, claim, inspect, within};
+use super::{acquire, claim, inspect, release, within};
 use crate::node::{Answer, Question, Vote, ask};
 use crate::protocol::FencingToken;
 
@@ -97,4 +97,34 @@ async fn usual_answers_to_nobody_end_the_connection() {
     let acquired = ask(&*node, acquire(&claim("orders/42", 1))).await.unwrap();
     assert_eq!(acquired.vote, Vote::Granted);
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+}
+
+/// Whoever renews or releases is told the same by nearly every node, and compares it as well.
+#[tokio::test]
+async fn a_script_that_says_more_or_less_than_usual_is_read() {
+    const DONE: &str = "*1\r\n$7\r\ngranted\r\n";
+
+    for (said, vote) in [
+        (DONE, Some(Vote::Granted)),
+        ("*2\r\n$7\r\ngranted\r\n:0\r\n", Some(Vote::Granted)),
+        ("*1\r\n+granted\r\n", Some(Vote::Granted)),
+        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::Wanted)),
+        ("*1\r\n$7\r\ngrabbed\r\n", None),
+        ("+OK\r\n", None),
+    ] {
+        for cut in [1, 7, 1024] {
+            let (node, diary) = swift_node(cut, move |mut server| async move {
+                server.hears(3).await?;
+                server.says(&[DONE, said, CHANGED, FREE].concat()).await?;
+                Ok(server)
+            });
+            let ours = claim("orders/42", 1);
+            let asked = join(ask(&node, release(&ours)), ask(&node, release(&ours)));
+            let ((done, answer), free) = join(asked, ask(&node, inspect())).await;
+            assert_eq!(done.unwrap().vote, Vote::Granted, "{said} cut into {cut}");
+            assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{said} cut into {cut}");
+            assert_eq!(free.unwrap().vote, Vote::Free, "{said} cut into {cut}");
+            assert_eq!(diary.lines(), ["Hearing", "changed"], "{said} cut into {cut}");
+        }
+    }
 }
