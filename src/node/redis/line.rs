@@ -289,6 +289,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_passed_over_within_a_message_that_has_begun() {
+        let (near, mut far) = tokio::io::duplex(1000);
+        let mut line = Line::new(Box::new(near));
+        far.write_all(b"$5\r\n").await.unwrap();
+        read(&mut line).await.unwrap();
+        assert_eq!(line.message().unwrap(), None);
+        far.write_all(b"+OK\r\n\r\n+OK\r\n").await.unwrap();
+        read(&mut line).await.unwrap();
+        assert!(!line.passes(b"+OK\r\n"), "it is text");
+        assert_eq!(line.message().unwrap(), Some(Message::Answer(b"$5\r\n+OK\r\n\r\n")));
+        assert!(line.passes(b"+OK\r\n") && !line.passes(b"+OK\r\n"), "it was one message");
+    }
+
+    #[tokio::test]
     async fn what_is_to_be_sent_is_sent_in_order_and_its_room_given_back() {
         let (near, mut far) = tokio::io::duplex(1000);
         let mut line = Line::new(Box::new(near));
