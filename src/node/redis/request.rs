@@ -38,12 +38,11 @@ impl<'a> Request<'a> {
     /// server take the next request for a part of this one.
     pub(crate) fn end(self) {
         let number = self.begin + 1;
-        match (one_digit(self.words), self.buffer.get_mut(number)) {
-            (Some(digit), Some(place)) => *place = digit,
-            _ => {
-                let mut digits = itoa::Buffer::new();
-                drop(self.buffer.splice(number..=number, digits.format(self.words).bytes()));
-            }
+        if let (Some(digit), Some(place)) = (one_digit(self.words), self.buffer.get_mut(number)) {
+            *place = digit;
+        } else {
+            let mut digits = itoa::Buffer::new();
+            drop(self.buffer.splice(number..=number, digits.format(self.words).bytes()));
         }
     }
 }
