@@ -125,6 +125,11 @@ impl Attempt {
         draw::in_time(&self.shared, &self.round, self.deadline(), now)
     }
 
+    /// When the nodes were asked.
+    pub(crate) fn sent(&self) -> Moment {
+        self.round.sent
+    }
+
     pub(crate) fn token(&self) -> &Token {
         self.claim.token()
     }

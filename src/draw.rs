@@ -6,7 +6,7 @@ use tracing::debug;
 
 use crate::coordinator::Shared;
 use crate::node::{Asked, Question};
-use crate::protocol::{Claim, Drawn, FencingToken, Moment, Verdict};
+use crate::protocol::{Claim, FencingToken, Moment, Verdict};
 use crate::round::{Aim, Round};
 
 /// What came of an attempt.
@@ -36,7 +36,7 @@ impl Decision {
 /// May be called again.
 pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
     let verdict = votes.verdict().await;
-    let drawn = if verdict == Verdict::Carried { Drawn::of(votes.numbers()) } else { None };
+    let drawn = if verdict == Verdict::Carried { votes.drawn() } else { None };
     let Some(drawn) = drawn else {
         return Decision { verdict, fence: None, round: votes.clone() };
     };

@@ -146,7 +146,7 @@ impl Keeper {
             retry: None,
             alarm: Alarm::default(),
             held: plan.meter.held(round.sent),
-            series: Series::new(shared.now()),
+            series: Series::new(round.sent),
             shared: shared.clone(),
         };
         keeper.state.follow(round);
@@ -175,16 +175,16 @@ impl Keeper {
             self.tell(now);
         }
         let lease = Lease::one_of(self.state.clone());
-        if let Some(wanted) = self.rest() {
+        if let Some(wanted) = self.rest(now) {
             wanted.set_out();
         }
         lease
     }
 
     /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.
-    fn rest(mut self: Box<Self>) -> Option<Box<Keeper>> {
+    fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
         let state = self.state.clone();
-        let (bell, wake) = (Waker::from(state.clone()), self.wake(self.shared.now()));
+        let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         self.shared.nodes.alarms.set(&mut self.alarm, wake, &Context::from_waker(&bell));
         // Only now: when the coordinator is closed after that, all alarms ring.
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
@@ -201,7 +201,8 @@ impl Keeper {
             if let Some(ended) = self.attend().await {
                 return Box::pin(self.conclude(ended)).await;
             }
-            match self.rest() {
+            let now = self.shared.now();
+            match self.rest(now) {
                 Some(wanted) => self = wanted,
                 None => return,
             }
@@ -274,7 +275,7 @@ impl Keeper {
 
     /// Tells those who wait here who has the lock.
     fn tell(&self, now: Moment) {
-        let holder = Holder {
+        let holder = || Holder {
             token: self.claim.token().clone(),
             fencing_token: self.state.fence,
             nodes: self.shared.nodes.quorum.needed(),
@@ -282,8 +283,7 @@ impl Keeper {
             readers: Vec::new(),
             key: None,
         };
-        self.set_held(true);
-        self.shared.lines.tell(&self.line, None, Some(&holder), now);
+        self.shared.lines.tell(&self.line, None, || Some(holder()), now);
     }
 
     /// Does what there is to do, until that is the end of the lease, or nothing.
@@ -400,7 +400,7 @@ impl Keeper {
     /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
     /// that is lost by the next: until then a node keeps out more than it has to (rule S-6).
     fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
-        self.set_held(false);
+        self.let_go();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         // Nothing is learnt from the verdict on a renewal that asked for more.
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
@@ -413,10 +413,10 @@ impl Keeper {
         self.renew(asked_by);
     }
 
-    /// Tells those who wait here whether the lock is held here: alone.
-    fn set_held(&self, held: bool) {
+    /// Tells those who wait here that the lock is not held here alone any more, if it was.
+    fn let_go(&self) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.set_held(&self.line, held);
+            self.shared.lines.let_go(&self.line);
         }
     }
 
@@ -488,7 +488,7 @@ impl Keeper {
     async fn release(mut self: Box<Self>) {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
-        self.set_held(false);
+        self.let_go();
         let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle());
         self.tell_others();
         if let Some(sweep) = sweep {
@@ -513,7 +513,7 @@ impl Keeper {
 
     /// The lease ended against the holder's will. Its keys are of no use to anybody.
     fn lose(mut self: Box<Self>, reason: LossReason) {
-        self.set_held(false);
+        self.let_go();
         let reason = self.state.end(reason).reason;
         self.held.lost(reason, || self.shared.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());

@@ -109,7 +109,7 @@ impl Service {
         shared.introduced().await;
         let new = || Box::new(Contest::new(shared, &plan.keys, self.mode));
         let contest = self.contest.get_or_insert_with(new);
-        if shared.lines.owes_courtesy(&self.key, shared.now()) {
+        if shared.lines.owes_courtesy(&self.key, || shared.now()) {
             contest.give_way().await;
         }
         let won = contest.win(plan).instrument(plan.told.span()).await;

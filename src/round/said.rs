@@ -7,7 +7,7 @@ use super::{Aim, Round};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
 use crate::node::{NodeError, Vote};
-use crate::protocol::{FencingToken, Moment};
+use crate::protocol::{Drawn, FencingToken, Moment};
 
 impl Round {
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
@@ -41,10 +41,10 @@ impl Round {
         })
     }
 
-    /// The numbers that were drawn by the nodes whose votes count.
-    pub(crate) fn numbers(&self) -> Vec<FencingToken> {
+    /// What was drawn by the nodes whose votes count.
+    pub(crate) fn drawn(&self) -> Option<Drawn> {
         if self.aim != Aim::Draw {
-            return Vec::new();
+            return None;
         }
         let slots = self.slots();
         let number = |(index, slot): (usize, &Slot)| match &slot.state {
@@ -55,7 +55,7 @@ impl Round {
             }
             State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
         };
-        slots.nodes.iter().enumerate().filter_map(number).collect()
+        Drawn::of(slots.nodes.iter().enumerate().filter_map(number))
     }
 
     /// The largest number that a node has spoken of.

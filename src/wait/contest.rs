@@ -153,8 +153,8 @@ impl Contest {
                 self.order = Order::AllAtOnce;
             }
             ears.ask_anew();
-            let asked = self.shared.now();
             let mut attempt = Attempt::start(&self.shared, plan, self.order, self.seen);
+            let asked = attempt.sent();
             let verdict = attempt.verdict().await;
             let now = self.shared.now();
             self.rounds += attempt.rounds();
@@ -325,7 +325,7 @@ impl Contest {
             let waited = now.since(plan.since);
             tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, waited });
         }
-        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), holder.as_ref(), now);
+        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || holder, now);
     }
 
     /// How long to wait, and for whom.

@@ -84,6 +84,11 @@ struct Crowd {
 }
 
 impl Line {
+    fn set_held(&mut self, held: bool) {
+        self.held = held;
+        self.served = None;
+    }
+
     /// A node has hinted at a change.
     fn hint(&mut self, node: u32) {
         self.changed |= node;
@@ -280,22 +285,26 @@ impl Lines {
         }
     }
 
-    /// This process holds the key now, or does so no longer.
-    pub(crate) fn set_held(&self, key: &str, held: bool) {
+    /// This process does not hold the key any more.
+    pub(crate) fn let_go(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.held = held;
-            line.served = None;
+            line.set_held(false);
         }
     }
 
     /// Until the moment given, this process is to stay back from the key.
     pub(crate) fn owe_courtesy(&self, key: &Arc<str>, until: Moment) {
+        self.contended.store(true, Ordering::Relaxed);
         self.lock().courtesies.insert(key.clone(), until);
     }
 
     /// Whether this process is to stay back from the key at first. What was owed for other keys,
-    /// and is over, is forgotten.
-    pub(crate) fn owes_courtesy(&self, key: &str, now: Moment) -> bool {
+    /// and is over, is forgotten. Where others never wanted any, nobody pays for it.
+    pub(crate) fn owes_courtesy(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
+        if !self.contended.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = now();
         let mut inside = self.lock();
         inside.courtesies.retain(|_, until| now < *until);
         inside.courtesies.remove(key).is_some()
@@ -343,12 +352,22 @@ impl Lines {
         self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
     }
 
-    /// Keeps the news for those who stop waiting, and tells whoever wants to be told.
-    pub(crate) fn tell(&self, key: &str, news: Option<News>, holder: Option<&Holder>, now: Moment) {
+    /// Keeps the news for those who stop waiting, and tells whoever wants to be told who has the key. Without
+    /// news it is this process that holds it now.
+    pub(crate) fn tell(
+        &self,
+        key: &str,
+        news: Option<News>,
+        holder: impl FnOnce() -> Option<Holder>,
+        now: Moment,
+    ) {
         let mut told = Vec::new();
         {
             let mut inside = self.lock();
             let Some(line) = inside.by_key.get_mut(key) else { return };
+            if news.is_none() {
+                line.set_held(true);
+            }
             if news.is_some() || line.crowd.is_some() {
                 line.crowd().news = news;
             }
@@ -358,9 +377,13 @@ impl Lines {
                 }
             }
         }
+        if told.is_empty() {
+            return;
+        }
         // Not under the lock: a listener may do as it likes, except wait.
+        let holder = holder();
         for (on_wait, ahead, since) in told {
-            tell(&*on_wait, &Waiting { holder: holder.cloned(), ahead, waited: now.since(since) });
+            tell(&*on_wait, &Waiting { holder: holder.clone(), ahead, waited: now.since(since) });
         }
     }
 

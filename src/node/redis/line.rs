@@ -71,6 +71,11 @@ impl Line {
         self.inbox.message().map_err(Break::Excess)
     }
 
+    /// Passes over these messages, if they are what comes next, to the last byte.
+    pub(crate) fn passes(&mut self, messages: &[u8]) -> bool {
+        self.inbox.passes(messages)
+    }
+
     /// Sends some requests, and waits for as many answers. What is pushed meanwhile concerns nobody.
     ///
     /// # Cancel safety
@@ -204,6 +209,17 @@ impl Inbox {
         }
     }
 
+    fn passes(&mut self, messages: &[u8]) -> bool {
+        let news = self.buffer.get(self.seen..self.end).unwrap_or_default();
+        // What the scan has begun to look at, it has to see the end of.
+        let passes = self.begin == self.seen && news.starts_with(messages);
+        if passes {
+            self.seen += messages.len();
+            self.begin = self.seen;
+        }
+        passes
+    }
+
     fn message(&mut self) -> Result<Option<Message<'_>>, Excess> {
         let news = self.buffer.get(self.seen..self.end).unwrap_or_default();
         let Some(length) = self.scan.end(news)? else {
@@ -270,6 +286,20 @@ mod tests {
         }
         assert_eq!(lengths, [short.len(), long.len(), short.len()]);
         assert_eq!(line.inbox.buffer.len(), USUAL);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_passed_over_within_a_message_that_has_begun() {
+        let (near, mut far) = tokio::io::duplex(1000);
+        let mut line = Line::new(Box::new(near));
+        far.write_all(b"$5\r\n").await.unwrap();
+        read(&mut line).await.unwrap();
+        assert_eq!(line.message().unwrap(), None);
+        far.write_all(b"+OK\r\n\r\n+OK\r\n").await.unwrap();
+        read(&mut line).await.unwrap();
+        assert!(!line.passes(b"+OK\r\n"), "it is text");
+        assert_eq!(line.message().unwrap(), Some(Message::Answer(b"$5\r\n+OK\r\n\r\n")));
+        assert!(line.passes(b"+OK\r\n") && !line.passes(b"+OK\r\n"), "it was one message");
     }
 
     #[tokio::test]

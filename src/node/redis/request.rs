@@ -10,6 +10,8 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     pub(crate) fn begin(buffer: &'a mut Vec<u8>) -> Request<'a> {
         let begin = buffer.len();
+        // Of so many words as are counted in the end: nearly always a digit.
+        heading(buffer, b'*', 0);
         Request { buffer, begin, words: 0 }
     }
 
@@ -35,19 +37,27 @@ impl<'a> Request<'a> {
     /// Puts before the words how many they are, as counted: a number that is wrong would make the
     /// server take the next request for a part of this one.
     pub(crate) fn end(self) {
-        let words = self.buffer.len();
-        heading(self.buffer, b'*', self.words);
-        let heading = self.buffer.len() - words;
-        if let Some(request) = self.buffer.get_mut(self.begin..) {
-            request.rotate_right(heading);
+        let number = self.begin + 1;
+        if let (Some(digit), Some(place)) = (one_digit(self.words), self.buffer.get_mut(number)) {
+            *place = digit;
+        } else {
+            let mut digits = itoa::Buffer::new();
+            drop(self.buffer.splice(number..=number, digits.format(self.words).bytes()));
         }
     }
 }
 
 fn heading(buffer: &mut Vec<u8>, kind: u8, length: usize) {
+    if let Some(digit) = one_digit(length) {
+        return buffer.extend_from_slice(&[kind, digit, b'\r', b'\n']);
+    }
     buffer.push(kind);
     buffer.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     buffer.extend_from_slice(b"\r\n");
+}
+
+fn one_digit(number: usize) -> Option<u8> {
+    u8::try_from(number).ok().filter(|number| *number < 10).map(|number| b'0' + number)
 }
 
 #[cfg(test)]

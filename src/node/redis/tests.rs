@@ -1,5 +1,6 @@
 //! The node as a whole, and what its tests share.
 
+mod granted;
 #[cfg(unix)]
 mod real;
 mod scripted;

@@ -320,7 +320,16 @@ pub(crate) fn decode_member(answer: &[u8], question: &Question, user: &str) -> R
     read(answer, question, user, false)
 }
 
+/// What a plain command says that has stored the token.
+pub(crate) const STORED: &[u8] = b"+OK\r\n";
+/// What a script says that has done as it was asked, and has no number to tell.
+pub(crate) const DONE: &[u8] = b"*1\r\n$7\r\ngranted\r\n";
+
 fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Result<Reading, NodeError> {
+    // Nearly all answers are this, and need not be taken apart.
+    if answer == if is_plain { STORED } else { DONE } {
+        return Ok(Reading::Said { vote: Vote::Granted, fence: None });
+    }
     if let Some(b'-' | b'!') = answer.first() {
         let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
             return Err(unexpected("an error that cannot be read", ""));
@@ -374,7 +383,7 @@ pub(crate) fn who_holds(question: &Question) -> Question {
 }
 
 /// Whether the question is no script.
-fn is_plain(question: &Question) -> bool {
+pub(crate) fn is_plain(question: &Question) -> bool {
     matches!(question, Question::Acquire { claim, draw: None, .. }
         if claim.mode() == Mode::Exclusive && !claim.is_several())
 }

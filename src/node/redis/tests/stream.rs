@@ -10,12 +10,12 @@ use super::super::{Address, Dial, RedisNode, Settings, Stream};
 use super::{NO_SWIFTNESS, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
 
-const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
+pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
 const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
-const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
+pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
 
 /// Buffers of so many bytes between client and server: each read and each write is cut there.
-const CUTS: std::ops::Range<usize> = 1..40;
+pub(super) const CUTS: std::ops::Range<usize> = 1..40;
 
 #[tokio::test]
 async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_however_they_are_cut() {
@@ -50,7 +50,7 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
 #[tokio::test]
 async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_one() {
     // One that comes with the introduction, and one that comes behind an answer to a question.
-    let (early, diary) = introduced(1024, "+OK\r\n", |server| async move { Ok(server) });
+    let (early, diary) = introduced(1024, NO_SWIFTNESS, "+OK\r\n", |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(error.to_string().contains("nobody asked"), "{error}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
@@ -149,11 +149,28 @@ where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    introduced(cut, "", behaves)
+    introduced(cut, NO_SWIFTNESS, "", behaves)
 }
 
-/// The same, whose server says something else in the same breath.
-fn introduced<B, F>(cut: usize, more: &'static str, behaves: B) -> (RedisNode, Arc<Diary>)
+/// The same, whose server can be asked without scripts.
+pub(super) fn swift_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    // It is called a number, and its clock is far ahead of ours.
+    const SWIFTNESS: &str = ":0\r\n*2\r\n$10\r\n9999999999\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n";
+
+    introduced(cut, SWIFTNESS, "", behaves)
+}
+
+/// The same, whose server says what it can do, and something else in the same breath.
+fn introduced<B, F>(
+    cut: usize,
+    means: &'static str,
+    more: &'static str,
+    behaves: B,
+) -> (RedisNode, Arc<Diary>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
@@ -161,7 +178,7 @@ where
     let (near, far) = tokio::io::duplex(cut);
     tokio::spawn(async move {
         let mut server = Server { stream: far, heard: Vec::new() };
-        server.introduces_itself(more).await?;
+        server.introduces_itself(means, more).await?;
         let mut server = behaves(server).await?;
         // It stays, until its client goes.
         server.hears(usize::MAX).await
@@ -187,20 +204,20 @@ impl Dial for Once {
     }
 }
 
-struct Server {
+pub(super) struct Server {
     stream: DuplexStream,
     heard: Vec<u8>,
 }
 
 impl Server {
-    async fn introduces_itself(&mut self, more: &str) -> io::Result<()> {
+    async fn introduces_itself(&mut self, means: &str, more: &str) -> io::Result<()> {
         const INFO: &str = "run_id:abc\r\nuptime_in_seconds:90\r\nrole:master\r\n";
 
         self.reads_on("LIB-VER").await?;
-        self.says("%0\r\n+OK\r\n+OK\r\n").await?;
+        self.says("%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n").await?;
         self.reads_on("INFO\r\n").await?;
         let info = format!("${}\r\n{INFO}\r\n{more}", INFO.len());
-        self.says(&["+OK\r\n+OK\r\n", NO_SWIFTNESS, &info].concat()).await
+        self.says(&["+OK\r\n+OK\r\n", means, &info].concat()).await
     }
 
     async fn reads_on(&mut self, word: &str) -> io::Result<()> {
@@ -212,7 +229,7 @@ impl Server {
     }
 
     /// Reads until so many questions have begun.
-    async fn hears(&mut self, questions: usize) -> io::Result<()> {
+    pub(super) async fn hears(&mut self, questions: usize) -> io::Result<()> {
         while begun(&self.heard) < questions {
             self.reads().await?;
         }
@@ -227,7 +244,7 @@ impl Server {
         Ok(())
     }
 
-    async fn says(&mut self, words: &str) -> io::Result<()> {
+    pub(super) async fn says(&mut self, words: &str) -> io::Result<()> {
         self.stream.write_all(words.as_bytes()).await
     }
 }
@@ -240,12 +257,12 @@ fn begun(heard: &[u8]) -> usize {
 
 /// Votes and hints, in the order in which they came.
 #[derive(Debug, Default)]
-struct Diary {
+pub(super) struct Diary {
     lines: Mutex<Vec<String>>,
 }
 
 impl Diary {
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 
