@@ -6,7 +6,7 @@
 if call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[5] ~= ''
-if holder and holder ~= ARGV[1] then
+if holder and (holder ~= ARGV[1] or holder == ARGV[2]) then
   local number = fenced and counter(ARGV[5]) or 0
   if fenced then forget(ARGV[5], number) end
   if holder ~= ARGV[2] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
