@@ -21,7 +21,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "DATE"),
         (r"\b1[0-9]{15}\b", "FENCING"),
         (r#"[^ "\x60(]+:\d+( (?:the first|bench))"#, "HOST:PID$1"),
-        (r"-server \d[^)]*\([^)]*\)", "-server VERSION"),
+        (r"\b(?:redis|valkey)-server \d[^)]*\([^)]*\)", "SERVER VERSION"),
         (
             r#""(\w+_ms|at_ms|p50|p99|max|count|round_trip_us|seconds|locks_per_second)":[0-9.e-]+"#,
             r#""$1":N"#,
