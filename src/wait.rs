@@ -12,10 +12,10 @@ use tracing::error;
 
 use crate::ballot::Holder;
 
+mod contended;
 pub(crate) mod contest;
 pub(crate) mod ears;
 pub(crate) mod line;
-mod strife;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

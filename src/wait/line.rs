@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::strife::Strife;
+use super::contended::Contended;
 use super::{Waiting, tell};
 use crate::ballot::{Ballot, Holder};
 use crate::error::AcquireError;
@@ -40,7 +40,7 @@ struct Inside {
     /// Until when to stay back from keys that others wanted when they were released here.
     courtesies: HashMap<Arc<str>, Moment>,
     /// Which keys others wanted a moment ago.
-    strife: Strife,
+    contended: Contended,
     /// A bit for each node that tells of changes.
     hearing: u32,
     /// Other lines, which hear the same.
@@ -53,7 +53,7 @@ impl Default for Inside {
             by_key: BTreeMap::new(),
             arrivals: NonZeroU64::MIN,
             courtesies: HashMap::new(),
-            strife: Strife::default(),
+            contended: Contended::default(),
             hearing: 0,
             branches: Vec::new(),
         }
@@ -313,12 +313,12 @@ impl Lines {
     /// Others want the key as well.
     pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
         self.contended.store(true, Ordering::Relaxed);
-        self.lock().strife.remember(key, now);
+        self.lock().contended.remember(key, now);
     }
 
     /// Whether others wanted the key a moment ago. Where none ever wanted any, nobody pays for it.
     pub(crate) fn others_want(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
-        self.contended.load(Ordering::Relaxed) && self.lock().strife.is_about(key, now())
+        self.contended.load(Ordering::Relaxed) && self.lock().contended.is_about(key, now())
     }
 
     /// Forgets the hints so far: the nodes are about to be asked.

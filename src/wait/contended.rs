@@ -10,7 +10,7 @@ use crate::protocol::Moment;
 /// put in the way that costs least where others want the lock (see
 /// [`Draw::contended`](crate::protocol::Draw::contended)).
 #[derive(Default)]
-pub(crate) struct Strife {
+pub(crate) struct Contended {
     until: HashMap<Arc<str>, Moment>,
 }
 
@@ -19,7 +19,7 @@ const MEMORY: Duration = Duration::from_secs(3);
 /// So many locks at most, which is some hundred kilobytes. What is not remembered costs a detour.
 const MOST: usize = 1024;
 
-impl Strife {
+impl Contended {
     /// Others want the lock at `key`, or did at `now`.
     pub(crate) fn remember(&mut self, key: &Arc<str>, now: Moment) {
         if self.until.len() >= MOST && !self.until.contains_key(key) {
@@ -46,22 +46,22 @@ mod tests {
 
     #[test]
     fn a_lock_that_others_wanted_is_remembered_for_a_moment() {
-        let (now, mut strife) = (Moment::ORIGIN, Strife::default());
-        strife.remember(&key(0), now);
-        let still = |at| strife.is_about(&key(0), at);
+        let (now, mut contended) = (Moment::ORIGIN, Contended::default());
+        contended.remember(&key(0), now);
+        let still = |at| contended.is_about(&key(0), at);
         assert!(still(now + MEMORY / 2) && !still(now + MEMORY));
-        assert!(!strife.is_about(&key(1), now), "nobody has wanted that");
+        assert!(!contended.is_about(&key(1), now), "nobody has wanted that");
     }
 
     #[test]
     fn only_so_many_locks_are_remembered_and_the_old_ones_make_room() {
-        let (now, mut strife) = (Moment::ORIGIN, Strife::default());
-        (0..2 * MOST).for_each(|number| strife.remember(&key(number), now));
-        assert_eq!(strife.until.len(), MOST);
-        assert!(!strife.is_about(&key(MOST), now), "there was no room for it");
+        let (now, mut contended) = (Moment::ORIGIN, Contended::default());
+        (0..2 * MOST).for_each(|number| contended.remember(&key(number), now));
+        assert_eq!(contended.until.len(), MOST);
+        assert!(!contended.is_about(&key(MOST), now), "there was no room for it");
         let later = now + MEMORY;
-        strife.remember(&key(MOST), later);
-        assert!(strife.is_about(&key(MOST), later));
-        assert_eq!(strife.until.len(), 1, "the others have been forgotten");
+        contended.remember(&key(MOST), later);
+        assert!(contended.is_about(&key(MOST), later));
+        assert_eq!(contended.until.len(), 1, "the others have been forgotten");
     }
 }
