@@ -104,6 +104,20 @@ mod tests {
         assert_eq!(all.get(99), Standing::Without);
     }
 
+    /// Before by later: rule I-40.
+    #[test]
+    fn i40_what_is_unknown_stays_unknown_whatever_a_node_says_later() {
+        use Standing::{Holds, OnItsWay, Unknown, Without};
+        for (before, afterwards) in [
+            (Without, [Without, Holds, OnItsWay, Unknown]),
+            (Holds, [Holds, Holds, OnItsWay, Unknown]),
+            (OnItsWay, [Unknown; 4]),
+            (Unknown, [Unknown; 4]),
+        ] {
+            assert_eq!(EACH.map(|later| before.then(later)), afterwards, "{before:?}");
+        }
+    }
+
     #[test]
     fn later_questions_count_for_each_node_alone() {
         for before in EACH {
