@@ -421,11 +421,7 @@ impl Lock {
         if self.shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
-        let lines = self.shared.lines_of(plan.mode);
-        if plan.mode == Mode::Exclusive && plan.wait == Wait::Never && lines.is_taken(plan.line()) {
-            return Ok(Got::TakenHere);
-        }
-        let mut coming = self.line_up(&plan);
+        let Some(mut coming) = self.line_up(&plan) else { return Ok(Got::TakenHere) };
         let came = tokio::select! {
             biased;
             came = coming.lease() => Some(came),
@@ -435,7 +431,7 @@ impl Lock {
             return came.map(Got::Lease);
         }
         // From here on a lease that comes is given back.
-        let news = lines.news(plan.line());
+        let news = self.shared.lines_of(plan.mode).news(plan.line());
         drop(coming);
         let waited = self.shared.now().since(plan.since);
         if let Some(news) = news
@@ -448,16 +444,17 @@ impl Lock {
     }
 
     /// Whoever comes first contends for the lock in its own future; whoever comes behind others of this
-    /// process is served by them.
-    fn line_up(&self, plan: &Arc<Plan>) -> Coming {
+    /// process is served by them. `None` for a caller that does not wait, if others came before.
+    fn line_up(&self, plan: &Arc<Plan>) -> Option<Coming> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         // Another reader of this process, in whatever line, says nothing of what the nodes say.
         if plan.mode == Mode::Shared && plan.wait == Wait::Never {
             let (waiter, delivery) = Waiter::alone(plan.clone());
             self.shared.tasks.spawn_on(readers::ask_once(shared, waiter), &runtime);
-            return Coming::Served(delivery, None);
+            return Some(Coming::Served(delivery, None));
         }
-        match (self.shared.lines_of(plan.mode).join(plan), plan.mode) {
+        Some(match (self.shared.lines_of(plan.mode).join(plan), plan.mode) {
+            (Joined::Taken, _) => return None,
             (Joined::Behind(place, delivery), _) => Coming::Served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
                 let service = Service::begin(shared, plan, By::Holder(runtime));
@@ -468,7 +465,7 @@ impl Lock {
                 self.shared.tasks.spawn_on(readers::serve(shared, first), &runtime);
                 Coming::Served(delivery, None)
             }
-        }
+        })
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.

@@ -10,7 +10,9 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
@@ -635,4 +637,33 @@ async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
         // Fifty grants of at least 7 ms: the hold, the release, the hints and two rounds.
         assert!(took <= 1_500 * MS, "seed {seed}: {took:?} for fifty grants");
     }
+}
+
+/// Each has to hear before either gives the lock back, so a caller that waits for the other is found out.
+#[test]
+fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
+    const DEADLINE: Duration = Duration::from_secs(20);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
+    let start = Barrier::new(2);
+    let race = |to_other: Sender<bool>, from_other: Receiver<bool>| {
+        for round in 0..2000 {
+            let lock = coordinator.lock(format!("r{round}"));
+            start.wait();
+            let lease = runtime.block_on(lock.try_acquire()).unwrap();
+            to_other.send(lease.is_some()).unwrap();
+            let theirs = from_other.recv_timeout(DEADLINE).expect("the other has to hear, held or not");
+            assert!(!(theirs && lease.is_some()), "round {round}: both have it");
+            if let Some(lease) = lease {
+                runtime.block_on(lease.release()).unwrap();
+            }
+        }
+    };
+    let (to_one, from_two) = channel();
+    let (to_two, from_one) = channel();
+    thread::scope(|scope| {
+        let race = &race;
+        scope.spawn(move || race(to_two, from_two));
+        race(to_one, from_one);
+    });
 }

@@ -112,9 +112,9 @@ impl Keeper {
         debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings());
-        self.shared.lines.let_go(&self.line);
         // It came first, and stays first.
         self.shared.lines.put_back(&self.line, waiter);
+        self.shared.lines.let_go(&self.line);
         self.take_service()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, oneshot};
 
 use super::contended::Contended;
-use super::{Waiting, tell};
+use super::{Wait, Waiting, tell};
 use crate::ballot::{Ballot, Holder};
 use crate::error::AcquireError;
 use crate::lease::Lease;
@@ -101,6 +101,11 @@ impl Line {
         self.crowd.get_or_insert_default()
     }
 
+    /// Whether this process holds the key, or somebody in it came first.
+    fn is_taken(&self) -> bool {
+        self.held || self.served.is_some() || self.waiters().next().is_some()
+    }
+
     fn waiters(&self) -> impl Iterator<Item = &Waiter> {
         self.crowd.iter().flat_map(|crowd| &crowd.waiters)
     }
@@ -156,6 +161,8 @@ pub(crate) enum Joined {
     First,
     /// It is being served.
     Behind(Place, Delivery),
+    /// This process holds the key, or others in it came first, and the caller does not wait.
+    Taken,
 }
 
 /// A place in a line, given up when dropped.
@@ -218,10 +225,7 @@ impl Lines {
 
     /// Whether this process holds the key, or somebody else in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.lock()
-            .by_key
-            .get(key)
-            .is_some_and(|line| line.held || line.served.is_some() || line.waiters().next().is_some())
+        self.lock().by_key.get(key).is_some_and(Line::is_taken)
     }
 
     /// Whether somebody waits in the line who is not served yet.
@@ -229,13 +233,15 @@ impl Lines {
         self.lock().by_key.get(key).is_some_and(|line| line.waiters().next().is_some())
     }
 
-    /// Joins the end of the line for the waiter's key.
+    /// Joins the end of the line for the waiter's key. A caller that does not wait joins only if nobody is
+    /// in front of it: looked at under the same lock, or it might wait for a caller that came in between.
     pub(crate) fn join(self: &Arc<Self>, plan: &Arc<Plan>) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         match inside.by_key.entry(plan.line().clone()) {
+            Entry::Occupied(line) if plan.wait == Wait::Never && line.get().is_taken() => Joined::Taken,
             Entry::Occupied(mut line) => {
                 let (door, delivery) = oneshot::channel();
                 line.get_mut().crowd().waiters.push_back(Waiter { arrival, plan: plan.clone(), door });
@@ -273,7 +279,8 @@ impl Lines {
         self.lock().by_key.get_mut(key)?.take_first()
     }
 
-    /// The waiter goes back to where it stood, unless it has gone meanwhile.
+    /// The waiter goes back to where it stood, unless it has gone meanwhile. A key that was held for it is
+    /// [let go](Lines::let_go) after that, or a caller that does not wait might join in front of it.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
         if waiter.door.is_closed() {
             return;
