@@ -11,8 +11,9 @@ use crate::lock::{Plan, Turn};
 use crate::node::{Asked, Question};
 use crate::protocol::{Claim, Draw, FencingToken, Mode, Moment, Token, Verdict};
 use crate::round::{Aim, Round};
-use crate::standing::Standings;
+use crate::standing::{Standing, Standings};
 use crate::sweep::Sweep;
+use crate::wait::Wait;
 use crate::wait::contest::LINE_PATIENCE;
 use crate::wait::line::bit;
 
@@ -138,6 +139,13 @@ impl Attempt {
         self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
     }
 
+    /// The nodes that have granted it by now, a bit for each.
+    pub(crate) fn granted(&self) -> u32 {
+        let standings = self.round.standings();
+        let granted = |node: &usize| standings.get(*node) == Standing::Holds;
+        (0..self.shared.nodes.quorum.nodes()).filter(granted).fold(0, |mask, node| mask | bit(node))
+    }
+
     /// How many rounds it took: one, and one to write the fencing token back.
     pub(crate) fn rounds(&self) -> usize {
         self.decision.as_ref().map_or(1, |decision| decision.rounds(&self.round))
@@ -198,7 +206,11 @@ fn question(plan: &Plan, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
     let (claim, ttl) = (claim.clone(), plan.ttl);
     match plan.turn {
         Turn::Any => Question::Acquire { claim, ttl, draw },
-        Turn::Fair(ticket) => Question::AcquireInTurn { claim, ttl, ticket, patience: LINE_PATIENCE, draw },
+        Turn::Fair(ticket) => {
+            // A client that asks once does not wait, so nodes do not wait for it either.
+            let patience = if plan.wait == Wait::Never { Duration::ZERO } else { LINE_PATIENCE };
+            Question::AcquireInTurn { claim, ttl, ticket, patience, draw }
+        }
     }
 }
 

@@ -1,5 +1,10 @@
 //! Fair order between processes: by ticket, best effort.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -9,6 +14,8 @@ use std::time::Duration;
 use common::{TTL, another, bench};
 use quorlock::protocol::{Claim, Moment, Ticket, Token};
 use quorlock::{Clock, Coordinator, Expiry, Lock, Question, Sleep, Wait, ask};
+
+const MS: Duration = Duration::from_millis(1);
 
 /// A client's clock whose calendar goes with the paused time.
 #[derive(Debug)]
@@ -112,4 +119,55 @@ async fn fairness_waits_for_other_libraries_like_any_lock() {
     let before = bench.clock.now();
     let _lease = fair(&client(&bench)).acquire().await.unwrap();
     assert!(bench.clock.now().since(before) >= Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_once_leaves_nothing_in_the_line() {
+    let bench = bench(5);
+    let first = fair(&client(&bench)).acquire().await.unwrap();
+    let poller = fair(&client(&bench));
+    assert!(poller.try_acquire().await.unwrap().is_none());
+    first.release().await.unwrap();
+    bench.settle().await;
+    let before = bench.clock.now();
+    let second = fair(&client(&bench)).acquire().await.unwrap();
+    assert!(bench.clock.now().since(before) < MS, "nobody is in front of it");
+    second.release().await.unwrap();
+    assert!(poller.try_acquire().await.unwrap().is_some(), "nor does it stand in its own way");
+}
+
+/// A client that is refused for good while it waits.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_ends_with_an_error_leaves_the_line() {
+    let bench = bench(5);
+    let first = fair(&client(&bench)).acquire().await.unwrap();
+    let closing = client(&bench);
+    let waiting = tokio::spawn({
+        let lock = fair(&closing);
+        async move { lock.acquire().await }
+    });
+    bench.pass(10 * MS).await;
+    closing.close(MS).await;
+    assert!(waiting.await.unwrap().is_err());
+    first.release().await.unwrap();
+    bench.settle().await;
+    let before = bench.clock.now();
+    let _second = fair(&client(&bench)).acquire().await.unwrap();
+    assert!(bench.clock.now().since(before) < MS, "nobody is in front of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_winner_leaves_the_line_at_nodes_that_refused_it() {
+    let bench = bench(5);
+    for node in &bench.nodes[3..] {
+        node.set_data("r", "another library's token", Expiry::In(500 * MS));
+    }
+    let lease = fair(&client(&bench)).acquire().await.unwrap();
+    bench.pass(600 * MS).await;
+    lease.release().await.unwrap();
+    bench.pass(100 * MS).await;
+    bench.nodes[0].disconnect();
+    let before = bench.clock.now();
+    let _next = fair(&client(&bench)).acquire().await.unwrap();
+    assert!(bench.clock.now().since(before) < 100 * MS, "four nodes are free, and nobody else waits");
 }

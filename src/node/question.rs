@@ -43,7 +43,8 @@ pub enum Question {
         ttl: Duration,
         /// The place in the line.
         ticket: Ticket,
-        /// Who has not asked again for this long is no longer waited for.
+        /// Who has not asked again for this long is no longer waited for. Zero asks once, and joins no
+        /// line.
         patience: Duration,
         /// The number to draw in the same step, if granted; `None` where fencing is off.
         draw: Option<Draw>,

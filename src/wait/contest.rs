@@ -13,7 +13,7 @@ use crate::ballot::{Ballot, Paper, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
 use crate::lock::{Plan, Turn};
-use crate::node::{Expiry, Holding, Question};
+use crate::node::{Asked, Expiry, Holding, Question};
 use crate::protocol::{
     Backoff, FencingToken, Keys, Mode, Moment, Ticket, Token, Verdict, fraction, preferred_node,
 };
@@ -136,9 +136,11 @@ impl Contest {
     pub(crate) async fn win(&mut self, plan: &Arc<Plan>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
-        let mut bid = Bid { contest: self, plan, decided: false };
+        let mut bid = Bid { contest: self, plan, granted: 0 };
         let outcome = bid.contest.contend(plan, &ears).await;
-        bid.decided = true;
+        if let Ok(attempt) = &outcome {
+            bid.granted = attempt.granted();
+        }
         outcome
     }
 
@@ -414,16 +416,23 @@ impl Contest {
 struct Bid<'a> {
     contest: &'a mut Contest,
     plan: &'a Plan,
-    decided: bool,
+    /// The nodes that have granted the lock that was won, a bit for each; none where it was not.
+    granted: u32,
 }
 
 impl Drop for Bid<'_> {
     fn drop(&mut self) {
         self.contest.desist(self.plan);
-        // Whoever waited in fair order and does so no longer is not to hold up the others.
-        if let (Turn::Fair(ticket), false) = (self.plan.turn, self.decided) {
-            let question = |_| Some(Question::LeaveLine { key: self.plan.keys.first().clone(), ticket });
-            drop(Round::start(&self.contest.shared.nodes, Aim::Hear, self.plan.ttl, question));
+        // A client that waits in fair order no longer, because it has the lock or has given up, must not
+        // hold up the others. Nodes that granted have taken it out of the line; a client that asked once
+        // never joined it.
+        if let (Turn::Fair(ticket), true) = (self.plan.turn, self.plan.wait != Wait::Never) {
+            let leave = Asked::from(Question::LeaveLine { key: self.plan.keys.first().clone(), ticket });
+            let nodes = &self.contest.shared.nodes;
+            if (0..nodes.quorum.nodes()).any(|node| self.granted & bit(node) == 0) {
+                let question = |node| (self.granted & bit(node) == 0).then(|| leave.clone());
+                drop(Round::start(nodes, Aim::Hear, self.plan.ttl, question));
+            }
         }
     }
 }

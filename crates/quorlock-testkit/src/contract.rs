@@ -181,6 +181,7 @@ fn clauses() -> &'static [Clause] {
         transfer::a_transfer_restarts_the_time,
         line::those_who_wait_come_in_the_order_of_their_tickets,
         line::who_stops_asking_is_passed_over_after_their_patience,
+        line::who_asks_once_joins_no_line,
         line::leaving_the_line_lets_the_next_one_in,
         line::a_held_key_excludes_even_the_first_in_the_line,
         line::the_own_token_is_granted_again_in_turn,

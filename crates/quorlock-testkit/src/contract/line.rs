@@ -51,6 +51,23 @@ pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: 
     ensure(kept, format!("one with a patience of {PATIENCE:?} was passed over after {waited:?}"))
 }
 
+pub(super) async fn who_asks_once_joins_no_line(bench: &Bench<'_>) -> Finding {
+    let (key, [first_place, second_place, third_place]) = (bench.key(), places());
+    let [holder, once, next, last] = [(); 4].map(|()| bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    held_by(&bench.acquire_in_turn(&once, first_place, Duration::ZERO).await?, holder.token(), LONG)?;
+    is(&bench.leave_line(&key, first_place).await?, &Vote::Free)?;
+    bench.acquire_in_turn(&next, second_place, LONG).await?;
+    // The line that others stand in stays as it is, wherever in it the place would be.
+    held_by(&bench.acquire_in_turn(&once, first_place, Duration::ZERO).await?, holder.token(), LONG)?;
+    held_by(&bench.acquire_in_turn(&once, third_place, Duration::ZERO).await?, holder.token(), LONG)?;
+    bench.release(&holder).await?;
+    is(&bench.acquire_in_turn(&last, third_place, Duration::ZERO).await?, &Vote::Behind)?;
+    is(&bench.acquire_in_turn(&next, second_place, LONG).await?, &Vote::Granted)?;
+    bench.release(&next).await?;
+    is(&bench.acquire_in_turn(&last, third_place, Duration::ZERO).await?, &Vote::Granted)
+}
+
 pub(super) async fn leaving_the_line_lets_the_next_one_in(bench: &Bench<'_>) -> Finding {
     let (key, [first_place, second_place, _]) = (bench.key(), places());
     let (holder, first, next) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));

@@ -26,7 +26,7 @@ pub struct InTurn<'a> {
     pub place: u64,
     /// The name in the line, which decides between equal places.
     pub name: &'a [u8],
-    /// Who has not asked again for this long is no longer waited for.
+    /// Who has not asked again for this long is no longer waited for. Zero asks once and joins no line.
     pub patience: Duration,
     /// The number to draw.
     pub drawing: Option<Drawing<'a>>,
@@ -49,7 +49,7 @@ struct Waiter {
 /// The scripts about the line.
 impl Store {
     /// `acquire_in_turn.lua`: stores the token and draws its number if the key is free, no tombstone
-    /// stands and nobody earlier waits; else joins the line.
+    /// stands and nobody earlier waits; else joins the line, unless it has no patience.
     ///
     /// # Errors
     ///
@@ -79,7 +79,11 @@ impl Store {
             let drawn = drawing.map(|drawing| self.draw(now, drawing, token));
             return Ok(Told::with(Vote::Granted, drawn));
         }
-        line.ends = line.ends.max(at.saturating_add(2 * span(patience)));
+        if patience.is_zero() {
+            self.leave_line(now, order, name);
+        } else {
+            line.ends = line.ends.max(at.saturating_add(2 * span(patience)));
+        }
         let vote = if free { Vote::Behind } else { self.holding(now, key)? };
         Ok(Told::with(vote, counter))
     }

@@ -1,4 +1,5 @@
--- Stores the token if the key is free and nobody earlier waits for it; else joins the line.
+-- Stores the token if the key is free and nobody earlier waits for it; else joins the line, unless its
+-- patience is 0.
 -- KEYS: lock. ARGV: token, TTL, place in the line, name in the line, patience, tombstone, the line's
 -- order, until when each in it is waited for, counter or nothing, hint, lead. Times in milliseconds,
 -- but for the hint and its lead.
@@ -38,13 +39,19 @@ if not holder and first[1] == ARGV[4] then
 end
 if fenced then forget(ARGV[9], number) end
 
--- Puts it back. The line is kept until it is of no use to anybody in it: the field `end` is no
--- name, which has 16 digits.
-call('ZADD', ARGV[7], first[2], first[1])
-call('HSET', ARGV[8], ARGV[4], now + ARGV[5])
-local ends = math.max(call('HINCRBY', ARGV[8], 'end', 0), now + 2 * ARGV[5])
-call('HSET', ARGV[8], 'end', ends)
-call('PEXPIREAT', ARGV[7], ends)
-call('PEXPIREAT', ARGV[8], ends)
+-- Puts it back. A caller without patience asks once, and does not stay.
+local stays = ARGV[5] ~= '0'
+if stays or first[1] ~= ARGV[4] then call('ZADD', ARGV[7], first[2], first[1]) end
+if stays then
+  -- The line is kept until it is of no use to anybody in it: the field `end` is no name, which has 16
+  -- digits.
+  call('HSET', ARGV[8], ARGV[4], now + ARGV[5])
+  local ends = math.max(call('HINCRBY', ARGV[8], 'end', 0), now + 2 * ARGV[5])
+  call('HSET', ARGV[8], 'end', ends)
+  call('PEXPIREAT', ARGV[7], ends)
+  call('PEXPIREAT', ARGV[8], ends)
+else
+  call('ZREM', ARGV[7], ARGV[4])
+end
 if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
 return {'behind', number}
