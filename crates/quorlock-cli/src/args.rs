@@ -157,6 +157,10 @@ pub(crate) struct RunArgs {
     /// just before the end. At most a third of the TTL
     #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     pub(crate) kill_after: Duration,
+    /// Keep the lock until all that the command has started has ended: daemons too, which leave its
+    /// process group, and for which the lock is not kept otherwise. Linux only
+    #[arg(long)]
+    pub(crate) wait_for_descendants: bool,
     /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,108 +1,125 @@
 //! The command: a child process in a group of its own, so that whatever it starts is signalled
-//! with it. Killing only a shell would leave what the shell started running without the lock.
+//! with it. Killing only a shell would leave what the shell started running.
 
 use std::io;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::parent_death::die_with_parent;
+use crate::signals::Signals;
 
-/// A command that was started. Dropped before it was [reaped](Child::reap), it is killed: nothing
-/// may run on that nobody watches.
+/// A command that was started. Dropped before it has ended, it is killed: nothing may run on that is
+/// not watched.
 pub(crate) struct Child {
-    process: std::process::Child,
-    /// The process is the leader of its group: both have this number.
-    group: Pid,
+    /// Its own, and that of its group, which it leads.
+    number: Pid,
     /// Tells that some child has changed.
     changes: unix::Signal,
-    reaped: bool,
+    /// Once it has ended and been reaped.
+    status: Option<ExitStatus>,
 }
 
 /// What became of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// It has ended, and is still to be reaped.
-    Ended,
+    /// It has ended and been reaped.
+    Ended(ExitStatus),
     /// It stands still because of a signal.
     Stopped(Signal),
 }
 
 impl Child {
-    /// Starts `command` with the standard streams of this process.
-    pub(crate) fn start(mut command: Command) -> io::Result<Child> {
+    /// Starts `command` with the standard streams of this process, and with the signals ignored that
+    /// were ignored when `signals` began to listen.
+    pub(crate) fn start(mut command: Command, signals: &Signals) -> io::Result<Child> {
         let changes = unix::signal(SignalKind::child())?;
         command.process_group(0);
+        signals.keep_ignored(&mut command);
         die_with_parent(&mut command);
         let process = command.spawn()?;
         let number = i32::try_from(process.id()).map_err(io::Error::other)?;
-        Ok(Child { process, group: Pid::from_raw(number), changes, reaped: false })
+        Ok(Child { number: Pid::from_raw(number), changes, status: None })
     }
 
-    /// Its process group.
+    /// Its process group, which has the number of the process.
     pub(crate) fn group(&self) -> Pid {
-        self.group
+        self.number
     }
 
-    /// Waits until it ends or stands still.
+    /// How it ended, once it has.
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        self.status
+    }
+
+    /// Waits until it ends or stands still, and reaps no other child.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost.
     pub(crate) async fn change(&mut self) -> io::Result<Change> {
         loop {
-            if let Some(change) = self.look()? {
+            let number = rustix::process::Pid::from_raw(self.number.as_raw());
+            let status = waitpid(number, WaitOptions::NOHANG | WaitOptions::UNTRACED)?;
+            if let Some(change) = status.and_then(|(_, status)| self.note(status)) {
                 return Ok(change);
             }
-            self.changes.recv().await;
+            self.changed().await;
         }
     }
 
-    /// Sends `signal` to the whole group.
+    /// Waits until some child of this process has changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(crate) async fn changed(&mut self) {
+        self.changes.recv().await;
+    }
+
+    /// Takes note of a `status` of this child that was waited for.
+    pub(crate) fn note(&mut self, status: WaitStatus) -> Option<Change> {
+        if let Some(signal) = status.stopping_signal() {
+            return Signal::try_from(signal).ok().map(Change::Stopped);
+        }
+        if status.continued() {
+            return None;
+        }
+        let status = ExitStatus::from_raw(status.as_raw());
+        self.status = Some(status);
+        Some(Change::Ended(status))
+    }
+
+    /// Sends `signal` to the whole group, as long as the process has not been reaped: the number of
+    /// the group may belong to others after that.
     pub(crate) fn signal(&self, signal: Signal) {
-        // The number cannot be somebody else's: the child has not been reaped. Nobody in the group
-        // may be left to receive it, or it may have changed its user; then nothing can be done.
-        if let Err(error) = killpg(self.group, signal)
-            && error != Errno::ESRCH
-        {
-            tracing::warn!(group = %self.group, %signal, %error, "the command was not signalled");
+        if self.status.is_none() {
+            signal_group(self.number, signal);
         }
-    }
-
-    /// How it ended.
-    pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
-        let status = self.process.wait();
-        self.reaped = true;
-        status
-    }
-
-    /// A stop is reported once. An end is only looked at, so that the number of the group stays
-    /// taken until nobody needs to signal it any more.
-    fn look(&self) -> io::Result<Option<Change>> {
-        let stops = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        match waitid(Id::Pid(self.group), stops) {
-            Ok(WaitStatus::Stopped(_, signal)) => return Ok(Some(Change::Stopped(signal))),
-            // No child that could still stop: it has ended.
-            Ok(_) | Err(Errno::ECHILD) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ends = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let still_alive = waitid(Id::Pid(self.group), ends)? == WaitStatus::StillAlive;
-        Ok(if still_alive { None } else { Some(Change::Ended) })
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if !self.reaped {
+        if self.status.is_none() {
             self.signal(Signal::SIGKILL);
-            // An error means that it has ended already.
-            drop(self.process.wait());
+            // An error means that it has been reaped already.
+            let _ = waitpid(rustix::process::Pid::from_raw(self.number.as_raw()), WaitOptions::empty());
         }
+    }
+}
+
+/// Sends `signal` to all of `group`, whose number must be known not to belong to others.
+pub(crate) fn signal_group(group: Pid, signal: Signal) {
+    // The group may have emptied, or may have changed its user; then nothing can be done.
+    if let Err(error) = killpg(group, signal)
+        && error != Errno::ESRCH
+    {
+        tracing::warn!(%group, %signal, %error, "the command was not signalled");
     }
 }

@@ -58,6 +58,12 @@ impl Notice {
         Notice { term: term.max(kill), kill }
     }
 
+    /// When the group is to be killed by its guardian, with so much `remaining` at `now`: before the
+    /// end, and after we would have done it.
+    pub(crate) fn guard_until(&self, now: Moment, remaining: Duration) -> Moment {
+        now + remaining.saturating_sub(self.kill / 2)
+    }
+
     /// What to do at `now`, with so much `remaining` of the validity.
     ///
     /// Once the command was asked to end, a renewal that comes after all does not help it: it may
@@ -65,7 +71,8 @@ impl Notice {
     pub(crate) fn next(&self, stage: Stage, now: Moment, remaining: Duration) -> Step {
         match stage {
             Stage::Running if remaining > self.term => {
-                Step::Look(now + remaining.saturating_sub(self.term).min(LOOK_EVERY))
+                // The guardian is to hear of a renewal long before the end that it knows of.
+                Step::Look(now + remaining.saturating_sub(self.term).min(remaining / 2).min(LOOK_EVERY))
             }
             Stage::Running if remaining > self.kill => {
                 Step::Ask { kill_at: now + remaining.saturating_sub(self.kill) }

@@ -1,5 +1,6 @@
-//! A command must not outlive the `quorlock` that guards it: `kill -9 quorlock` would leave it
-//! running without its lock.
+//! A command must not outlive the `quorlock` that started it. The guardian of `quorlock run` ends the
+//! whole group, somewhat later; this ends the command itself as soon as `quorlock` has ended, and
+//! also if both were killed.
 
 use std::process::Command;
 

@@ -9,7 +9,6 @@ use std::process::{Command, ExitStatus};
 use quorlock::{Coordinator, Lease};
 
 use crate::args::{DeploymentArgs, RunArgs};
-use crate::child::Child;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
@@ -21,8 +20,13 @@ use crate::runtime::{block_on, now};
 use crate::signals::Signals;
 use crate::waiting;
 
+mod descendants;
+mod guardian;
+mod job;
+mod requests;
 mod watch;
 
+use job::{Job, KeptFor};
 use watch::Ended;
 
 const WHILE_WAITING: &str = "while waiting; the command was not started";
@@ -49,6 +53,7 @@ async fn under_lock(
 ) -> Result<u8, Failure> {
     let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
     let lock = args.lock.lock(coordinator, settings, &args.resource)?;
+    let kept_for = KeptFor::asked_for(args.wait_for_descendants)?;
     let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
     let mut command = program.find()?;
 
@@ -62,16 +67,18 @@ async fn under_lock(
 
     tell_command(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
-    let child = Child::start(command).map_err(|error| not_started(Path::new(&name), error))?;
     let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
+    let until = notice.guard_until(now(), lease.remaining());
+    let job = Job::start(command, kept_for, until, &signals)
+        .map_err(|error| not_started(Path::new(&name), error))?;
     let hold_until = max_hold.map(|longest| since + longest);
-    let ended = watch::until_ended(child, &lease, notice, hold_until, &mut signals, report).await?;
+    let ended = watch::until_ended(job, &lease, notice, hold_until, &mut signals, report).await?;
     metrics::command_ended(match ended {
         Ended::ByItself(status) => Some(code_of(status)),
         Ended::Stopped(_) => None,
     });
     let (resource, token) = (lease.resource().clone(), lease.token().short());
-    // Only now: the command has been reaped.
+    // Only now: nothing of the command is left.
     let released = lease.release().await;
     if released.is_ok() {
         report.released(resource.as_str(), &token, now().since(since));

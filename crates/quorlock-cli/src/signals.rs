@@ -2,9 +2,12 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use tokio::signal::unix::{self, SignalKind};
 
 /// Those that are passed on to the command. The rest keep their usual effect.
@@ -24,6 +27,8 @@ const PASSED_ON: [Signal; 9] = [
 /// Receives signals.
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
+    /// Those that were ignored when `quorlock` started, one bit for each.
+    ignored: u64,
 }
 
 impl Signals {
@@ -37,7 +42,28 @@ impl Signals {
             .into_iter()
             .filter(|signal| ignored & bit(*signal) == 0)
             .map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?)));
-        Ok(Signals { streams: streams.collect::<io::Result<_>>()? })
+        Ok(Signals { streams: streams.collect::<io::Result<_>>()?, ignored })
+    }
+
+    /// Has `command` ignore what `quorlock` was started to ignore, and receives or must not ignore
+    /// itself: SIGCHLD and SIGPIPE. The rest it inherits.
+    #[expect(unsafe_code, reason = "the standard library gives each command the usual effect of SIGPIPE")]
+    pub(crate) fn keep_ignored(&self, command: &mut Command) {
+        let pipe = PIPE_WAS_IGNORED.load(Ordering::Relaxed).then_some(Signal::SIGPIPE);
+        let child = (self.ignored & bit(Signal::SIGCHLD) != 0).then_some(Signal::SIGCHLD);
+        if pipe.is_none() && child.is_none() {
+            return;
+        }
+        let ignore = move || {
+            for number in [pipe, child].into_iter().flatten() {
+                // SAFETY: ignoring a signal installs no handler, so nothing can run in a wrong place.
+                unsafe { signal(number, SigHandler::SigIgn) }?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only async-signal-safe functions may be called, and no memory
+        // allocated. `ignore` makes two system calls, and builds errors that own nothing.
+        unsafe { command.pre_exec(ignore) };
     }
 
     /// The next one that asks to end, for when there is no command to pass others on to. SIGTSTP has
@@ -71,6 +97,23 @@ impl Signals {
         .await
     }
 }
+
+/// Whether SIGPIPE was ignored when this process started. The standard library ignores it before
+/// `main`, for us but not for our caller.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[expect(unsafe_code, reason = "only what runs before the standard library begins can see this")]
+#[used]
+#[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]
+#[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__mod_init_func"))]
+static AT_START: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: what the standard library does right after this; no handler is installed.
+        let before = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+        PIPE_WAS_IGNORED.store(matches!(before, Ok(SigHandler::SigIgn)), Ordering::Relaxed);
+    }
+    look
+};
 
 /// Whether `signal` asks to end.
 fn ends(signal: Signal) -> bool {

@@ -29,7 +29,7 @@ pub(super) async fn to_command(
     let mut command = Program::Command(words).find_in(&path)?;
     command.envs(settings(servers)).env("PATH", path);
     let name = command.get_program().to_owned();
-    let child = Child::start(command).map_err(|error| not_started(Path::new(&name), error))?;
+    let child = Child::start(command, signals).map_err(|error| not_started(Path::new(&name), error))?;
     let status = Beside { child, terminal: Terminal::of_stdin() }.until_ended(signals).await;
     Ok(code_of(status.map_err(Failure::to("watch the command"))?))
 }
@@ -74,7 +74,7 @@ impl Beside {
             tokio::select! {
                 biased;
                 change = self.child.change() => match change? {
-                    Change::Ended => return self.child.reap(),
+                    Change::Ended(status) => return Ok(status),
                     Change::Stopped(Signal::SIGTTIN | Signal::SIGTTOU) if self.lend() => {
                         self.child.signal(Signal::SIGCONT);
                     }

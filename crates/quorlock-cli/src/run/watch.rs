@@ -1,6 +1,7 @@
 //! The time while the command runs: passes signals on, and stops the command before its lock is
 //! over.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use nix::sys::signal::{Signal, raise};
 use quorlock::Lease;
 use quorlock::protocol::Moment;
 
-use crate::child::{Change, Child};
+use super::job::{Change, Job};
+use super::requests::{Request, Requests};
 use crate::failure::Failure;
 use crate::notice::{Notice, Stage, Step};
 use crate::report::{Reason, Report};
@@ -25,13 +27,13 @@ pub(super) enum Ended {
     Stopped(Reason),
 }
 
-/// Watches over `child` until it has ended and been reaped.
+/// Watches over `job` until it is over: the command has ended, and so has its whole group.
 ///
-/// With little validity left, SIGTERM and then SIGKILL go to its whole group, and it is gone
-/// before the lease is over. If the lease is lost earlier than its time, because a quorum has
-/// forgotten it, somebody else may hold the lock already: then SIGKILL comes at once.
+/// With little validity left, SIGTERM and then SIGKILL go to the group, and it is gone before the
+/// lease is over. If the lease is lost earlier than its time, because a quorum has forgotten it,
+/// another client may hold the lock already: then SIGKILL comes immediately.
 pub(super) async fn until_ended(
-    child: Child,
+    job: Job,
     lease: &Lease,
     notice: Notice,
     hold_until: Option<Moment>,
@@ -40,10 +42,10 @@ pub(super) async fn until_ended(
 ) -> Result<Ended, Failure> {
     let mut terminal = Terminal::of_stdin();
     if let Some(terminal) = terminal.as_mut().filter(|_| Terminal::is_undivided()) {
-        terminal.lend(child.group());
+        terminal.lend(job.group());
     }
     let watch = Watch {
-        child,
+        job,
         lease,
         notice,
         hold_until,
@@ -51,7 +53,7 @@ pub(super) async fn until_ended(
         terminal,
         stage: Stage::Running,
         stopped: None,
-        asked_to_end: false,
+        requests: Requests::default(),
     };
     watch.run(signals).await.map_err(Failure::to("watch the command"))
 }
@@ -60,7 +62,7 @@ pub(super) async fn until_ended(
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
 struct Watch<'a> {
-    child: Child,
+    job: Job,
     lease: &'a Lease,
     notice: Notice,
     /// When the longest hold is over, give or take the round trip of acquiring.
@@ -70,12 +72,11 @@ struct Watch<'a> {
     stage: Stage,
     /// Why the command was first told to end, if its lock is the reason.
     stopped: Option<Reason>,
-    /// Whether somebody has sent SIGINT or SIGTERM before.
-    asked_to_end: bool,
+    requests: Requests,
 }
 
 enum Event {
-    Child(Change),
+    Job(Change),
     Signal(Signal),
     Lost,
     Time,
@@ -84,8 +85,14 @@ enum Event {
 impl Watch<'_> {
     async fn run(mut self, signals: &mut Signals) -> std::io::Result<Ended> {
         loop {
-            let look = match self.notice.next(self.stage, now(), self.lease.remaining()) {
-                Step::Look(moment) => Some(moment),
+            let (present, remaining) = (now(), self.lease.remaining());
+            let look = match self.notice.next(self.stage, present, remaining) {
+                Step::Look(moment) => {
+                    if self.stage == Stage::Running {
+                        self.job.trust(self.notice.guard_until(present, remaining));
+                    }
+                    Some(moment)
+                }
                 Step::Ask { kill_at } => {
                     self.ask_to_end(kill_at);
                     continue;
@@ -98,14 +105,15 @@ impl Watch<'_> {
             };
             let event = tokio::select! {
                 biased;
-                change = self.child.change() => Event::Child(change?),
+                change = self.job.change() => Event::Job(change?),
                 _ = self.lease.lost(), if look.is_some() => Event::Lost,
                 signal = signals.next() => Event::Signal(signal),
                 () = sleep_until(look.unwrap_or_else(now)), if look.is_some() => Event::Time,
             };
             match event {
-                Event::Child(Change::Ended) => return self.finish(),
-                Event::Child(Change::Stopped(signal)) => self.child_stopped(signal),
+                Event::Job(Change::Over(status)) => return Ok(self.finish(status)),
+                Event::Job(Change::Lingers(status)) => self.lingers(status),
+                Event::Job(Change::Stopped(signal)) => self.job_stopped(signal),
                 Event::Signal(signal) => self.pass_on(signal),
                 // The next step is to kill: nothing of the validity remains.
                 Event::Lost | Event::Time => {}
@@ -114,15 +122,15 @@ impl Watch<'_> {
     }
 
     fn ask_to_end(&mut self, kill_at: Moment) {
-        self.child.signal(Signal::SIGTERM);
+        self.job.signal(Signal::SIGTERM);
         // What stands still cannot end.
-        self.child.signal(Signal::SIGCONT);
+        self.job.signal(Signal::SIGCONT);
         self.stopping(Some(kill_at.since(now())));
         self.stage = Stage::Asked { kill_at };
     }
 
     fn kill(&mut self) {
-        self.child.signal(Signal::SIGKILL);
+        self.job.signal(Signal::SIGKILL);
         if self.stage == Stage::Running {
             self.stopping(None);
         }
@@ -151,21 +159,29 @@ impl Watch<'_> {
         if signal == Signal::SIGCONT {
             return self.go_on();
         }
-        let asks_to_end = matches!(signal, Signal::SIGINT | Signal::SIGTERM);
-        if asks_to_end && self.asked_to_end {
-            self.report.words("asked to end a second time: SIGKILL to the command");
-            return self.child.signal(Signal::SIGKILL);
+        match self.requests.count(signal, now()) {
+            Request::PassOn => self.job.signal(signal),
+            Request::Repeated => {}
+            Request::Kill => {
+                self.report.words("asked to end a second time: SIGKILL to the command");
+                self.job.signal(Signal::SIGKILL);
+            }
         }
-        self.asked_to_end |= asks_to_end;
-        self.child.signal(signal);
     }
 
-    fn child_stopped(&mut self, signal: Signal) {
+    /// The command itself has ended, and the lock is kept for what it has started. From now on Ctrl-C
+    /// comes here: shells have what they start in the background ignore it.
+    fn lingers(&mut self, status: ExitStatus) {
+        tracing::info!(code = super::code_of(status), "the command has ended; what it has started has not");
+        self.give_terminal_back(status);
+    }
+
+    fn job_stopped(&mut self, signal: Signal) {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         let has_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
-        let group = self.child.group();
+        let group = self.job.group();
         if wants_terminal && self.terminal.as_mut().is_some_and(|terminal| terminal.lend(group)) {
-            self.child.signal(Signal::SIGCONT);
+            self.job.signal(Signal::SIGCONT);
         } else if wants_terminal || has_terminal {
             // Ctrl-Z: the shell that started us waits for us, and not for the command.
             self.stand_still();
@@ -179,7 +195,7 @@ impl Watch<'_> {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
-        self.child.signal(Signal::SIGSTOP);
+        self.job.signal(Signal::SIGSTOP);
         let _ = raise(Signal::SIGSTOP);
         // Continued: SIGCONT has arrived here, and `go_on` comes next.
     }
@@ -189,27 +205,33 @@ impl Watch<'_> {
             // The next step kills.
             return;
         }
-        let group = self.child.group();
+        let group = self.job.group();
         match &mut self.terminal {
-            Some(terminal) if Terminal::is_undivided() => drop(terminal.lend(group)),
+            Some(terminal) if Terminal::is_undivided() && !self.job.lingers() => drop(terminal.lend(group)),
             Some(_) => {}
             None => self.terminal = Terminal::of_stdin(),
         }
-        self.child.signal(Signal::SIGCONT);
+        self.job.signal(Signal::SIGCONT);
     }
 
-    fn finish(self) -> std::io::Result<Ended> {
-        if self.stopped.is_some() {
-            // What the command had started, and what had not ended with it.
-            self.child.signal(Signal::SIGKILL);
-        }
-        let status = self.child.reap()?;
-        if let Some(mut terminal) = self.terminal {
+    fn give_terminal_back(&mut self, status: ExitStatus) {
+        if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
             if status.code().is_none() {
                 terminal.restore_modes();
             }
         }
-        Ok(self.stopped.map_or(Ended::ByItself(status), Ended::Stopped))
+    }
+
+    fn finish(mut self, status: ExitStatus) -> Ended {
+        if !self.job.lingers() {
+            self.give_terminal_back(status);
+        }
+        // Its guardian has killed it while we stood still.
+        let by_guardian = status.signal() == Some(Signal::SIGKILL as i32) && self.lease.check().is_err();
+        if self.stopped.is_none() && by_guardian {
+            self.stopping(None);
+        }
+        self.stopped.map_or(Ended::ByItself(status), Ended::Stopped)
     }
 }

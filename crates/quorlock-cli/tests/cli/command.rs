@@ -92,14 +92,45 @@ async fn signals_are_passed_on_and_its_own_code_counts() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_listen_is_killed_when_asked_twice() {
+async fn r5_a_request_that_comes_by_two_ways_is_one() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "trap 'echo asked' TERM; echo started; while [ ! -e enough ]; do sleep 0.05; done; exit 3";
+    let running = run(&servers, &[], script).start();
+    running.lines(1).await;
+    let clock = SystemClock::default();
+    let first = clock.now();
+    running.signal(Signal::SIGTERM);
+    running.lines(2).await;
+    // As `timeout` does, and a service manager.
+    running.signal(Signal::SIGTERM);
+    let in_time = clock.now().since(first) < std::time::Duration::from_millis(500);
+    std::fs::write(running.path("enough"), "").unwrap();
+    let ended = running.end().await;
+    // On a machine so busy it may rightly be taken for another request.
+    if in_time {
+        let ended = ended.expect(3);
+        assert_eq!(ended.stdout.matches("asked").count(), 1, "it was told twice; {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     let Some(servers) = servers(3).await else { return };
     let script = "trap 'echo asked' TERM; echo started; while :; do sleep 0.05; done";
-    let running = run(&servers, &[], script).start();
+    let mut running = run(&servers, &[], script).start();
     running.lines(1).await;
     running.signal(Signal::SIGTERM);
     running.lines(2).await;
-    running.signal(Signal::SIGTERM);
+    // The same request within a second counts as one that came by two ways.
+    eventually("its end", SOON, async || {
+        let alive = !running.has_ended();
+        if alive {
+            running.signal(Signal::SIGTERM);
+        }
+        !alive
+    })
+    .await
+    .unwrap();
     running.end().await.expect(137);
 }
 

@@ -17,6 +17,9 @@ async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
     let Some(servers) = servers(3).await else { return };
     run(&servers, &[], "kill -KILL $$").end().await.expect(137);
     run(&servers, &[], "kill -TERM $$").end().await.expect(143);
+    // A real-time signal, which has no name.
+    #[cfg(target_os = "linux")]
+    run(&servers, &[], "kill -34 $$").end().await.expect(162);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use quorlock_testkit::eventually;
 use crate::support::{SOON, is_gone, keys, run, servers};
 
 /// Long, so that the margin before the end of validity is wider than the delays of a busy machine.
-const TTL: Duration = Duration::from_secs(5);
+pub(crate) const TTL: Duration = Duration::from_secs(5);
 
 /// Starts something that does not listen, says what it is asked, and does not listen either.
 const STUBBORN: &str = "trap 'echo asked to end' TERM; (trap '' TERM; exec sleep 1000) & \

@@ -15,7 +15,11 @@ mod demonstration;
 mod doctor;
 mod examples;
 mod exit_codes;
+#[cfg(target_os = "linux")]
+mod guarding;
 mod holding;
+#[cfg(target_os = "linux")]
+mod lingering;
 mod loss;
 mod manual;
 mod metrics;

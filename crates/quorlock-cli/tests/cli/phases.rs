@@ -89,19 +89,6 @@ async fn a_command_that_stood_still_past_its_lock_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn a_quorlock_that_was_stopped_past_its_lock_kills_its_command_when_it_goes_on() {
-    let Some(servers) = servers(3).await else { return };
-    // Nothing that is stopped can do anything: this is the case that only a fencing token covers.
-    let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
-    running.signal(Signal::SIGSTOP);
-    free(&servers).await;
-    assert!(!is_gone(&pid), "a stopped quorlock cannot end it");
-    running.signal(Signal::SIGCONT);
-    running.end().await.expect(76);
-    assert!(is_gone(&pid));
-}
-
-#[tokio::test]
 async fn a_signal_while_the_lock_is_given_back_changes_nothing() {
     let Some(servers) = servers(3).await else { return };
     for _ in 0..3 {
@@ -136,4 +123,19 @@ async fn signals_that_were_ignored_at_the_start_stay_so_for_both() {
     run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
     running.signal(Signal::SIGTERM);
     running.end().await.expect(143);
+}
+
+#[tokio::test]
+async fn what_the_caller_ignores_and_quorlock_must_not_is_ignored_by_the_command_too() {
+    let Some(servers) = servers(3).await else { return };
+    // The standard library ignores SIGPIPE before `main`, and SIGCHLD tells of the command.
+    let both = 1 << (Signal::SIGPIPE as i32 - 1) | 1 << (Signal::SIGCHLD as i32 - 1);
+    let ignored = async |caller: &str| {
+        let start = format!("{caller}; exec \"$0\" run job -- grep ^SigIgn: /proc/self/status");
+        let ended = run(&servers, &[], "").through("bash", &["-c", &start]).end().await.expect(0);
+        let mask = ended.stdout.trim_start_matches("SigIgn:").trim();
+        u64::from_str_radix(mask, 16).unwrap() & both
+    };
+    assert_eq!(ignored(":").await, 0, "what was not ignored has its usual effect");
+    assert_eq!(ignored("trap '' PIPE CHLD").await, both);
 }

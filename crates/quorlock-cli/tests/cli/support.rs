@@ -196,6 +196,10 @@ impl Running {
         kill(Pid::from_raw(pid), signal).expect("quorlock is there to be signalled");
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("quorlock is our child").is_some()
+    }
+
     /// Waits for its end.
     pub(crate) async fn end(mut self) -> Ended {
         let mut status = None;

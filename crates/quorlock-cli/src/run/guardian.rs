@@ -1,0 +1,224 @@
+//! The guardian: a small process beside the command, which ends the command's whole group when
+//! `quorlock` cannot.
+//!
+//! It is forked, and reads one pipe. The end of that pipe tells that `quorlock` is gone, however that
+//! happened; what comes through it tells until when the lock is valid, so that a `quorlock` that
+//! stands still is no danger either.
+//!
+//! It is a member of the group that it guards. So the number of the group stays taken for as long as
+//! it lives, and cannot come to name processes of others between a look and a signal.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg};
+use nix::unistd::{ForkResult, Pid, close, fork, getpgrp, pipe2, read, setpgid, write};
+use quorlock::protocol::Moment;
+use rustix::process::{WaitOptions, waitpid};
+
+use crate::runtime::now;
+
+/// The guardian, as `quorlock` sees it. Dropped, it is gone, and has not touched the group.
+pub(super) struct Guardian {
+    number: Pid,
+    orders: Arc<OwnedFd>,
+    last: Option<Order>,
+    reaped: bool,
+}
+
+impl Guardian {
+    /// Forks it, with nothing to guard yet.
+    pub(super) fn start() -> io::Result<Guardian> {
+        let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
+        // A guardian that was stopped must not stop us.
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let number = fork_off(&reader)?;
+        Ok(Guardian { number, orders: Arc::new(writer), last: None, reaped: false })
+    }
+
+    /// Its process id.
+    pub(super) fn number(&self) -> Pid {
+        self.number
+    }
+
+    /// Has it guard the group that `command` will lead, before the command's own code runs.
+    #[expect(unsafe_code, reason = "the command knows its process id only between fork and exec")]
+    pub(super) fn guard_from_start(&self, command: &mut Command, until: Moment) {
+        let orders = Arc::clone(&self.orders);
+        let order = move || {
+            write(&orders, &Order { group: Pid::this(), until }.to_bytes())?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec only async-signal-safe functions may be called, and no memory
+        // allocated. `order` makes two system calls, and builds errors that own nothing.
+        unsafe { command.pre_exec(order) };
+    }
+
+    /// Tells it that the lock is valid until then, which is when it kills `group` if it hears nothing
+    /// more.
+    pub(super) fn trust(&mut self, group: Pid, until: Moment) {
+        let renewed = self.last.is_none_or(|last| until.since(last.until) > LEAST_NEWS);
+        if !renewed {
+            return;
+        }
+        let order = Order { group, until };
+        // An error means that it has gone, which SIGCHLD will tell.
+        if write(&self.orders, &order.to_bytes()).is_ok() {
+            self.last = Some(order);
+        }
+    }
+
+    /// Puts it into `group`, which must be in our session and have a member; says whether it was so.
+    pub(super) fn join(&self, group: Pid) -> bool {
+        setpgid(self.number, group).is_ok()
+    }
+
+    /// Puts it into a group of its own, so that the other one is empty when nothing else is in it.
+    pub(super) fn step_out(&self) {
+        // An error means that it has ended.
+        let _ = setpgid(self.number, self.number);
+    }
+
+    /// Continues it after its group was stopped: a guardian never stands still.
+    pub(super) fn go_on(&self) {
+        if !self.reaped {
+            let _ = kill(self.number, Signal::SIGCONT);
+        }
+    }
+
+    /// It has been waited for by somebody else, and its number is no longer ours.
+    pub(super) fn was_reaped(mut self) {
+        self.reaped = true;
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        if !self.reaped {
+            // Before the pipe ends, which would make it kill the group.
+            let _ = kill(self.number, Signal::SIGKILL);
+            let _ = waitpid(rustix::process::Pid::from_raw(self.number.as_raw()), WaitOptions::empty());
+        }
+    }
+}
+
+/// The clock of a machine is not looked at more exactly than this.
+const LEAST_NEWS: Duration = Duration::from_millis(1);
+/// Timers stand still while the machine is suspended, so the clock is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the guardian is told.
+#[derive(Clone, Copy)]
+struct Order {
+    group: Pid,
+    until: Moment,
+}
+
+impl Order {
+    const LENGTH: usize = size_of::<i32>() + size_of::<u64>();
+
+    /// Short enough to be written in one piece.
+    fn to_bytes(self) -> [u8; Order::LENGTH] {
+        let nanos = self.until.since(Moment::since_origin(Duration::ZERO)).as_nanos();
+        let mut bytes = [0; Order::LENGTH];
+        let (group, until) = bytes.split_at_mut(size_of::<i32>());
+        group.copy_from_slice(&self.group.as_raw().to_ne_bytes());
+        until.copy_from_slice(&u64::try_from(nanos).unwrap_or(u64::MAX).to_ne_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; Order::LENGTH]) -> Option<Order> {
+        let (group, until) = bytes.split_first_chunk()?;
+        let nanos = u64::from_ne_bytes(until.try_into().ok()?);
+        Some(Order {
+            group: Pid::from_raw(i32::from_ne_bytes(*group)),
+            until: Moment::since_origin(Duration::from_nanos(nanos)),
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "a program of its own would take longer to start than many commands run")]
+fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
+    let open = open_files();
+    // None of our handlers may run in the guardian.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    // SAFETY: there may be other threads, whose locks the child would find taken for ever. So it calls
+    // async-signal-safe functions only, allocates nothing, drops nothing and does not return: `stand`
+    // makes system calls and computes with numbers.
+    let forked = unsafe { fork() };
+    if matches!(forked, Ok(ForkResult::Child)) {
+        stand(orders.as_fd(), &open);
+    }
+    before.thread_set_mask()?;
+    match forked? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => Err(io::ErrorKind::Other.into()),
+    }
+}
+
+/// All files that are open, read before the fork, since reading the folder allocates.
+fn open_files() -> Vec<RawFd> {
+    let files = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd"));
+    let names = files.into_iter().flatten().filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let mut numbers: Vec<RawFd> = names.filter_map(|name| name.parse().ok()).collect();
+    if numbers.is_empty() {
+        numbers = (0..64).collect();
+    }
+    numbers
+}
+
+/// The guardian's whole life. Every signal that can be is blocked.
+fn stand(orders: BorrowedFd<'_>, open: &[RawFd]) -> ! {
+    // Whoever reads the command's output waits for the end of all who could write it.
+    for file in open.iter().filter(|file| **file != orders.as_raw_fd()) {
+        let _ = close(*file);
+    }
+    // `killall quorlock` is to leave somebody who can act.
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_name(c"lock-guardian");
+    let mut last = None;
+    loop {
+        let mut news = [PollFd::new(orders, PollFlags::POLLIN)];
+        let is_news = poll(&mut news, patience(last)).is_ok_and(|count| count > 0);
+        if is_news {
+            let mut bytes = [0; Order::LENGTH];
+            match read(orders, &mut bytes) {
+                Ok(Order::LENGTH) => last = Order::from_bytes(bytes).or(last),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                // The end: `quorlock` has gone.
+                Ok(_) | Err(_) => end(last),
+            }
+        } else if last.is_some_and(|order| now() >= order.until) {
+            end(last);
+        }
+    }
+}
+
+/// For how long to wait for news.
+fn patience(last: Option<Order>) -> PollTimeout {
+    let Some(order) = last else { return PollTimeout::NONE };
+    let wait = order.until.since(now()).min(LOOK_EVERY);
+    // Rounded up, so that it is over by then.
+    u16::try_from(wait.as_millis() + 1).map_or(PollTimeout::MAX, PollTimeout::from)
+}
+
+/// Kills the group, and so itself.
+fn end(last: Option<Order>) -> ! {
+    if let Some(order) = last {
+        // Only as one of its members: then the number is that of this group.
+        let _ = setpgid(Pid::from_raw(0), order.group);
+        if getpgrp() == order.group {
+            let _ = killpg(order.group, Signal::SIGKILL);
+        }
+    }
+    loop {
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+}

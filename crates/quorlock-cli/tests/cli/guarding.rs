@@ -1,0 +1,126 @@
+//! The guardian of the command, for when `quorlock` itself cannot act.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock_testkit::eventually;
+
+use crate::support::{Running, SOON, is_gone, run, servers};
+
+/// A command that does not listen, and has started something that does not, either.
+const STUBBORN: &str =
+    "trap '' TERM HUP INT; (trap '' TERM HUP INT; exec sleep 1000) & echo $!; echo $$; wait";
+
+/// The process that guards the command of `running`.
+async fn guardian(running: &Running) -> String {
+    let mut found = None;
+    eventually("the guardian", SOON, async || {
+        let children = format!("/proc/{pid}/task/{pid}/children", pid = running.pid());
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let is_guardian = |pid: &&str| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "lock-guardian\n")
+        };
+        found = children.split_whitespace().find(is_guardian).map(str::to_owned);
+        found.is_some()
+    })
+    .await
+    .unwrap();
+    found.unwrap()
+}
+
+async fn all_gone(pids: &[String]) {
+    eventually("the end of all of them", SOON, async || pids.iter().all(|pid| is_gone(pid))).await.unwrap();
+}
+
+#[tokio::test]
+async fn r2_nothing_of_the_command_outlives_a_quorlock_that_is_killed() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &["-t", "5s"], STUBBORN).start();
+    let mut pids = running.lines(2).await;
+    pids.push(guardian(&running).await);
+    running.signal(Signal::SIGKILL);
+    all_gone(&pids).await;
+    // Nor what lingers after the command itself has ended.
+    let running = run(&servers, &["-w", "forever"], &format!("({STUBBORN}) & exit 0")).start();
+    let mut pids = running.lines(2).await;
+    pids.push(guardian(&running).await);
+    running.signal(Signal::SIGKILL);
+    all_gone(&pids).await;
+}
+
+#[tokio::test]
+async fn r3_nothing_of_the_command_works_beside_the_next_holder_when_quorlock_stands_still() {
+    let Some(servers) = servers(3).await else { return };
+    let mut running = run(&servers, &["-t", "1s"], STUBBORN).start();
+    let pids = running.lines(2).await;
+    running.signal(Signal::SIGSTOP);
+    let look =
+        format!("grep -qs '^State:.[^ZX]' /proc/{}/status /proc/{}/status || echo alone", pids[0], pids[1]);
+    let next = run(&servers, &["-w", "forever"], &look).end().await.expect(0);
+    assert!(!running.has_ended(), "it stands still");
+    assert_eq!(next.stdout, "alone\n", "two worked at the same time; {next:?}");
+    running.signal(Signal::SIGCONT);
+    let ended = running.end().await.expect(76);
+    assert!(ended.stderr.contains("stopping the command"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_quorlock_that_goes_on_in_time_has_lost_nothing() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
+    running.lines(1).await;
+    running.signal(Signal::SIGSTOP);
+    run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+    running.signal(Signal::SIGCONT);
+    fs::write(running.path("enough"), "").unwrap();
+    running.end().await.expect(0);
+}
+
+#[tokio::test]
+async fn a_guardian_that_is_killed_is_replaced() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], STUBBORN).start();
+    let mut pids = running.lines(2).await;
+    let first = guardian(&running).await;
+    kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
+    eventually("the end of the first", SOON, async || is_gone(&first)).await.unwrap();
+    pids.push(guardian(&running).await);
+    running.signal(Signal::SIGKILL);
+    all_gone(&pids).await;
+}
+
+#[tokio::test]
+async fn a_guardian_is_not_stopped_with_its_group() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], STUBBORN).start();
+    let mut pids = running.lines(2).await;
+    let guardian = guardian(&running).await;
+    let group = Pid::from_raw(pids[1].parse().unwrap());
+    nix::sys::signal::killpg(group, Signal::SIGSTOP).unwrap();
+    let state = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    eventually("the guardian alone goes on", SOON, async || {
+        state(&guardian) == Some('S') && pids.iter().all(|pid| state(pid) == Some('T'))
+    })
+    .await
+    .unwrap();
+    pids.push(guardian);
+    running.signal(Signal::SIGKILL);
+    all_gone(&pids).await;
+}
+
+#[tokio::test]
+async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], STUBBORN).stdin_open().start();
+    let pids = running.lines(2).await;
+    let guardian = guardian(&running).await;
+    let files: Vec<_> = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().collect();
+    assert_eq!(files.len(), 1, "whoever reads the output waits for it: {files:?}");
+    let stat = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
+    let group = stat.rsplit_once(") ").unwrap().1.split(' ').nth(2).unwrap();
+    assert_eq!(group, pids[1], "nothing keeps the number of the group");
+}

@@ -1,0 +1,172 @@
+//! What the command has started and leaves behind: the lock is kept for it.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock::{Clock as _, SystemClock};
+use quorlock_testkit::{Servers, eventually};
+
+use crate::loss::TTL;
+use crate::support::{Quorlock, Running, SOON, is_gone, keys, run, servers};
+
+/// Works until it is enough, whatever it is asked; says its number.
+const WORKS: &str = "sh -c 'trap \"\" TERM INT; echo $$; while [ ! -e enough ]; do sleep 0.05; done'";
+/// Leaves the group and says its number, which is when its parent may end.
+const DAEMON: &str = "setsid sh -c 'trap \"\" TERM; echo $$; : > left; exec sleep 1000' & \
+                      while [ ! -e left ]; do sleep 0.05; done";
+
+async fn gone(pid: &str) {
+    eventually("the end of a process", SOON, async || is_gone(pid)).await.unwrap();
+}
+
+/// Checks that others ask for the lock in vain.
+async fn is_held(servers: &Servers) {
+    run(servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
+}
+
+async fn is_free(servers: &Servers) {
+    run(servers, &["-n"], "echo ran").end().await.expect(0);
+}
+
+fn enough(running: &Running) {
+    std::fs::write(running.path("enough"), "").unwrap();
+}
+
+#[tokio::test]
+async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_parent_was_ended() {
+    let Some(servers) = servers(3).await else { return };
+    // The shell does not listen, and so it ends at SIGTERM.
+    let running = run(&servers, &["-t", "900ms"], &format!("echo $$; {WORKS}; true")).start();
+    let pids = running.lines(2).await;
+    running.signal(Signal::SIGTERM);
+    gone(&pids[0]).await;
+    // Longer than its TTL: it is renewed, too.
+    run(&servers, &["-w", "1200ms"], "echo ran").end().await.expect(75);
+    assert!(!is_gone(&pids[1]), "it was to finish its work");
+    enough(&running);
+    running.end().await.expect(143);
+    assert!(is_gone(&pids[1]));
+    is_free(&servers).await;
+}
+
+#[tokio::test]
+async fn r1_a_lock_is_kept_for_what_runs_in_the_background_and_the_code_is_the_commands() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
+    let pids = running.lines(2).await;
+    gone(&pids[0]).await;
+    is_held(&servers).await;
+    enough(&running);
+    running.end().await.expect(3);
+    assert!(is_gone(&pids[1]));
+    is_free(&servers).await;
+}
+
+#[tokio::test]
+async fn a_second_request_kills_what_lingers() {
+    let Some(servers) = servers(3).await else { return };
+    let mut running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
+    let pids = running.lines(2).await;
+    gone(&pids[0]).await;
+    eventually("its end", SOON, async || {
+        let alive = !running.has_ended();
+        if alive {
+            running.signal(Signal::SIGTERM);
+        }
+        !alive
+    })
+    .await
+    .unwrap();
+    running.end().await.expect(3);
+    assert!(is_gone(&pids[1]));
+    is_free(&servers).await;
+}
+
+#[tokio::test]
+async fn i18_what_lingers_is_gone_before_its_lock_is_over() {
+    let Some(servers) = servers(5).await else { return };
+    let running = run(&servers, &["-t", "5s"], &format!("echo $$; {WORKS} & exit 0")).start();
+    let pids = running.lines(2).await;
+    gone(&pids[0]).await;
+    for server in servers.iter().take(3) {
+        server.freeze().unwrap();
+    }
+    let clock = SystemClock::default();
+    let validity_ends = clock.now() + TTL.mul_f64(0.99);
+    gone(&pids[1]).await;
+    let end = clock.now();
+    let ended = running.end().await.expect(76);
+    assert!(end < validity_ends, "it ran {:?} without the lock; {ended:?}", end.since(validity_ends));
+    for server in servers.iter().take(3) {
+        server.thaw().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_is_not_waited_for_unless_it_was_asked_for() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], &format!("{DAEMON}; exit 4")).start();
+    let daemon = running.lines(1).await.remove(0);
+    running.end().await.expect(4);
+    assert!(!is_gone(&daemon), "it left the group, and is its own master");
+    is_free(&servers).await;
+    end_of(&daemon).await;
+
+    let running = run(&servers, &["--wait-for-descendants"], &format!("echo $$; {DAEMON}; exit 4")).start();
+    let pids = running.lines(2).await;
+    gone(&pids[0]).await;
+    is_held(&servers).await;
+    end_of(&pids[1]).await;
+    running.end().await.expect(4);
+    is_free(&servers).await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_waited_for_is_asked_to_end_and_killed_as_the_rest() {
+    let Some(servers) = servers(3).await else { return };
+    let waits = &["--wait-for-descendants", "-t", "1s"];
+    // What it started itself only becomes ours when it has ended.
+    let family = "setsid sh -c 'trap \"\" TERM; (trap \"\" TERM; exec sleep 1000) & echo $!; echo $$; \
+                  : > left; wait' & while [ ! -e left ]; do sleep 0.05; done";
+    let running = run(&servers, waits, family).start();
+    let pids = running.lines(2).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    running.end().await.expect(76);
+    assert!(pids.iter().all(|pid| is_gone(pid)), "a daemon has outlived its lock");
+}
+
+#[tokio::test]
+async fn one_that_kills_its_own_group_ends_and_its_lock_with_it() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &[], "kill -KILL 0").end().await.expect(137);
+    is_free(&servers).await;
+    // After the command itself: nothing is left that could say so.
+    let last = "(trap '' TERM; while [ -d /proc/$$ ]; do sleep 0.05; done; kill -KILL 0) & exit 5";
+    run(&servers, &[], last).end().await.expect(5);
+    is_free(&servers).await;
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_first_process_of_a_container_reaps_what_it_inherits() {
+    let Some(servers) = servers(3).await else { return };
+    let namespaces = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let tried = std::process::Command::new("unshare").args(namespaces).arg("true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        use std::io::Write as _;
+        drop(writeln!(std::io::stderr(), "skipped: no process namespace can be made here: {tried:?}"));
+        return;
+    }
+    // Each of them is given to the first process when the shell between has ended.
+    let script = "for turn in 1 2 3 4 5; do (: & :); done; \
+                  while grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do sleep 0.05; done; echo reaped";
+    let words: Vec<&str> = namespaces.into_iter().chain(["sh", "-c"]).collect();
+    let start = format!("exec \"$0\" run job -- sh -c \"{script}\"");
+    let words: Vec<&str> = words.into_iter().chain([start.as_str()]).collect();
+    let ended = Quorlock::new([""; 0]).on(&servers).through("unshare", &words).end().await.expect(0);
+    assert_eq!(ended.stdout, "reaped\n");
+}
+
+async fn end_of(pid: &str) {
+    kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+    gone(pid).await;
+}
