@@ -1,12 +1,14 @@
 use std::fmt::Debug;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::thread;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_ok};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 use super::address::{Address, Endpoint};
 #[cfg(feature = "tls")]
@@ -78,7 +80,7 @@ impl Dial for SystemDial {
     fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
         let host = host.to_owned();
         Box::pin(async move {
-            let found = tokio::net::lookup_host((host, 0)).await;
+            let found = look_up(&host, 0).await;
             found.into_iter().flatten().map(|address| address.ip()).collect()
         })
     }
@@ -120,10 +122,9 @@ fn unsupported(what: &str) -> io::Error {
 /// The first of the host's addresses that answers: one that is cut off must not use up the time
 /// of the others.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let attempts: Vec<_> = tokio::net::lookup_host((host, port))
-        .await?
-        .map(|address| Box::pin(TcpStream::connect(address)))
-        .collect();
+    let addresses = look_up(host, port).await?;
+    let attempts: Vec<_> =
+        addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
     if attempts.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
@@ -143,4 +144,58 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(stream)
+}
+
+/// What the system says a host's name stands for.
+async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let host = host.to_owned();
+    aside(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
+}
+
+/// Does `work`, which blocks and cannot be cancelled, on a thread of its own. A thread of the runtime
+/// would keep the runtime from ending until a name server that does not answer has been given up, ten
+/// seconds later or more, and with it the program.
+pub(super) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, done) = oneshot::channel();
+    thread::Builder::new().name("quorlock dial".to_owned()).spawn(move || drop(sender.send(work())))?;
+    done.await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_ends_although_a_lookup_does_not() {
+        let (never, name_server) = channel::<()>();
+        let (ended, end) = channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let lookup = aside(move || name_server.recv().map_err(io::Error::other));
+                assert!(lookup.now_or_never().is_none(), "it is answered");
+            });
+            drop(runtime);
+            ended.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(20)).expect("the runtime waits for the lookup");
+        drop(never);
+    }
+
+    #[tokio::test]
+    async fn a_name_and_an_address_are_looked_up() {
+        let loopback = look_up("localhost", 7).await.unwrap();
+        assert!(loopback.iter().all(|found| found.ip().is_loopback() && found.port() == 7), "{loopback:?}");
+        assert_eq!(look_up("::1", 7).await.unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(look_up("no such host", 7).await.is_err());
+    }
 }

@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{
     AlertDescription as Alert, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
+use super::dial::aside;
 use super::failure::NO_TLS;
 
 /// How nodes with `rediss://` addresses are reached: whom to trust, and who we are.
@@ -107,7 +108,7 @@ impl Tls {
         }
         // A failure is not kept: the certificates may be there at the next attempt.
         let tls = self.clone();
-        let config = tokio::task::spawn_blocking(move || tls.load()).await.map_err(io::Error::other)??;
+        let config = aside(move || tls.load()).await?;
         let config = Arc::new(config);
         if !self.has_files() {
             drop(self.of_system.set(Arc::clone(&config)));
