@@ -35,6 +35,7 @@ mod secrets;
 mod settings;
 mod sharing;
 mod shown;
+mod signals;
 mod status;
 mod support;
 #[cfg(target_os = "linux")]

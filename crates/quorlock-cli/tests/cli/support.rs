@@ -15,6 +15,8 @@ use nix::unistd::Pid;
 use quorlock_testkit::{Kind, Resp, Servers, eventually};
 use tempfile::TempDir;
 
+use crate::signals;
+
 /// For whatever should happen soon, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
@@ -47,6 +49,7 @@ pub(crate) struct Quorlock {
 
 impl Quorlock {
     pub(crate) fn new<Word: AsRef<OsStr>>(words: impl IntoIterator<Item = Word>) -> Quorlock {
+        signals::ignore_none();
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
         for (name, _) in std::env::vars_os() {
@@ -85,6 +88,19 @@ impl Quorlock {
         command.current_dir(self.folder.path());
         self.command = command;
         self
+    }
+
+    /// As [`through`](Quorlock::through), with the words of `quorlock` after its path.
+    pub(crate) fn through_all(self, program: &str, words: &[&str]) -> Quorlock {
+        let own: Vec<_> = self.command.get_args().map(OsStr::to_owned).collect();
+        let mut quorlock = self.through(program, words);
+        quorlock.command.args(own);
+        quorlock
+    }
+
+    /// Where a file of its folder is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// What would be started.
