@@ -105,8 +105,8 @@ pub(crate) struct DeploymentArgs {
     /// built with the feature tls
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
-    /// The configuration file [default: ./quorlock.toml, then quorlock/quorlock.toml in
-    /// $XDG_CONFIG_HOME or ~/.config]
+    /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
+    /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml; it is not read where others can write it]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Stands before every resource name in its key [default: nothing]

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
 
 mod layer;
+mod trust;
 
 #[cfg(test)]
 pub(crate) use layer::KEYS;
@@ -45,7 +46,8 @@ impl Settings {
     ) -> Result<Settings, Failure> {
         let named = args.config.or(layer::variable("QUORLOCK_CONFIG")?.map(PathBuf::from));
         let flags = Layer {
-            nodes: layer::whole(args.nodes.iter().map(String::as_str)),
+            nodes: layer::whole(args.nodes.iter().map(String::as_str))
+                .map_err(|problem| Failure::Config(format!("--nodes: {problem}")))?,
             key_prefix: args.key_prefix,
             node_limit: args.node_limit,
             drift: args.drift,
@@ -197,7 +199,11 @@ fn no_nodes() -> Failure {
 /// The first line of a file, so that the line break at its end is no part of the password.
 fn read_password(path: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
-        Failure::Config(format!("cannot read the password file {}: {error}", path.display()))
+        Failure::Config(format!(
+            "cannot read {}: {error}; that setting names a file, and the password itself belongs into the \
+             variable QUORLOCK_PASSWORD",
+            layer::shown("the password file", path)
+        ))
     })?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),

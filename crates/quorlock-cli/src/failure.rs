@@ -30,6 +30,11 @@ pub(crate) enum Failure {
     /// The command cannot be started.
     #[error("{path} cannot be executed; it needs the right to be (chmod +x) and a program that can run it")]
     NotExecutable { path: PathBuf, source: io::Error },
+    /// The command cannot be started, because it is run by a program that is not there.
+    #[error(
+        "{path} cannot be executed: its interpreter{interpreter} was not found; correct its first line (#!), or install that"
+    )]
+    NoInterpreter { path: PathBuf, interpreter: String },
     /// A signal asked to end.
     #[error("interrupted by {signal} {what}")]
     Interrupted { what: &'static str, signal: Signal },
@@ -80,7 +85,7 @@ impl Failure {
             Failure::Held { code, .. } => *code,
             Failure::NoQuorum(_) => exit::NO_QUORUM,
             Failure::NotFound(_) => exit::NOT_FOUND,
-            Failure::NotExecutable { .. } => exit::NOT_EXECUTABLE,
+            Failure::NotExecutable { .. } | Failure::NoInterpreter { .. } => exit::NOT_EXECUTABLE,
             Failure::Interrupted { signal, .. } => exit::by_signal(*signal as i32),
             // As if the terminal had hung up.
             Failure::StdinEnded => exit::by_signal(Signal::SIGHUP as i32),
@@ -100,6 +105,7 @@ impl Failure {
             | Failure::Config(_)
             | Failure::NotFound(_)
             | Failure::NotExecutable { .. }
+            | Failure::NoInterpreter { .. }
             | Failure::BrokenPipe
             | Failure::Internal { .. } => "error",
         }
@@ -116,6 +122,7 @@ impl Failure {
             | Failure::NoQuorum(_)
             | Failure::NotFound(_)
             | Failure::NotExecutable { .. }
+            | Failure::NoInterpreter { .. }
             | Failure::Internal { .. } => true,
         }
     }

@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsArgs};
-use crate::report::{Reason, Report, length, millis};
+use crate::report::{Reason, Report, length, millis, plain};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
@@ -156,7 +156,7 @@ fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
     let fencing_token = fencing_token.map_or_else(|| "none".to_owned(), |number| number.to_string());
     format!(
         "resource: {}\nfencing token: {fencing_token}\ntoken: {token}\nuntil: {until}, renewed every {} until this ends\n",
-        lease.resource(),
+        plain(lease.resource().as_str()),
         length(renewal_every(ttl)),
     )
 }

@@ -1,9 +1,19 @@
 //! What the library reports, on stderr.
 
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::{Args, Verb};
-use crate::stderr::Stderr;
+use crate::report::plain;
+use crate::stderr::say;
 
 /// Starts reporting as much as `args` ask for.
 pub(crate) fn start(args: &Args) {
@@ -12,17 +22,17 @@ pub(crate) fn start(args: &Args) {
         .without_time()
         .with_target(false)
         .with_ansi(false)
-        .with_writer(|| Stderr)
+        .with_writer(|| Log)
         .with_max_level(level(args))
         // It would report them with a macro that panics when nobody reads stderr.
         .log_internal_errors(false);
     // Nobody else sets one.
-    drop(log.try_init());
+    drop(if args.verbose == 0 { log.event_format(Sentence).try_init() } else { log.try_init() });
 }
 
 fn level(args: &Args) -> LevelFilter {
-    // JSON lines, a hold and the demonstration tell themselves what the library would warn of.
-    let tells_itself = args.wants_json() || matches!(args.verb, Verb::Demo(_) | Verb::Hold(_));
+    // What the library would warn of is in what these tell.
+    let tells_itself = args.wants_json() || !matches!(args.verb, Verb::Run(_));
     match args.verbose {
         0 if args.quiet || tells_itself => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
@@ -30,5 +40,95 @@ fn level(args: &Args) -> LevelFilter {
         1 => LevelFilter::DEBUG,
         // And each round.
         _ => LevelFilter::TRACE,
+    }
+}
+
+/// What was reported since somebody began to hold it back.
+static HELD_BACK: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// Keeps reports until they are [told](Self::tell), or this is dropped, which forgets them: where an
+/// attempt fails soon, its error says of each node what they say.
+pub(crate) struct HeldBack;
+
+impl HeldBack {
+    /// Begins, unless everything was asked for.
+    pub(crate) fn begin() -> HeldBack {
+        if LevelFilter::current() <= LevelFilter::WARN {
+            *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        }
+        HeldBack
+    }
+
+    /// Says what was kept, and what comes later at once.
+    pub(crate) fn tell() {
+        let reports = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take();
+        reports.into_iter().flatten().for_each(say);
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        drop(HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// Where each write is one event.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let line = plain(&String::from_utf8_lossy(text));
+        match &mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reports) => reports.push(line),
+            None => say(line),
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An event as everything else is said: `quorlock: warning: what happened: node redis://a, trouble …`.
+struct Sentence;
+
+impl<S, N> FormatEvent<S, N> for Sentence
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut words = Words::default();
+        event.record(&mut words);
+        let kind = if *event.metadata().level() == Level::ERROR { "error" } else { "warning" };
+        let mut mark = ": ";
+        write!(to, "quorlock: {kind}: {}", words.message)?;
+        for (name, value) in words.fields {
+            write!(to, "{mark}{name} {value}")?;
+            mark = ", ";
+        }
+        writeln!(to)
+    }
+}
+
+#[derive(Default)]
+struct Words {
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Visit for Words {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let value = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = value;
+        } else {
+            self.fields.push((field.name(), value));
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! `quorlock`: runs a command while a quorum of independent Redis or Valkey masters holds its lock.
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
+use crate::report::{Report, plain};
 
 mod args;
 mod bench;
@@ -22,6 +24,7 @@ mod man;
 mod metrics;
 mod notice;
 mod paint;
+mod panic;
 mod parent_death;
 mod program;
 #[cfg(test)]
@@ -39,13 +42,21 @@ mod waiting;
 
 fn main() -> ExitCode {
     quorlock_testkit::serve_if_asked();
+    let code = panic::contained(work);
+    stderr::finish();
+    ExitCode::from(code)
+}
+
+/// Does what was asked, and says with which code to exit.
+fn work() -> u8 {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => return explain(&answer),
     };
+    report::choose(Report::to(args.wants_json(), args.quiet));
     logging::start(&args);
     paint::choose(args.color);
-    let json = args.wants_json();
+    let quiet = args.quiet;
     let outcome = match args.verb {
         Verb::Run(run) => run::run(run, args.deployment, args.quiet),
         Verb::Hold(hold) => hold::hold(&hold, args.deployment, args.quiet),
@@ -57,21 +68,28 @@ fn main() -> ExitCode {
         Verb::Completions(completions) => completions::completions(&completions),
         Verb::Man(man) => man::man(&man),
     };
-    let code = outcome.unwrap_or_else(|failure| explain_failure(&failure, json, args.quiet));
-    stderr::finish();
-    ExitCode::from(code)
+    outcome.unwrap_or_else(|failure| explain_failure(&failure, quiet))
 }
 
 /// The help that was asked for, or what is wrong with the arguments.
-fn explain(answer: &clap::Error) -> ExitCode {
-    // Nobody may be reading any more.
-    drop(answer.print());
-    ExitCode::from(if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS })
+fn explain(answer: &clap::Error) -> u8 {
+    let has_controls = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
+    if answer.use_stderr() && env::args_os().any(has_controls) {
+        stderr::say(plain(&answer.render().to_string()));
+    } else {
+        // Nobody may be reading any more.
+        drop(answer.print());
+    }
+    if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }
 }
 
-fn explain_failure(failure: &Failure, json: bool, quiet: bool) -> u8 {
+fn explain_failure(failure: &Failure, quiet: bool) -> u8 {
     if failure.is_worth_saying(quiet) {
-        let text = if json { report::failure(failure) } else { format!("quorlock: {}", failure.full()) };
+        let text = if report::is_json() {
+            report::failure(failure)
+        } else {
+            format!("quorlock: {}", plain(&failure.full()))
+        };
         stderr::say(format!("{text}\n"));
     }
     failure.code()

@@ -2,7 +2,8 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,25 +50,25 @@ pub(crate) fn places() -> OsString {
 }
 
 /// Looks for `name` as the system will when it starts the command.
-fn look_up(name: &OsStr, places: &OsStr) -> Result<(), Failure> {
+fn look_up(name: &OsStr, places: &OsStr) -> Result<PathBuf, Failure> {
     if Path::new(name).components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match executable(&path) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(not_started(&path, error)),
+            Ok(()) => Ok(path),
+            Err(error) => Err(refused(&path, error)),
         };
     }
-    let mut refused = None;
+    let mut refusal = None;
     for place in env::split_paths(places) {
         let path = place.join(name);
         match executable(&path) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => refused = refused.or(Some((path, error))),
+            Err(error) => refusal = refusal.or(Some((path, error))),
         }
     }
-    let missing = || not_started(Path::new(name), io::ErrorKind::NotFound.into());
-    Err(refused.map_or_else(missing, |(path, error)| not_started(&path, error)))
+    let missing = || refused(Path::new(name), io::ErrorKind::NotFound.into());
+    Err(refusal.map_or_else(missing, |(path, error)| refused(&path, error)))
 }
 
 fn executable(path: &Path) -> io::Result<()> {
@@ -78,8 +79,8 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why the program at `path` was not started.
-pub(crate) fn not_started(path: &Path, source: io::Error) -> Failure {
+/// Why the program at `path` cannot be started.
+fn refused(path: &Path, source: io::Error) -> Failure {
     if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         Failure::NotFound(format!(
             "{} was not found; give its path, or a name that stands in PATH",
@@ -88,4 +89,25 @@ pub(crate) fn not_started(path: &Path, source: io::Error) -> Failure {
     } else {
         Failure::NotExecutable { path: path.to_owned(), source }
     }
+}
+
+/// Why the program called `name` was not started, although it had been found.
+pub(crate) fn not_started(name: &Path, source: io::Error) -> Failure {
+    match look_up(name.as_os_str(), &places()) {
+        Ok(path) if source.kind() == io::ErrorKind::NotFound => {
+            let interpreter = interpreter(&path).unwrap_or_default();
+            Failure::NoInterpreter { path, interpreter }
+        }
+        Ok(path) => Failure::NotExecutable { path, source },
+        Err(_) => refused(name, source),
+    }
+}
+
+/// What the `#!` of a script names, with a blank before it.
+fn interpreter(script: &Path) -> Option<String> {
+    const MOST: u64 = 128;
+    let mut line = String::new();
+    BufReader::new(File::open(script).ok()?.take(MOST)).read_line(&mut line).ok()?;
+    let named = line.strip_prefix("#!")?.split_whitespace().next()?;
+    Some(format!(" {named}"))
 }

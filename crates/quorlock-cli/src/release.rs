@@ -11,6 +11,7 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::report::plain;
 use crate::runtime::block_on;
 use crate::stdout::print;
 
@@ -81,7 +82,7 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };
     let named = resources.join(" + ");
-    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&named) })?;
+    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&plain(&named)) })?;
     Ok(outcome.code())
 }
 

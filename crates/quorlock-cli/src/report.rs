@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use humantime::format_duration;
@@ -20,6 +21,28 @@ pub(crate) enum Report {
     Errors,
     /// A program.
     Json,
+}
+
+static CHOSEN: OnceLock<Report> = OnceLock::new();
+
+/// Says who listens, before anything is said.
+pub(crate) fn choose(report: Report) {
+    // Nobody else chooses.
+    let _ = CHOSEN.set(report);
+}
+
+/// Whether a program listens.
+pub(crate) fn is_json() -> bool {
+    CHOSEN.get() == Some(&Report::Json)
+}
+
+/// Says what is not as it should be, and stops nothing.
+pub(crate) fn warn(sentence: &str) {
+    match CHOSEN.get().copied().unwrap_or(Report::Words) {
+        Report::Words => say(format!("quorlock: warning: {}\n", plain(sentence))),
+        Report::Errors => {}
+        Report::Json => say(format!("{}\n", json!({ "event": "warning", "message": sentence }))),
+    }
 }
 
 impl Report {
@@ -75,7 +98,7 @@ impl Report {
     /// A sentence about what went wrong.
     pub(crate) fn words(self, sentence: &str) {
         if self != Report::Json {
-            say(format!("quorlock: {sentence}\n"));
+            say(format!("quorlock: {}\n", plain(sentence)));
         }
     }
 
@@ -134,10 +157,24 @@ impl fmt::Display for Reason {
     }
 }
 
+/// `text` without what a terminal would obey. Names of resources and of files come from elsewhere, and
+/// may contain anything.
+pub(crate) fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
 /// Writes `line` over the one before on the terminal, or nothing.
 pub(crate) fn progress(line: &str) {
     const TO_START_AND_CLEAR: &str = "\r\x1b[K";
-    say(format!("{TO_START_AND_CLEAR}{line}"));
+    say(format!("{TO_START_AND_CLEAR}{}", plain(line)));
 }
 
 /// A failure, as a JSON line.

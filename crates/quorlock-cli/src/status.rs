@@ -9,6 +9,7 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::report::plain;
 use crate::runtime::block_on;
 use crate::stdout::print;
 
@@ -99,6 +100,6 @@ impl Look {
     }
 
     fn sentence(&self) -> String {
-        format!("`{}` {}", self.resource, self.finding.in_words(&self.ballot))
+        format!("`{}` {}", plain(&self.resource), self.finding.in_words(&self.ballot))
     }
 }

@@ -61,17 +61,3 @@ fn write_all(items: &Receiver<Item>) {
         }
     }
 }
-
-/// For the log: each write is one event.
-pub(crate) struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        say(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quorlock::{AcquireError, Lease, Lock};
 
 use crate::failure::Failure;
+use crate::logging::HeldBack;
 use crate::report::{Report, length, progress};
 use crate::runtime::sleep;
 use crate::signals::Signals;
@@ -20,14 +21,25 @@ pub(crate) async fn acquire(
     report: Report,
     what: &'static str,
 ) -> Result<Result<Lease, AcquireError>, Failure> {
-    tokio::select! {
+    let _log = HeldBack::begin();
+    let acquired = tokio::select! {
         biased;
-        signal = signals.next_end() => {
-            Err(Failure::Interrupted { what, signal })
-        }
-        acquired = lock.acquire() => Ok(acquired),
+        signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
+        acquired = lock.acquire() => acquired,
         never = tell(lock, report) => match never {},
+        never = tell_later() => match never {},
+    };
+    if acquired.is_ok() {
+        HeldBack::tell();
     }
+    Ok(acquired)
+}
+
+/// Whoever waits for long is told why meanwhile.
+async fn tell_later() -> Infallible {
+    sleep(AGAIN_AFTER).await;
+    HeldBack::tell();
+    std::future::pending().await
 }
 
 /// Most locks are free, and then nothing is worth saying.

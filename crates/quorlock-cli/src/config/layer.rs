@@ -13,8 +13,10 @@ use clap::ValueEnum as _;
 use humantime::parse_duration;
 use toml::{Table, Value};
 
+use super::trust::{self, Found};
 use crate::args::{Switch, WaitArg};
 use crate::failure::Failure;
+use crate::report;
 
 /// What one source says; what it does not say is empty.
 #[derive(Default)]
@@ -63,7 +65,8 @@ pub(super) fn usual_places() -> Vec<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     let users = home.map(|home| home.join("quorlock/quorlock.toml"));
-    [Some(PathBuf::from("./quorlock.toml")), users].into_iter().flatten().collect()
+    let (here, of_system) = (PathBuf::from("./quorlock.toml"), PathBuf::from("/etc/quorlock.toml"));
+    [Some(here), users, Some(of_system)].into_iter().flatten().collect()
 }
 
 impl Layer {
@@ -102,15 +105,20 @@ impl Layer {
         }
     }
 
-    /// The file that was named, or the first of the usual ones, or none.
+    /// The file that was named, or the first of the usual ones that only we and root can write to, or none.
     pub(super) fn of_file(named: Option<&Path>) -> Result<Layer, Failure> {
         if let Some(path) = named {
             let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
             return Layer::parse(&text, path);
         }
         for path in usual_places() {
-            match fs::read_to_string(&path) {
-                Ok(text) => return Layer::parse(&text, &path),
+            match trust::read(&path) {
+                Ok(Found::Text(text)) => return Layer::parse(&text, &path),
+                Ok(Found::OfOthers(why)) => report::warn(&format!(
+                    "{} is not read, because {why}: they could send your password to servers of theirs; if you \
+                     trust it, say --config {0}",
+                    path.display()
+                )),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(unreadable(&path, &error)),
             }
@@ -184,23 +192,46 @@ pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Config(format!("cannot read the configuration file {}: {error}", path.display()))
+    Failure::Config(format!("cannot read {}: {error}", shown("the configuration file", path)))
 }
 
-/// The addresses of a list that was cut at each comma: Sentinels of one service, and members of one cluster, have commas
-/// between them, too.
-pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// `what`, with its path where that is surely one. What is not there may be a password that was put
+/// where a file is to be named.
+pub(super) fn shown(what: &str, path: &Path) -> String {
+    let folder = path.parent().filter(|folder| folder.parent().is_some());
+    let is_path = path.exists()
+        || path.extension().is_some_and(|extension| extension == "toml")
+        || folder.is_some_and(Path::is_dir);
+    if is_path { format!("{what} {}", path.display()) } else { format!("{what} that was named") }
+}
+
+/// The addresses of a list that was cut at each comma: Sentinels of one service, and members of one
+/// cluster, have commas between them, too.
+///
+/// # Errors
+///
+/// Where a comma stands within a password: its halves must not be taken for hosts, which messages show
+/// and name servers are asked for.
+pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
     let mut urls: Vec<String> = Vec::new();
     for piece in pieces.map(str::trim).filter(|piece| !piece.is_empty()) {
-        match urls.last_mut() {
-            Some(url) if ends_early(url) && !piece.contains("://") => {
+        match urls.last_mut().filter(|_| !piece.contains("://")) {
+            Some(url) if ends_early(url) => {
                 url.push(',');
                 url.push_str(piece);
+            }
+            Some(url) if piece.contains('@') || url.contains("pass=") || url.contains("password=") => {
+                return Err(
+                    "an address with a user or a password seems to be cut at a comma; a comma within \
+                            them is written %2C, or give the password apart from the address, and each \
+                            address in a list begins with its scheme, such as redis://"
+                        .to_owned(),
+                );
             }
             Some(_) | None => urls.push(piece.to_owned()),
         }
     }
-    urls
+    Ok(urls)
 }
 
 /// Whether an address with Sentinels lacks its service, which stands behind the last of them. One of a
@@ -215,7 +246,7 @@ fn ends_early(url: &str) -> bool {
 fn nodes(value: &Value) -> Result<Vec<String>, String> {
     let wrong = || "`nodes` must be a list of addresses, such as [\"redis://10.0.0.1\", …]".to_owned();
     match value {
-        Value::String(text) => Ok(whole(text.split(','))),
+        Value::String(text) => whole(text.split(',')).map_err(|problem| format!("`nodes`: {problem}")),
         Value::Array(urls) => {
             urls.iter().map(|url| url.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
         }
@@ -271,7 +302,7 @@ mod tests {
         assert_eq!(file.nodes, ["redis://a", "b"]);
         let cut = "redis+sentinel://s1,s2:1/m?wait=1, redis://a,b,redis+sentinel://s3,,s4/m".split(',');
         let services = ["redis+sentinel://s1,s2:1/m?wait=1", "redis://a", "b", "redis+sentinel://s3,s4/m"];
-        assert_eq!(whole(cut), services);
+        assert_eq!(whole(cut).unwrap(), services);
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));
@@ -283,7 +314,7 @@ mod tests {
         assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
         let cut = "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?wait=1,c".split(',');
         let clusters = ["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?wait=1", "c"];
-        assert_eq!(whole(cut), clusters);
+        assert_eq!(whole(cut).unwrap(), clusters);
     }
 
     #[test]
@@ -302,6 +333,9 @@ mod tests {
             "nodes = [redis://:Qq7Zz9@a]",
             "password = 'Qq7Zz9'",
             "ttl = 3\npassword-file = Qq7Zz9",
+            "nodes = 'redis://anna:Qq7Zz9,more@a'",
+            "nodes = 'redis://anna:more,Qq7Zz9,@a,redis://b'",
+            "nodes = 'redis+unix:///run/a?pass=more,Qq7Zz9'",
         ] {
             let error = parse(text).err().unwrap();
             assert!(!error.contains(PASSWORD), "{text}: {error}");

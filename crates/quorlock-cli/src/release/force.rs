@@ -10,7 +10,7 @@ use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token};
 use super::outcome::Outcome;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::length;
+use crate::report::{length, plain};
 use crate::stderr;
 
 /// Takes `lock` away from those who are seen to hold it, after asking unless `sure`. `None` if the
@@ -105,7 +105,7 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
 }
 
 fn warning(resource: &str, holders: &[Seen]) -> String {
-    let mut text = format!("quorlock: `{resource}` is held by\n");
+    let mut text = format!("quorlock: `{}` is held by\n", plain(resource));
     for Seen { token, nodes, remaining, fencing_token } in holders {
         let fenced =
             fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"));

@@ -95,6 +95,7 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     let script = folder.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    start(script.to_str().unwrap()).end().await.expect(127);
+    let refused = start(script.to_str().unwrap()).end().await.expect(126);
+    assert!(refused.stderr.contains("interpreter /no/such/interpreter was not found"), "{refused:?}");
     assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
 }

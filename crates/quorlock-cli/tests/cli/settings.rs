@@ -1,6 +1,21 @@
 //! Where settings come from, and what is said of those that cannot work: exit code 78.
 
-use crate::support::{Quorlock, servers};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use quorlock_testkit::Servers;
+
+use crate::support::{Quorlock, servers, servers_with_password};
+
+/// The addresses without their password.
+fn bare(servers: &Servers) -> String {
+    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
+}
+
+fn open_to_all(path: impl AsRef<Path>) {
+    fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+}
 
 fn job() -> Quorlock {
     Quorlock::new(["run", "-n", "job", "--", "true"])
@@ -9,9 +24,14 @@ fn job() -> Quorlock {
 #[tokio::test]
 async fn without_nodes_it_says_where_they_may_stand() {
     let refused = job().end().await.expect(78);
-    for place in
-        ["--nodes", "QUORLOCK_NODES", "--config", "./quorlock.toml", ".config/quorlock/quorlock.toml"]
-    {
+    for place in [
+        "--nodes",
+        "QUORLOCK_NODES",
+        "--config",
+        "./quorlock.toml",
+        ".config/quorlock/quorlock.toml",
+        "/etc/quorlock.toml",
+    ] {
         assert!(refused.stderr.contains(place), "{place} is not named: {refused:?}");
     }
     job().env("QUORLOCK_NODES", "").end().await.expect(78);
@@ -30,6 +50,146 @@ async fn the_file_in_the_folder_is_read_and_flags_go_before_it() {
     let words = ["run", "-t", "7s", "job", "-c", "echo $QUORLOCK_TTL_MS"];
     let by_flag = Quorlock::new(words).file("quorlock.toml", &file).env("QUORLOCK_TTL", "8s").end().await;
     assert_eq!(by_flag.expect(0).stdout, "7000\n");
+}
+
+#[tokio::test]
+async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
+    let Some(servers) = servers_with_password(3, "hunter-7").await else { return };
+    let file = format!("nodes = '{}'\nrestart-guard = 'off'\nmetrics-file = 'theirs'\n", bare(&servers));
+    let start = |words: &[&str]| {
+        let quorlock = Quorlock::new(words).file("quorlock.toml", &file).env("QUORLOCK_PASSWORD", "hunter-7");
+        open_to_all(quorlock.path("quorlock.toml"));
+        quorlock
+    };
+    let refused = start(&["status", "job"]).end().await.expect(78);
+    let warned = "quorlock: warning: ./quorlock.toml is not read, because it can be written by everybody";
+    assert!(refused.stderr.starts_with(warned), "{refused:?}");
+    assert!(refused.stderr.contains("--config ./quorlock.toml"), "{refused:?}");
+    start(&["status", "--config", "./quorlock.toml", "job"]).end().await.expect(0);
+
+    let json = start(&["status", "--json", "job"]).end().await.expect(78);
+    assert!(
+        json.stderr.starts_with(r#"{"event":"warning","message":"./quorlock.toml is not read"#),
+        "{json:?}"
+    );
+
+    // The next place is read instead.
+    let own = format!("nodes = '{}'\nrestart-guard = 'off'\n", bare(&servers));
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("quorlock")).unwrap();
+    fs::write(folder.path().join("quorlock/quorlock.toml"), own).unwrap();
+    let instead =
+        start(&["run", "job", "--", "true"]).env("XDG_CONFIG_HOME", folder.path().to_str().unwrap());
+    let running = instead.start();
+    let theirs = running.path("theirs");
+    running.end().await.expect(0);
+    assert!(!theirs.exists(), "the file of others has chosen a file to write");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_systems_file_is_read_last() {
+    let Some(servers) = servers(3).await else { return };
+    let script = format!(
+        "mount -t tmpfs -o mode=755 none /etc && printf '%s' \"nodes = '{}'\nrestart-guard = 'off'\nttl = '9s'\nwait = '1s'\n\" \
+         > /etc/quorlock.toml && exec \"$0\" \"$@\"",
+        servers.urls().join(",")
+    );
+    let Some(words) = alone(&script).await else { return };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let tells = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]);
+    assert_eq!(tells().through_all("unshare", &words).end().await.expect(0).stdout, "9000\n");
+    let own = format!("nodes = '{}'\nrestart-guard = 'off'\nttl = '8s'\n", servers.urls().join(","));
+    let by_own = tells().file("quorlock.toml", &own).through_all("unshare", &words);
+    assert_eq!(by_own.end().await.expect(0).stdout, "8000\n", "one file is read, and not two");
+}
+
+/// What `unshare` needs to run `script` with mounts of its own, or `None` and a word where it may not.
+#[cfg(target_os = "linux")]
+async fn alone(script: &str) -> Option<Vec<String>> {
+    let words = ["--mount", "--map-root-user", "sh", "-c"];
+    let tried = Quorlock::new(["--version"])
+        .through_all("unshare", &[&words[..], &["mount -t tmpfs none /etc"]].concat());
+    if tried.end().await.code != Some(0) {
+        use std::io::Write as _;
+        drop(writeln!(std::io::stderr(), "skipped: this user may not make mounts of its own"));
+        return None;
+    }
+    Some(words.into_iter().chain([script]).map(str::to_owned).collect())
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_name_server_that_never_answers_delays_no_exit() {
+    let Some(servers) = servers(3).await else { return };
+    // Takes what it is asked, and says nothing. Only root may listen there.
+    let Ok(_mute) = std::net::UdpSocket::bind(("127.0.0.53", 53)) else {
+        use std::io::Write as _;
+        drop(writeln!(std::io::stderr(), "skipped: this user may not be a name server"));
+        return;
+    };
+    // It is asked for a minute before it is given up: longer than a test waits for an end.
+    let script = "mount -t tmpfs -o mode=755 none /etc && printf 'nameserver 127.0.0.53\noptions timeout:30 attempts:2\n' \
+                  > /etc/resolv.conf && exec \"$0\" \"$@\"";
+    let Some(words) = alone(script).await else { return };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let urls = [&servers.urls()[..2], &["redis://mute.example".to_owned()]].concat().join(",");
+    for verb in [&["run", "job", "--", "true"][..], &["status", "job"]] {
+        let quorlock = Quorlock::new(verb).on(&servers).env("QUORLOCK_NODES", &urls);
+        quorlock.through_all("unshare", &words).end().await.expect(0);
+    }
+}
+
+#[tokio::test]
+async fn a_comma_in_a_password_is_refused_and_neither_half_is_shown() {
+    for nodes in ["redis://anna:Qq7Zz9,Ww8Xx@a,redis://b,redis://c", "redis+unix:///run/a?pass=Qq7Zz9,Ww8Xx"]
+    {
+        let by_variable = job().env("QUORLOCK_NODES", nodes).end().await.expect(78);
+        let by_flag = Quorlock::new(["status", "--nodes", nodes, "job"]).end().await.expect(78);
+        for refused in [by_variable, by_flag] {
+            assert!(refused.stderr.contains("%2C"), "the cure is named: {refused:?}");
+            for part in ["anna", "Qq7", "Ww8"] {
+                assert!(!refused.stderr.contains(part), "{part} is shown: {refused:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_where_a_file_is_to_be_named_is_not_shown() {
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for name in ["QUORLOCK_PASSWORD_FILE", "QUORLOCK_CONFIG"] {
+        for password in ["Qq7Zz9", "/Qq7Zz9", "a/Qq7Zz9="] {
+            let refused = job().env("QUORLOCK_NODES", nodes).env(name, password).end().await.expect(78);
+            assert!(!refused.stderr.contains("Qq7Zz9"), "{name}={password}: {refused:?}");
+            assert!(refused.stderr.contains("cannot read"), "{refused:?}");
+        }
+    }
+    let path = job().env("QUORLOCK_NODES", nodes).env("QUORLOCK_PASSWORD_FILE", "/etc/no-such-secret");
+    let refused = path.end().await.expect(78);
+    assert!(refused.stderr.contains("/etc/no-such-secret"), "a path is shown: {refused:?}");
+}
+
+#[tokio::test]
+async fn names_of_our_own_do_not_rule_the_terminal() {
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    let red = "job\u{1b}[31m\u{9b}1mred\r";
+    for words in [
+        &["run", "-n", red, "--", "true"][..],
+        &["status", red],
+        &["status", "-vv", red],
+        &["hold", "-n", red],
+        &["release", "--force", red],
+        &["status", "--config", red, "job"],
+        &["run", "job", "--", red],
+        &["status", "job", &format!("--{red}")],
+        &["status", "job", "--ttl", red],
+    ] {
+        let ended = Quorlock::new(words).env("QUORLOCK_NODES", nodes).end().await;
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{words:?}: {ended:?}");
+        assert!(!said.is_empty(), "{words:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,106 @@
+//! A defect of this program ends it with the code for that, 125, and says so in one line. Rust's own
+//! end of a panic is the code 101, which no table of ours has, and several lines.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+
+use serde_json::json;
+
+use crate::report::{is_json, plain};
+use crate::{exit, stderr};
+
+/// What the last panic of the thread that works has said.
+static LAST: Mutex<String> = Mutex::new(String::new());
+
+/// Does `work`, whose value is the exit code. A panic of it becomes [`exit::INTERNAL`].
+pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
+    let here = thread::current().id();
+    panic::set_hook(Box::new(move |info| take_note(info, here)));
+    // Nothing is used afterwards but what is said on stderr.
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let said = LAST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let message = format!("{said}; this is a defect of quorlock, please report it");
+        stderr::say(if is_json() {
+            let event = json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL });
+            format!("{event}\n")
+        } else {
+            format!("quorlock: {}\n", plain(&message))
+        });
+        exit::INTERNAL
+    })
+}
+
+/// A panic of `ours`, the thread that works, may yet be caught, as that of a connection's task is: it is
+/// said when it was not. No other thread is waited for.
+fn take_note(info: &PanicHookInfo<'_>, ours: ThreadId) {
+    let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let reason = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or_default().replace('\n', " ");
+    let said = format!("panicked{place}: {reason}");
+    // As RUST_BACKTRACE says.
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        stderr::say(format!("{trace}\n"));
+    }
+    if thread::current().id() == ours {
+        tracing::debug!("{said}");
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    } else {
+        tracing::error!("{said}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{self, Command};
+
+    use super::*;
+    use crate::report::{self, Report};
+
+    /// What the next test starts as a process of its own: a hook is one for a whole process.
+    #[test]
+    #[ignore = "ends its process"]
+    fn ends() {
+        report::choose(Report::to(std::env::var_os("JSON").is_some(), false));
+        let code = contained(|| {
+            drop(caught());
+            unreachable!("of two\nlines")
+        });
+        stderr::finish();
+        process::exit(code.into());
+    }
+
+    /// As tokio catches those of tasks.
+    fn caught() -> thread::Result<()> {
+        panic::catch_unwind(|| panic!("contained"))
+    }
+
+    fn ended(json: bool) -> (Option<i32>, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "panic::tests::ends", "--ignored", "--nocapture"])
+            .env_remove("RUST_BACKTRACE");
+        if json {
+            command.env("JSON", "");
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    #[test]
+    fn a_panic_is_125_and_one_line() {
+        let (code, said) = ended(false);
+        assert_eq!(code, Some(125), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.starts_with("quorlock: panicked at ") && said.contains("of two lines; this is"),
+            "{said}"
+        );
+        let (code, said) = ended(true);
+        let event: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
+        assert_eq!((code, event["exit_code"].as_u64()), (Some(125), Some(125)), "{said}");
+    }
+}
