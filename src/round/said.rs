@@ -6,7 +6,7 @@ use super::slots::{Slot, Slots, State};
 use super::{Aim, Round};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
-use crate::node::{NodeError, Vote};
+use crate::node::{Answer, NodeError, Vote};
 use crate::protocol::{Drawn, FencingToken, Moment};
 
 impl Round {
@@ -21,10 +21,43 @@ impl Round {
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
-        if let Some(twin) = slots.twin_before(index, answer) {
+        if let Some(twin) = self.counts_instead(slots, index, answer) {
             return Some(Said::Duplicate { of: self.nodes.name(twin) });
         }
-        Some(match (&answer.vote, self.aim) {
+        Some(self.read(answer))
+    }
+
+    /// The node that counts for the server process that has given `answer`, if it is another one than that at
+    /// `index`: one that has granted goes before one that has not, so that one which only calls itself by the
+    /// name of another takes no vote away. One that had to store the key anew goes first of all: what the
+    /// other has found there then is that.
+    fn counts_instead(&self, slots: &Slots, index: usize, answer: &Answer) -> Option<usize> {
+        let rank = |answer: &Answer| match self.read(answer) {
+            Said::Restored => 0,
+            Said::Granted => 1,
+            Said::Held(_)
+            | Said::Behind
+            | Said::Ahead
+            | Said::Free
+            | Said::Quarantined { .. }
+            | Said::Duplicate { .. }
+            | Said::Pending
+            | Said::Failed(_)
+            | Said::Skipped => 2,
+        };
+        let mut twins = slots.twins(index, answer).peekable();
+        twins.peek()?;
+        let own = (rank(answer), index);
+        twins
+            .map(|(twin, theirs)| (rank(theirs), twin))
+            .min()
+            .filter(|first| *first < own)
+            .map(|(_, twin)| twin)
+    }
+
+    /// What an answer means by itself.
+    fn read(&self, answer: &Answer) -> Said {
+        match (&answer.vote, self.aim) {
             (Vote::Granted, Aim::Draw) if answer.fencing_token.is_none() => Said::Failed(unnumbered()),
             (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
                 // The age counts when the question was sent: what the node forgot before that, it
@@ -38,7 +71,7 @@ impl Round {
             (Vote::Behind, _) => Said::Behind,
             (Vote::Ahead, _) => Said::Ahead,
             (Vote::Free, _) => Said::Free,
-        })
+        }
     }
 
     /// What was drawn by the nodes whose votes count.

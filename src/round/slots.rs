@@ -78,14 +78,20 @@ impl Slots {
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
-    /// The first of the nodes before the one at `index` whose answer came from the same server process
-    /// as its `answer`.
-    pub(super) fn twin_before(&self, index: usize, answer: &Answer) -> Option<usize> {
-        self.nodes.iter().take(index).position(|slot| match &slot.state {
-            State::Answered { result: Ok(theirs), .. } => theirs.instance.id == answer.instance.id,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
-                false
+    /// The other nodes than that at `index` whose answers came from the same server process as its `answer`,
+    /// by the names that they give themselves.
+    pub(super) fn twins<'a>(
+        &'a self,
+        index: usize,
+        answer: &'a Answer,
+    ) -> impl Iterator<Item = (usize, &'a Answer)> {
+        self.nodes.iter().enumerate().filter_map(move |(other, slot)| match &slot.state {
+            State::Answered { result: Ok(theirs), .. }
+                if other != index && theirs.instance.id == answer.instance.id =>
+            {
+                Some((other, theirs))
             }
+            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
         })
     }
 

@@ -134,7 +134,11 @@ impl Bench {
 }
 
 fn granted(process: &str) -> Answer {
-    Answer::new(Vote::Granted, Arc::new(Instance::new(process, Moment::ORIGIN, Duration::ZERO)))
+    said(Vote::Granted, process)
+}
+
+fn said(vote: Vote, process: &str) -> Answer {
+    Answer::new(vote, Arc::new(Instance::new(process, Moment::ORIGIN, Duration::ZERO)))
 }
 
 #[tokio::test]
@@ -231,6 +235,34 @@ async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() 
         assert_eq!(bench.verdict().look(), None, "two processes are no quorum");
         bench.grant_as(3, "three");
         assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+    }
+}
+
+#[tokio::test]
+async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
+        let bench = Bench::new();
+        for node in order {
+            let vote = if node == 0 { Vote::Free } else { Vote::Granted };
+            // The first calls itself as the second does, and refuses.
+            let process = node.max(1).to_string();
+            bench.reply(node).send(Ok(said(vote, &process)));
+        }
+        assert_eq!(bench.verdict().look(), Some(Verdict::Carried), "three have granted: {order:?}");
+        let ballot = bench.round.ballot();
+        assert!(matches!(ballot.papers()[0].said, Said::Duplicate { .. }), "{ballot}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_other() {
+    for restored in [0, 1] {
+        let bench = Bench::new();
+        for node in 0..4 {
+            let vote = if node == restored { Vote::Restored } else { Vote::Granted };
+            bench.reply(node).send(Ok(said(vote, &node.max(1).to_string())));
+        }
+        assert_eq!(bench.round.tally(Moment::ORIGIN).granted(), 2, "somebody may have held it in between");
     }
 }
 
