@@ -192,7 +192,9 @@ fn arguments(request: &mut Request<'_>, question: &Question) {
         }
         Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
             guarded(request, claim, *ttl);
-            request.number(ticket.wall_micros()).word(ticket.name()).number(millis(*patience));
+            request.number(ticket.wall_micros()).word(ticket.name());
+            // None is no patience at all, and not the least that there is.
+            request.number(if patience.is_zero() { 0 } else { millis(*patience) });
             request.joined(&claim.tombstone_key().pieces());
             let [order, until] = line_keys(claim.key());
             request.word(order).word(until);
