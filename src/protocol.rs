@@ -27,7 +27,7 @@ pub use names::{
 };
 pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;
-pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age};
+pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
 pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
 pub(crate) use several::Keys;
 pub use several::MOST_RESOURCES;

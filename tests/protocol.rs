@@ -13,8 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quorlock::protocol::{
     Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
-    ResourceError, Tally, Term, Ticket, Token, Verdict, age, fraction, line_keys, node_limit, renewal_every,
-    smoothed,
+    ResourceError, Tally, Term, Ticket, Token, Verdict, age, believed, fraction, line_keys, node_limit,
+    renewal_every, smoothed,
 };
 
 fn at(millis: u64) -> Moment {
@@ -427,4 +427,16 @@ fn a_counter_at_its_end_draws_nothing() {
 fn a_counter_that_is_ahead_is_not_lowered() {
     assert!(fence(7).may_follow(fence(7)) && fence(7).may_follow(fence(6)));
     assert!(!fence(7).may_follow(fence(8)));
+}
+
+#[test]
+fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turned() {
+    let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
+    assert_eq!(believed(hour, None, None), hour, "nothing speaks against it");
+    assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
+    assert_eq!(believed(5 * second, None, Some(hour)), 5 * second, "the clock of a client was behind");
+    assert_eq!(believed(hour, Some(1_799), None), Duration::ZERO, "not once in two seconds");
+    assert_eq!(believed(hour, Some(1_800), None), hour);
+    assert_eq!(believed(hour, Some(0), Some(30 * second)), 30 * second, "counters can be reset");
+    assert_eq!(believed(Duration::ZERO, Some(0), None), Duration::ZERO);
 }

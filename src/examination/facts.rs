@@ -16,14 +16,24 @@ pub struct Facts {
     pub trouble: Option<Trouble>,
     /// What its process calls itself, new at each start: Redis' `run_id`.
     pub instance: Option<Arc<str>>,
+    /// The processes that further connections to its address came to, where they are others.
+    pub others: Vec<Arc<str>>,
+    /// Whether it finds another connection of ours by the number that it gave it.
+    pub finds_connections: Option<bool>,
     /// Which program it is.
     pub software: Option<Software>,
     /// What it is for others.
     pub role: Option<Role>,
+    /// Why it may not vote, whatever else is well, where what it says of itself tells that already: a sentence.
+    pub unfit: Option<Arc<str>>,
     /// Whether it still reads its data.
     pub loading: Option<bool>,
     /// For how long its process has been running, by its own calendar clock.
     pub uptime: Option<Duration>,
+    /// How often its event loop has turned in that time.
+    pub turns: Option<u64>,
+    /// For how long clients have known its process, by their calendar clocks, if one of them has noted it.
+    pub known: Option<Duration>,
     /// How many replicas follow it.
     pub replicas: Option<u64>,
     /// Whether it was a replica before it became a master.
@@ -152,6 +162,8 @@ pub enum Role {
     Master,
     /// A copy of another one.
     Replica,
+    /// A master that takes over what other masters have: an active replica of `KeyDB`.
+    ActiveReplica,
     /// A member of a cluster.
     ClusterMember,
     /// A whole cluster, which may vote.

@@ -60,12 +60,19 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     if let Some(trouble) = &facts.trouble {
         return excluded(&trouble.error.to_string());
     }
+    if !facts.others.is_empty() {
+        return excluded("several servers answer at its address");
+    }
     match facts.role {
         Some(Role::Master | Role::Cluster) => {}
         Some(Role::Replica) => return excluded("it is a replica"),
         Some(Role::ClusterMember) => return excluded("it is a cluster member"),
+        Some(Role::ActiveReplica) => return excluded("it is an active replica"),
         Some(Role::Sentinel) => return excluded("it is a Sentinel"),
-        None => return excluded("it does not say what it is"),
+        None => return excluded(facts.unfit.as_deref().unwrap_or("it does not say what it is")),
+    }
+    if let Some(reason) = &facts.unfit {
+        return excluded(reason);
     }
     if facts.loading == Some(true) {
         return excluded("it is loading");
@@ -92,7 +99,13 @@ pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
     if !setting.guarded() || !promoted_by_others {
         return setting.quarantine.left(age);
     }
-    setting.quarantine.left(age.saturating_sub(SUCCESSION)) + SUCCESSION.saturating_sub(age)
+    let left = setting.quarantine.left(age.saturating_sub(SUCCESSION));
+    left.saturating_add(SUCCESSION.saturating_sub(age))
+}
+
+/// For how long its process has been running, as the restart guard believes it.
+pub(super) fn running(facts: &Facts) -> Duration {
+    crate::protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
 }
 
 /// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
@@ -101,7 +114,7 @@ pub(crate) fn age(facts: &Facts) -> Duration {
         Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
         Some(false) | None => Past::Master,
     };
-    crate::protocol::age(facts.uptime.unwrap_or_default(), past, None, Moment::ORIGIN)
+    crate::protocol::age(running(facts), past, None, Moment::ORIGIN)
 }
 
 /// Where findings about one subject are noted.

@@ -141,12 +141,33 @@ impl Instance {
     /// How much longer it has to wait at `now` until its vote counts.
     pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
         let left = quarantine.left(self.age_at(now));
-        if left.is_zero() { left } else { left + self.seen.since(now) }
+        if left.is_zero() { left } else { left.saturating_add(self.seen.since(now)) }
     }
 
     /// Its least age at `now`.
     #[must_use]
     pub fn age_at(&self, now: Moment) -> Duration {
-        self.age + now.since(self.seen)
+        // A node may say anything of its age.
+        self.age.saturating_add(now.since(self.seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Drift;
+
+    #[test]
+    fn a_process_of_any_age_ages_without_end() {
+        let seconds = |seconds| Moment::since_origin(Duration::from_secs(seconds));
+        let quarantine = Quarantine::new(Duration::from_secs(30), Drift::default());
+        for age in [Duration::MAX, Duration::from_secs(u64::MAX)] {
+            let instance = Instance::new("abc", seconds(1), age);
+            assert!(instance.age_at(Moment::NEVER) >= age);
+            assert_eq!(instance.stands_aside(quarantine, seconds(9)), Duration::ZERO);
+        }
+        let endless = Quarantine::new(Duration::MAX, Drift::default());
+        let unborn = Instance::new("abc", Moment::NEVER, Duration::ZERO);
+        assert_eq!(unborn.stands_aside(endless, seconds(1)), Duration::MAX);
     }
 }

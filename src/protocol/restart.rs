@@ -67,6 +67,22 @@ pub enum Past {
     },
 }
 
+/// For how long a server process has been running, as far as it can be believed (rule I-24).
+///
+/// `uptime` is what it says of itself, by its calendar clock: where that was put forward after the start, it
+/// says too much. `turns` is how often its event loop has turned, which it does once a second at the very
+/// least, and ten times unless set: one that has not turned half as often has not been running for so long.
+/// `known` is for how long clients have known it, by their own clocks. A process that nobody has noted
+/// and that cannot be believed is as young as can be.
+#[must_use]
+pub fn believed(uptime: Duration, turns: Option<u64>, known: Option<Duration>) -> Duration {
+    match (known, turns) {
+        (Some(known), _) => uptime.min(known),
+        (None, Some(turns)) if turns < uptime.as_secs() / 2 => Duration::ZERO,
+        (None, _) => uptime,
+    }
+}
+
 /// The least age of a server process as a master, from what is known of it at `now`.
 ///
 /// `uptime` is what it says of itself: whole seconds of a wall clock, up to a second too long, so

@@ -384,7 +384,7 @@ impl Contest {
         }
         ends.sort_unstable();
         let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |remaining| {
-            *remaining + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half())
+            remaining.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half()))
         });
         let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
         Pause { until: now + expiry.min(heartbeat), wanted, among, in_the_way }

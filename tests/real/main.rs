@@ -20,6 +20,7 @@ mod failovers;
 mod faults;
 mod fence;
 mod health;
+mod impostors;
 mod interop;
 mod noticed;
 mod one;

@@ -138,7 +138,7 @@ fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
         all.iter().enumerate().flat_map(|(index, one)| all.iter().skip(index + 1).map(move |two| (one, two)));
     let differing = pairs.map(|(one, two)| {
         let apart = Duration::from_micros(one.1.ahead_micros.abs_diff(two.1.ahead_micros));
-        let wrong = one.1.uncertainty + two.1.uncertainty;
+        let wrong = one.1.uncertainty.saturating_add(two.1.uncertainty);
         (apart.saturating_sub(wrong), apart, wrong, one.0, two.0)
     });
     let Some((least, apart, wrong, one, two)) = differing.max_by_key(|(least, ..)| *least) else { return };

@@ -1,8 +1,9 @@
 //! What one node means.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Setting, Sheet, length, needed_to_vote, quarantined};
+use super::{Setting, Sheet, length, needed_to_vote, quarantined, running};
 use crate::examination::RoundTrips;
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
@@ -12,11 +13,13 @@ use crate::protocol::{Moment, Past, node_limit};
 const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// What needs the settings, or questions of its own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 12] = [
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 14] = [
     trouble,
+    several_servers,
     role,
     loading,
     restarted,
+    stepped,
     promoted,
     two_masters,
     persistence,
@@ -65,7 +68,16 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     match facts.role {
-        Some(Role::Master | Role::Cluster) | None => {}
+        Some(Role::Master | Role::Cluster) | None => {
+            if let Some(reason) = &facts.unfit {
+                sheet.note(Severity::Warning, Matter::Unfit, format!("does not vote: {reason}"));
+            }
+        }
+        Some(Role::ActiveReplica) => sheet.note(
+            Severity::Unsafe,
+            Matter::ActiveReplica,
+            "is an active replica (role:active-replica) and does not vote: other masters overwrite what it grants",
+        ),
         Some(Role::Replica) => {
             sheet.note(Severity::Warning, Matter::Replica, "is a replica (role:slave) and does not vote");
         }
@@ -80,6 +92,24 @@ fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     }
 }
 
+/// One address, and several processes behind it; or a proxy that is one server to us and many connections to
+/// the server.
+fn several_servers(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+    let short = |id: &str| id.chars().take(8).collect::<String>();
+    let others: Vec<_> = facts.others.iter().map(|id| format!("run_id {}…", short(id))).collect();
+    if !others.is_empty() {
+        let ours = facts.instance.as_deref().map(short).unwrap_or_default();
+        let evidence = format!(
+            "is several servers: connections to its address came to run_id {ours}… and to {}",
+            others.join(" and ")
+        );
+        sheet.note(Severity::Unsafe, Matter::SeveralServers, evidence);
+    } else if facts.finds_connections == Some(false) {
+        let evidence = "does not find a connection of ours by the number that it gave it (CLIENT KILL ID)";
+        sheet.note(Severity::Warning, Matter::Proxy, evidence);
+    }
+}
+
 fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     if facts.loading == Some(true) {
         sheet.note(Severity::Warning, Matter::Loading, "is still loading its data (loading:1)");
@@ -87,7 +117,7 @@ fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 }
 
 fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
-    let Some(uptime) = facts.uptime else { return };
+    let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts)) else { return };
     let longest = setting.drift.stretch(setting.max_ttl);
     let age = crate::protocol::age(uptime, Past::Master, None, Moment::ORIGIN);
     let left = longest.saturating_sub(age);
@@ -106,6 +136,44 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
         let cure = "turn the restart guard on at every client, unless this was the server's very first start";
         sheet.cured(Severity::Unsafe, Matter::Restarted, evidence, cure);
     }
+}
+
+/// From this difference on it is no matter of clocks that are not quite right.
+const STEPPED: Duration = Duration::from_secs(60);
+
+fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+    let Some(uptime) = facts.uptime.filter(|_| is_stepped(facts)) else { return };
+    let up = length(uptime);
+    let evidence = match (facts.known, facts.turns) {
+        (Some(known), _) => {
+            format!(
+                "says that it started {up} ago, and clients met it as a new process {} ago",
+                length(known)
+            )
+        }
+        (None, turns) => {
+            let turns = turns.unwrap_or_default();
+            format!(
+                "says that it started {up} ago, and its event loop has turned {turns} times since, as in seconds"
+            )
+        }
+    };
+    let left = if setting.guarded() { quarantined(facts, setting) } else { Duration::ZERO };
+    let (severity, so) = if left.is_zero() {
+        (Severity::Note, String::new())
+    } else {
+        (Severity::Warning, format!(", and it does not vote for another {}", length(left)))
+    };
+    sheet.note(
+        severity,
+        Matter::ClockStepped,
+        format!("{evidence}: its clock was put forward meanwhile{so}"),
+    );
+}
+
+/// Whether its uptime is too long.
+fn is_stepped(facts: &Facts) -> bool {
+    facts.uptime.is_some_and(|uptime| uptime.saturating_sub(running(facts)) >= STEPPED)
 }
 
 /// Whether a restart loses what was granted; `None` if nobody knows.
@@ -320,8 +388,8 @@ fn untold(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     }
     let fsync_matters = !setting.guarded() && facts.append_only == Some(true);
     let missing = [
-        (facts.role.is_none(), "what it is"),
-        (facts.instance.is_none(), "whether it is a server of its own"),
+        (facts.role.is_none() && facts.unfit.is_none(), "what it is"),
+        (facts.instance.is_none() && facts.unfit.is_none(), "whether it is a server of its own"),
         (facts.uptime.is_none(), "when it started"),
         (facts.replicas.is_none() && facts.role == Some(Role::Master), "whether it has replicas"),
         (facts.memory.is_none(), "whether it evicts keys"),

@@ -88,7 +88,7 @@ fn with_a_sound_deployment_nothing_is_found() {
 }
 
 /// What of one node is found with the restart guard on, and how bad it is.
-const OF_A_NODE: [(Change, Severity, Matter); 32] = [
+const OF_A_NODE: [(Change, Severity, Matter); 40] = [
     (|it| it.trouble = Some(down(TroubleKind::Unreachable)), Severity::Warning, Matter::Unreachable),
     (|it| it.trouble = Some(down(TroubleKind::Login)), Severity::Warning, Matter::Login),
     (|it| it.trouble = Some(down(TroubleKind::ProtectedMode)), Severity::Warning, Matter::ProtectedMode),
@@ -97,6 +97,18 @@ const OF_A_NODE: [(Change, Severity, Matter); 32] = [
     (|it| it.role = Some(Role::Replica), Severity::Warning, Matter::Replica),
     (|it| it.role = Some(Role::Sentinel), Severity::Warning, Matter::Sentinel),
     (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Matter::ClusterMember),
+    (|it| it.role = Some(Role::ActiveReplica), Severity::Unsafe, Matter::ActiveReplica),
+    (|it| it.unfit = Some("it calls itself king".into()), Severity::Warning, Matter::Unfit),
+    (
+        |it| (it.role, it.unfit) = (None, Some("it calls itself king".into())),
+        Severity::Warning,
+        Matter::Unfit,
+    ),
+    (|it| it.others = vec!["run-9".into()], Severity::Unsafe, Matter::SeveralServers),
+    (|it| it.finds_connections = Some(false), Severity::Warning, Matter::Proxy),
+    (|it| it.known = Some(Duration::from_secs(3540)), Severity::Note, Matter::ClockStepped),
+    (|it| it.turns = Some(1_799), Severity::Warning, Matter::ClockStepped),
+    (|it| it.known = Some(Duration::from_secs(20)), Severity::Warning, Matter::ClockStepped),
     (|it| it.loading = Some(true), Severity::Warning, Matter::Loading),
     (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Matter::Restarted),
     (|it| it.replicas = Some(1), Severity::Warning, Matter::Replicas),

@@ -12,15 +12,16 @@ use tokio::io::AsyncReadExt as _;
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
 use super::gate;
-use super::handshake::Connector;
-use super::info::{facts_in, field, role_in_cluster};
+use super::handshake::{Connector, Process};
+use super::info::{facts_in, field, role_in_cluster, time_in};
 use super::line::{Line, text};
-use super::{Membership, Notices, RedisNode, Settings};
+use super::{Membership, Notices, RedisNode, Settings, start};
 use crate::clock::Clock;
 use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
 use crate::node::NodeError;
 use crate::protocol::Moment;
 
+mod neighbours;
 mod probe;
 mod rights;
 
@@ -59,16 +60,20 @@ async fn ask_all(
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
     let mut session = Session::open(connector, settings, end).await?;
-    let info = introduction(&mut session, facts).await?;
+    let info = introduction(&mut session, settings.membership, facts).await?;
     if settings.membership == Membership::OfCluster {
         (facts.role, facts.of_cluster) = (role_in_cluster(&info), true);
         let answer = session.ask(&["CONFIG", "GET", "cluster-require-full-coverage"]).await?;
         facts.full_coverage = last_text(answer).map(|wanted| wanted == "yes");
     }
+    if settings.membership == Membership::Alone && address.service().is_none() && facts.instance.is_some() {
+        neighbours::ask(&mut session, address, settings, facts).await?;
+    }
+    known(&mut session, settings, &info, facts).await?;
     measure(&mut session, facts).await?;
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;
-    if facts.role == Some(Role::Master) && facts.loading != Some(true) {
+    if facts.role == Some(Role::Master) && facts.unfit.is_none() && facts.loading != Some(true) {
         reign(&mut session, settings, &info, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
@@ -108,7 +113,11 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
 }
 
 /// What the server says of itself, or nothing where it may not.
-async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<String, NodeError> {
+async fn introduction(
+    session: &mut Session,
+    membership: Membership,
+    facts: &mut Facts,
+) -> Result<String, NodeError> {
     let answer = session.ask(&["INFO"]).await?;
     if let Value::ServerError(error) = answer {
         rights::note(&error, &rights::INFO, facts);
@@ -116,7 +125,24 @@ async fn introduction(session: &mut Session, facts: &mut Facts) -> Result<String
     }
     let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
     *facts = Facts { service: facts.service.take(), ..facts_in(&info) };
+    // By the same judgement as at an introduction.
+    if let Err(NodeError::Unfit { reason }) = Process::fit_to_vote(&info, membership) {
+        facts.unfit = Some(reason);
+    }
     Ok(info)
+}
+
+/// Asks for how long clients have known the process. The lock that is taken as a probe notes it as any does.
+async fn known(
+    session: &mut Session,
+    settings: &Settings,
+    info: &str,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let (Some(gate), Some(run_id)) = (&settings.gate, field(info, "run_id")) else { return Ok(()) };
+    let note = session.ask(&["GET", &start::key(gate)]).await?;
+    facts.known = start::known(Some(note), run_id, session.clock.wall());
+    Ok(())
 }
 
 /// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
@@ -162,13 +188,6 @@ fn reading(theirs: Duration, wall: Duration, took: Duration) -> ClockReading {
     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     // A millionth of a second is what TIME tells in.
     ClockReading::new(micros(theirs).saturating_sub(micros(ours)), took / 2 + Duration::from_micros(1))
-}
-
-fn time_in(answer: Value) -> Option<Duration> {
-    let Value::Array(parts) = answer else { return None };
-    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
-    let (seconds, micros) = (numbers.next()??, numbers.next()??);
-    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
 }
 
 /// Managed servers and users with few rights do not tell: then it is unknown.

@@ -105,7 +105,12 @@ fn no_tls(words: &str) -> Option<NodeError> {
 pub(crate) fn unconnected(reason: &Break) -> NodeError {
     match reason {
         Break::Excess(FOREIGN) => unexpected(FOREIGN.0, ""),
-        Break::Excess(_) | Break::Stream(_) | Break::Stray | Break::Demoted => {
+        Break::Excess(_)
+        | Break::Stream(_)
+        | Break::Stray
+        | Break::Flood
+        | Break::Queued
+        | Break::Demoted => {
             let words = broken(reason);
             no_tls(&words).unwrap_or_else(|| NodeError::Unreachable { reason: words.into() })
         }
@@ -120,6 +125,8 @@ pub(crate) fn broken(reason: &Break) -> String {
     match reason {
         Break::Excess(Excess(what)) => (*what).into(),
         Break::Stray => "it sent an answer to a question that nobody asked".into(),
+        Break::Flood => "it pushed far more than it was asked for, and was left".into(),
+        Break::Queued => "a transaction was left open: may its user run EXEC, and is it not renamed?".into(),
         Break::Demoted => "the server has become a replica".into(),
         Break::Stream(error) if left(error.kind()) => CLOSED.into(),
         Break::Stream(error) => printable(&error.to_string()),

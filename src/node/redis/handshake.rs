@@ -12,14 +12,15 @@ use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
 use super::gate::reign;
 use super::hints::Listeners;
-use super::info::{facts_in, field, promoted};
+use super::info::{facts_in, field, promoted, short, turns, uptime};
 use super::line::{Line, text};
+use super::met::Met;
 use super::sentinel::{Sentinels, Watch};
 use super::swift::Means;
-use super::{Membership, Settings};
+use super::{Membership, Settings, start};
 use crate::examination::{Facts, Role};
 use crate::node::{Instance, Lasting, NodeError};
-use crate::protocol::{Moment, Past, SUCCESSION, age};
+use crate::protocol::{Moment, Past, SUCCESSION, age, believed};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -55,6 +56,7 @@ pub(crate) struct Connector {
     listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
     last: Option<Seen>,
+    met: Met,
     /// Connections to that process over which something may still come that stores a key.
     behind: Vec<i64>,
 }
@@ -76,6 +78,7 @@ impl Connector {
             listeners,
             protocol: ProtocolVersion::RESP3,
             last: None,
+            met: Met::default(),
             behind: Vec::new(),
         }
     }
@@ -110,7 +113,10 @@ impl Connector {
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
         let (mut line, watch) = self.greet().await?;
 
-        let mut introduction = Pipeline::with_capacity(3);
+        let mut introduction = Pipeline::with_capacity(12);
+        if let Some(gate) = &self.settings.gate {
+            start::ask(&mut introduction, gate);
+        }
         // The name is for people who look at the server's list of clients. Its answer does not
         // matter: a user without the right to set it can vote all the same.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
@@ -131,18 +137,33 @@ impl Connector {
         };
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
-        let process = Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
+        let mut process =
+            Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
+        if membership == Membership::Alone && self.address.service().is_none() {
+            self.met.note(&process, self.settings.clock.now())?;
+        }
         let history = match membership {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
         let means = if alone {
-            Means::take(&mut answers, line.client, facts.software.as_ref(), self.settings.clock.now())
+            let now = self.settings.clock.now();
+            Means::take(&mut answers, line.client, facts.software.as_ref(), now)
+                .map_err(|reason| NodeError::Unfit { reason: reason.into() })?
         } else {
             Means::default()
         };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
+        if let Some(gate) = &self.settings.gate {
+            let wall = self.settings.clock.wall();
+            // The answer to the first question.
+            facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
+            process.uptime = believed(process.uptime, process.turns, facts.known);
+            if facts.known.is_none() {
+                start::note(&mut line, gate, &process, wall).await.map_err(|reason| unconnected(&reason))?;
+            }
+        }
         facts.service = self.address.service().map(Into::into);
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
@@ -301,7 +322,7 @@ impl Connector {
     /// clock, which nobody puts forward. Another one started after the last answer of the one
     /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
     fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Instance> {
-        let Process { run_id, uptime, history } = process;
+        let Process { run_id, uptime, history, .. } = process;
         let instance = match &self.last {
             Some(last) if *last.instance.id == *run_id && last.history == history => {
                 Arc::clone(&last.instance)
@@ -338,7 +359,7 @@ enum Refusal {
 fn client_in(greeting: Value) -> Option<i64> {
     let Value::Map(said) = greeting else { return None };
     let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
-    if let Value::Int(id) = id { Some(id) } else { None }
+    if let Value::Int(id @ 1..) = id { Some(id) } else { None }
 }
 
 /// Whether the server does not know HELLO, or not this version of the protocol.
@@ -350,18 +371,25 @@ fn no_resp3(error: &ServerError) -> bool {
     error.code() == "NOPROTO" || error.details().is_some_and(unknown)
 }
 
+/// What such a one would have granted, and be made to forget.
+const ACTIVE_REPLICA: &str = "it is an active replica (role:active-replica): what it grants, another master overwrites; \
+     give a server that is a master alone";
+
 /// What a server says of itself.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) run_id: String,
-    uptime: Duration,
+    /// For how long it has been running, by its own calendar clock.
+    pub(super) uptime: Duration,
+    /// How often its event loop has turned, if it counts that.
+    pub(super) turns: Option<u64>,
     /// If it was promoted: what its history is called since.
     pub(super) history: Option<String>,
 }
 
 impl Process {
     /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
-    fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
+    pub(super) fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
         let field = |name: &str| field(info, name).unwrap_or_default();
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
@@ -383,10 +411,25 @@ impl Process {
             }
             Membership::Alone | Membership::OfCluster => {}
         }
-        if is("role", "slave") || is("role", "replica") {
-            return unfit(
-                "it is a replica (role:slave), and its copy may lag behind; give the master's address",
-            );
+        match field("role") {
+            "master" => {}
+            "slave" | "replica" => {
+                return unfit(
+                    "it is a replica (role:slave), and its copy may lag behind; give the master's address",
+                );
+            }
+            "active-replica" => return unfit(ACTIVE_REPLICA),
+            "" => {
+                return unfit(
+                    "it does not say what it is (no role in its INFO), and only `role:master` votes",
+                );
+            }
+            role => {
+                return unfit(&format!(
+                    "it calls itself {} (role), and only `role:master` votes",
+                    short(role)
+                ));
+            }
         }
         if is("loading", "1") {
             let message = "it is still loading its data (loading:1)".into();
@@ -396,11 +439,11 @@ impl Process {
         if !named(run_id) {
             return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
         }
-        // A clock that was put back makes a negative uptime. The least age is zero then, as when
-        // the field is missing.
-        let uptime = field("uptime_in_seconds").parse().unwrap_or(0);
+        // A clock that was put back makes an uptime that cannot be. The least age is zero then, as
+        // when the field is missing.
+        let uptime = uptime(info).unwrap_or_default();
         let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
-        Ok(Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history })
+        Ok(Process { run_id: run_id.into(), uptime, turns: turns(info), history })
     }
 }
 
@@ -433,7 +476,7 @@ mod tests {
 
     #[test]
     fn an_independent_master_may_vote() {
-        let process = |history| Process { run_id: "abc".into(), uptime: Duration::from_secs(90), history };
+        let process = |history| Process { history, ..process("abc", 90) };
         assert_eq!(Process::fit_to_vote(INFO, Membership::Alone), Ok(process(None)));
         for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
             let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
@@ -465,6 +508,12 @@ mod tests {
             ("run_id:abc", "run_id:", "no run_id", true),
             ("run_id:abc", "run_id:a\x1b[2Jc", "no run_id", true),
             ("loading:0", "loading:1", "still loading", false),
+            ("role:master", "role:active-replica", "another master overwrites", true),
+            ("role:master", "role:king", "calls itself king (role)", true),
+            ("role:master", "role:Master", "only `role:master` votes", true),
+            ("role:master", "role:\x1b[2J", "calls itself [2J (role)", true),
+            ("role:master", "role:", "does not say what it is", true),
+            ("role:master", "nothing:1", "no role in its INFO", true),
         ] {
             let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
             assert!(error.to_string().contains(reason) && error.lasts() == lasts, "{error:?}");
@@ -488,7 +537,7 @@ mod tests {
     }
 
     fn process(run_id: &str, uptime: u64) -> Process {
-        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), history: None }
+        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), turns: None, history: None }
     }
 
     fn connector() -> Connector {

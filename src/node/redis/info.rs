@@ -3,10 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use redis::Value;
+
+use super::line::text;
 use crate::examination::{Facts, Memory, Role, Software};
 
 /// The longest text of the server's that is kept, in characters.
 const LONGEST: usize = 40;
+/// No server has been up for longer: a hundred years, in seconds. Where a clock was put back, a server that
+/// counts without a sign says nearly 2^64.
+const LONGEST_UPTIME: u64 = 100 * 365 * 24 * 60 * 60;
+/// The last second of the year 9999: no clock is set beyond.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The value of a field; empty fields have one, missing ones have none.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -25,7 +33,8 @@ pub(super) fn facts_in(info: &str) -> Facts {
         software: software(info),
         role: role(info),
         loading: flag("loading"),
-        uptime: number(info, "uptime_in_seconds").map(Duration::from_secs),
+        uptime: uptime(info),
+        turns: turns(info),
         replicas: number(info, "connected_slaves"),
         promoted: promoted(info),
         // Told only where it is set.
@@ -36,6 +45,25 @@ pub(super) fn facts_in(info: &str) -> Facts {
     }
 }
 
+/// For how long the process has been running, by its own calendar clock. What cannot be is unknown.
+pub(super) fn uptime(info: &str) -> Option<Duration> {
+    number(info, "uptime_in_seconds").filter(|seconds| *seconds <= LONGEST_UPTIME).map(Duration::from_secs)
+}
+
+/// How often its event loop has turned, if it counts that: Redis and Valkey do from 7.2 on.
+pub(super) fn turns(info: &str) -> Option<u64> {
+    number(info, "eventloop_cycles")
+}
+
+/// The time of the calendar, as `TIME` tells it: seconds, and microseconds of the next one.
+pub(super) fn time_in(answer: Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
+    let (seconds, micros) = (numbers.next()??, numbers.next()??);
+    let is_time = seconds <= LAST_SECOND && micros < 1_000_000;
+    is_time.then(|| Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+}
+
 /// Whether it has carried on the history of another master; `None` if it does not say.
 ///
 /// Redis forgets that when it has had no replicas for as long as `repl-backlog-ttl` says, an hour
@@ -43,7 +71,8 @@ pub(super) fn facts_in(info: &str) -> Facts {
 pub(super) fn promoted(info: &str) -> Option<bool> {
     // Forty noughts where there was no other history before.
     let other = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
-    let offset = field(info, "second_repl_offset").map(|offset| offset != "-1");
+    // Garnet has no number there, and was never a replica.
+    let offset = number::<i64>(info, "second_repl_offset").map(|offset| offset != -1);
     if other.is_none() { offset } else { other.map(|other| other || offset == Some(true)) }
 }
 
@@ -70,6 +99,7 @@ pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
     match field(info, "role")? {
         "master" => Some(Role::Master),
         "slave" | "replica" => Some(Role::Replica),
+        "active-replica" => Some(Role::ActiveReplica),
         _ => None,
     }
 }
@@ -90,7 +120,7 @@ fn number<T: FromStr>(info: &str, name: &str) -> Option<T> {
 }
 
 /// Cut, and without what would move the cursor: a server may say anything.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(LONGEST).collect()
 }
 
@@ -140,6 +170,44 @@ mod tests {
         assert_eq!(facts_in(&promoted).promoted, Some(true));
         assert_eq!(facts_in(&INFO.replace("enabled:0\r\n", "enabled:1\r\n")).role, Some(Role::ClusterMember));
         assert_eq!(facts_in("redis_mode:sentinel\r\nrole:master").role, Some(Role::Sentinel));
+        let garnet = INFO.replace("cluster_enabled:0", "second_repl_offset:N/A\r\ncluster_enabled:0");
+        assert_eq!(facts_in(&garnet).promoted, Some(false), "Garnet was never a replica");
+    }
+
+    #[test]
+    fn an_uptime_that_cannot_be_is_unknown() {
+        for (said, uptime) in [
+            ("3153600000", Some(3_153_600_000)),
+            ("3153600001", None),
+            // A server that counts without a sign, a few seconds after its clock was put back.
+            ("18446744073709551611", None),
+            ("18446744073709551616", None),
+            ("-5", None),
+        ] {
+            let info = INFO.replace("seconds:90", &format!("seconds:{said}"));
+            assert_eq!(facts_in(&info).uptime, uptime.map(Duration::from_secs), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_unknown() {
+        let time = |seconds: &str, micros: &str| {
+            let texts = [seconds, micros].map(|text| Value::BulkString(text.into()));
+            time_in(Value::Array(texts.to_vec()))
+        };
+        assert_eq!(time("1700000000", "999999"), Some(Duration::from_micros(1_700_000_000_999_999)));
+        let most = u64::MAX.to_string();
+        for (seconds, micros) in [
+            (&*most, &*most),
+            (&most, "0"),
+            ("0", &most),
+            ("253402300800", "0"),
+            ("1", "1000000"),
+            ("-1", "0"),
+        ] {
+            assert_eq!(time(seconds, micros), None, "{seconds} {micros}");
+        }
+        assert_eq!(time_in(Value::Array(vec![Value::Int(1), Value::Int(1)])), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The bytes of one connection, both ways.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use redis::Value;
@@ -21,7 +21,19 @@ pub(crate) struct Line {
     pub(crate) client: Option<i64>,
     out: Outbox,
     inbox: Inbox,
+    /// How much more the server may push, in bytes.
+    allowance: usize,
 }
+
+/// How much a server may push unasked, in bytes, before it has been asked for anything.
+const FREE: usize = 64 * 1024;
+/// How much more for each byte that it is sent. It tells each change of a key once for each time that the
+/// key was read, and each key that it has read stood in a request: twice would do.
+const EARNED: usize = 8;
+/// The most that it can be allowed to push at a time, however much it was asked: a hundred thousand changes.
+const MOST: usize = 16 * 1024 * 1024;
+/// What each push costs beside its bytes: the shortest has four, and all have to be handled.
+const EACH: usize = 32;
 
 /// What the server says, where it stands in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +53,17 @@ pub(crate) enum Break {
     Excess(Excess),
     /// It sent an answer, and there was no question.
     Stray,
+    /// It pushed more than anything that it was asked for explains.
+    Flood,
+    /// A transaction is open on it that cannot be ended: it would carry out nothing any more.
+    Queued,
     /// The process at its other end is a replica now, and may come back as a master that has forgotten.
     Demoted,
 }
 
 impl Line {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Line {
-        Line { stream, client: None, out: Outbox::default(), inbox: Inbox::default() }
+        Line { stream, client: None, out: Outbox::default(), inbox: Inbox::default(), allowance: FREE }
     }
 
     /// Where requests are written.
@@ -58,7 +74,11 @@ impl Line {
 
     /// Sends what is in the outbox, as much at a time as the stream takes.
     pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Break>> {
-        self.out.poll_send(&mut *self.stream, context).map_err(Break::Stream)
+        let before = self.out.sent;
+        let sent = self.out.poll_send(&mut *self.stream, context).map_err(Break::Stream);
+        let earned = self.out.sent.wrapping_sub(before).saturating_mul(EARNED);
+        self.allowance = self.allowance.saturating_add(earned).min(MOST);
+        sent
     }
 
     /// Reads once.
@@ -68,7 +88,12 @@ impl Line {
 
     /// The next message that is complete, of those that were read.
     pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, Break> {
-        self.inbox.message().map_err(Break::Excess)
+        let message = self.inbox.message().map_err(Break::Excess)?;
+        if let Some(Message::Push(push)) = message {
+            let cost = push.len().saturating_add(EACH);
+            self.allowance = self.allowance.checked_sub(cost).ok_or(Break::Flood)?;
+        }
+        Ok(message)
     }
 
     /// Passes over these messages, if they are what comes next, to the last byte.
@@ -108,7 +133,7 @@ impl Line {
                     }
                 }
             }
-            context.waker().wake_by_ref();
+            go_on_later(context);
             Poll::Pending
         })
         .await?;
@@ -116,9 +141,16 @@ impl Line {
     }
 }
 
-/// The most reads in a row. A stream that always has more to read would use up the runtime's budget
-/// for the task (128), and with it the turns of its timers and of its questions.
-pub(crate) const READS: u32 = 32;
+/// The most reads in a row: what a stream has to read that always has more is not to hold up the others.
+/// Two are as much as two thousand votes.
+pub(crate) const READS: u32 = 2;
+
+/// Wakes the task of `context` when the runtime has seen to its timers and to the other connections. A task
+/// that wakes itself in the usual way has sixty turns before that, where no other is ready to run.
+pub(crate) fn go_on_later(context: &mut Context<'_>) {
+    // It is ready at the second look, which there is not: what matters is that it wakes us.
+    let _woken = pin!(tokio::task::yield_now()).poll(context);
+}
 
 /// A message, as the client crate reads it.
 pub(crate) fn value(message: &[u8]) -> Result<Value, Break> {
@@ -141,6 +173,8 @@ struct Outbox {
     bytes: Vec<u8>,
     /// So many of them are on their way.
     written: usize,
+    /// How many were sent over the line so far.
+    sent: usize,
     flushed: bool,
 }
 
@@ -150,7 +184,15 @@ impl Outbox {
         while let Some(rest @ [_, ..]) = self.bytes.get(self.written..) {
             match ready!(stream.as_mut().poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.written += written,
+                written => {
+                    self.written += written;
+                    self.sent = self.sent.wrapping_add(written);
+                }
+            }
+            // A server that is always behind with its reading is not to have all of it kept.
+            if self.written >= USUAL && self.written >= self.bytes.len() / 2 {
+                self.bytes.drain(..self.written);
+                self.written = 0;
             }
         }
         self.written = 0;
@@ -319,6 +361,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_what_a_slow_server_has_read_nothing_is_kept() {
+        const LEFT_BEHIND: usize = 64 * 1024;
+
+        let (near, mut far) = tokio::io::duplex(4096);
+        let mut line = Line::new(Box::new(near));
+        line.outbox().extend(vec![b'x'; LEFT_BEHIND]);
+        let mut largest = 0;
+        for _ in 0..1000 {
+            // It never catches up: as much is added as it reads.
+            line.outbox().extend([b'x'; 4096]);
+            std::future::poll_fn(|context| {
+                assert!(line.poll_send(context).is_pending(), "it has caught up");
+                Poll::Ready(())
+            })
+            .await;
+            far.read_exact(&mut [0; 4096]).await.unwrap();
+            // Else the runtime has it wait, and not the server.
+            tokio::task::yield_now().await;
+            largest = largest.max(line.out.bytes.len());
+        }
+        assert!(largest <= 4 * LEFT_BEHIND, "{largest} bytes are kept of a thousand times 4096");
+    }
+
+    #[tokio::test]
     async fn what_a_server_says_before_it_leaves_counts() {
         let (near, mut far) = tokio::io::duplex(1000);
         far.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
@@ -332,26 +398,73 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn pushes_without_end_leave_others_their_turn() {
-        let read = Arc::new(AtomicU32::new(0));
-        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
+    fn ping() -> redis::Pipeline {
         let mut ping = redis::Pipeline::new();
         ping.cmd("PING");
-        let others = async {
-            for _ in 0..100 {
-                read.store(0, Ordering::Relaxed);
-                tokio::task::yield_now().await;
-            }
-        };
-        let waiting = std::pin::pin!(line.exchange(&ping));
-        let first = futures::future::select(waiting, Box::pin(others)).await;
-        assert!(matches!(first, futures::future::Either::Right(_)), "nothing was answered");
+        ping
     }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn pushes_without_end_leave_other_connections_their_turn() {
+        const TRIPS: u32 = 50;
+
+        let read = Arc::new(AtomicU32::new(0));
+        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
+        // As much as the server may push that was asked for a lot: it does not come to an end here.
+        line.allowance = MOST;
+        let flooded = tokio::spawn(async move { line.exchange(&ping()).await.map(drop) });
+        let (mut near, mut far) = tokio::net::UnixStream::pair().unwrap();
+        tokio::spawn(async move {
+            let mut byte = [0];
+            while far.read_exact(&mut byte).await.is_ok() {
+                far.write_all(&byte).await.unwrap();
+            }
+        });
+        for _ in 0..TRIPS {
+            near.write_all(b"x").await.unwrap();
+            near.read_exact(&mut [0]).await.unwrap();
+        }
+        // Both ways the runtime has to look for what has come. Between two looks a task that wakes itself has
+        // 61 turns.
+        let read = read.load(Ordering::Relaxed);
+        assert!(read > 0 && read <= TRIPS * 10 * READS, "{read} reads in {TRIPS} round trips of others");
+        assert!(!flooded.is_finished(), "it still pushes");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
+        let read = Arc::new(AtomicU32::new(0));
+        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
+        let end = line.exchange(&ping()).await;
+        assert!(matches!(end, Err(Break::Flood)), "{end:?}");
+        let read = usize::try_from(read.load(Ordering::Relaxed)).unwrap();
+        assert!(read <= 1 + (FREE + 14 * EARNED) / (PUSH.len() + EACH), "{read} pushes were read");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_each_key_that_was_asked_for_is_no_flood() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut line = Line::new(Box::new(near));
+        let ask = |key: &str| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+        let changed = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{key}\r\n", key.len());
+        for round in 0..20_000 {
+            let key = format!("orders/{round}");
+            line.outbox().extend_from_slice(ask(&key).as_bytes());
+            std::future::poll_fn(|context| line.poll_send(context)).await.unwrap();
+            far.read_exact(&mut vec![0; ask(&key).len()]).await.unwrap();
+            far.write_all(changed(&key).as_bytes()).await.unwrap();
+            read(&mut line).await.unwrap();
+            assert!(matches!(line.message(), Ok(Some(Message::Push(_)))), "{key}");
+        }
+    }
+
+    /// What [`Endless`] pushes.
+    const PUSH: &[u8] = b">0\r\n";
 
     /// Pushes whenever it is read from, without the runtime's budget.
     struct Endless {
-        /// How often it was read from since others had their turn.
+        /// How often it was read from.
         read: Arc<AtomicU32>,
     }
 
@@ -361,8 +474,8 @@ mod tests {
             _: &mut Context<'_>,
             room: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            assert!(self.read.fetch_add(1, Ordering::Relaxed) < READS, "nobody else has a turn");
-            room.put_slice(b">0\r\n");
+            self.read.fetch_add(1, Ordering::Relaxed);
+            room.put_slice(PUSH);
             Poll::Ready(Ok(()))
         }
     }

@@ -12,7 +12,7 @@ use super::copies::{Copies, copies_in, must_last};
 use super::failure::{broken, unexpected};
 use super::handshake::{Connector, Greeted};
 use super::hints::Listeners;
-use super::line::{Break, Line, Message, READS};
+use super::line::{Break, Line, Message, READS, go_on_later};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use super::state::{Ask, Stage, State, cleans_up};
@@ -40,6 +40,10 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 const SCRIPTS_FOR: Duration = Duration::from_secs(10);
 /// How long the clean-up may go on when the node's last handle is gone.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a server says that has put a request off until the end of a transaction. None of ours is answered so:
+/// those of an acquisition are not looked at.
+const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// How a connection ended.
 pub(crate) enum End {
@@ -234,7 +238,7 @@ impl Link<'_> {
                 Poll::Pending => return Ok(()),
             }
         }
-        context.waker().wake_by_ref();
+        go_on_later(context);
         Ok(())
     }
 
@@ -268,6 +272,9 @@ impl Link<'_> {
                             *said = Some(decode_deletion(answer, claim, self.connector.user()));
                         }
                         continue;
+                    }
+                    if answer == QUEUED {
+                        return Err(Break::Queued);
                     }
                     let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
                     let (ask, way) = match sent.what {

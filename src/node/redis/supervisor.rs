@@ -27,6 +27,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// time, were still waiting to be dialled when the next ones failed: the chaos tester saw free locks
 /// take 1.7 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A connection that lasts less long is no better than none: the wait for the next one goes on growing, where
+/// a server takes connections and closes them again.
+const LASTING: Duration = Duration::from_secs(3);
 
 /// What the task of a node owns.
 pub(crate) struct Supervisor {
@@ -63,7 +66,6 @@ impl Supervisor {
         let _leaving = Leaving(&state);
         let clock = &*settings.clock;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let mut wait = FIRST_WAIT;
         // The first time, questions wait in the queue for the connection.
         let mut outcome = connector.connect().await;
         loop {
@@ -84,8 +86,7 @@ impl Supervisor {
                     }
                     let end = carry(greeted, &mut connector, &mut queue, &state, &listeners, clock).await;
                     listeners.deaf();
-                    // A connection that lasts less long than the wait for it is no better than none.
-                    if clock.now().since(since) >= wait {
+                    if clock.now().since(since) >= LASTING {
                         backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
                     }
                     match end {
@@ -99,7 +100,7 @@ impl Supervisor {
             };
             state.down(trouble.clone());
             drop(contacting.take());
-            wait = backoff.next(settings.entropy.half());
+            let wait = backoff.next(settings.entropy.half());
             let connected = pin!(async {
                 clock.sleep_until(clock.now() + wait).await;
                 connector.connect().await

@@ -6,7 +6,7 @@ use redis::{Pipeline, ServerError, Value};
 
 use super::failure::{Asked, is_demoted, refused, unexpected};
 use super::handshake::server_error;
-use super::line::text;
+use super::info::time_in;
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::state::{Ask, Stage};
@@ -37,7 +37,7 @@ pub(crate) struct WallClock {
 
 impl WallClock {
     pub(crate) fn at(self, now: Moment) -> Duration {
-        self.wall + now.since(self.read)
+        self.wall.saturating_add(now.since(self.read))
     }
 }
 
@@ -47,11 +47,14 @@ const NO_KEY: &str = "quorlock:tomb:{}:";
 impl Means {
     /// Asks for them with an introduction.
     pub(super) fn ask(introduction: &mut Pipeline) {
+        introduction.cmd("CLIENT").arg("ID");
         // Nobody is called that: it tells whether we may.
         introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
         introduction.cmd("TIME");
         // What comes after an acquisition is done by scripts: who may not run any is told at once.
         introduction.cmd("EVAL").arg("return 1").arg(0);
+        // There is nothing to end: it tells whether a transaction can be, once it was begun.
+        introduction.cmd("EXEC");
         for deleting in Deleting::ALL {
             let (command, condition) = deleting.words();
             introduction.cmd(command).arg(NO_KEY).arg(condition).arg("");
@@ -59,22 +62,32 @@ impl Means {
     }
 
     /// Takes the answers from the end of those to an introduction, which came at `now` over what the
-    /// server calls `client`.
+    /// server calls `client`. An error, in words, where they did not all come over that.
     pub(super) fn take(
         answers: &mut Vec<Value>,
         client: Option<i64>,
         software: Option<&Software>,
         now: Moment,
-    ) -> Means {
+    ) -> Result<Means, String> {
         let deleting = how_it_deletes(answers);
-        let (script, time) = (answers.pop(), answers.pop());
-        let (Some(client), Some(Value::Int(_))) = (client, answers.pop()) else {
-            return Means { deleting, ..Means::default() };
+        let (exec, script, time) = (answers.pop(), answers.pop(), answers.pop());
+        let (kill, id) = (answers.pop(), answers.pop());
+        if let (Some(client), Some(Value::Int(id))) = (client, id)
+            && client != id
+        {
+            return Err(format!(
+                "it answers one connection over several (first as number {client}, then as {id}), as a proxy does that \
+                 shares them; give the address of the server itself"
+            ));
+        }
+        let (Some(client), Some(Value::Int(_))) = (client, kill) else {
+            return Ok(Means { deleting, ..Means::default() });
         };
-        let runs_scripts = !script.and_then(server_error).is_some_and(|error| is_forbidden(&error));
-        let may = runs_scripts && software.is_none_or(raises_scores);
-        let clock = time.and_then(wall).filter(|_| may).map(|wall| WallClock { wall, read: now });
-        Means { client: Some(client), clock, deleting }
+        let can =
+            |answer: Option<Value>| !answer.and_then(server_error).is_some_and(|error| is_forbidden(&error));
+        let may = can(script) && can(exec) && software.is_none_or(raises_scores);
+        let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
+        Ok(Means { client: Some(client), clock, deleting })
     }
 }
 
@@ -93,14 +106,6 @@ fn is_forbidden(error: &ServerError) -> bool {
 /// Whether the server knows `ZADD … GT`.
 fn raises_scores(software: &Software) -> bool {
     software.name != "redis" || software.numbers() >= [6, 2, 0]
-}
-
-/// The time of the calendar, as `TIME` tells it.
-fn wall(answer: Value) -> Option<Duration> {
-    let Value::Array(parts) = answer else { return None };
-    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
-    let (Some(Some(seconds)), Some(Some(micros))) = (numbers.next(), numbers.next()) else { return None };
-    Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
 }
 
 /// What is asked without a script, if that is possible for the question, at a server whose wall clock

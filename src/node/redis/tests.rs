@@ -21,9 +21,13 @@ use crate::{Clock, SystemClock, SystemEntropy};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a server answers to `CLIENT KILL`, `TIME`, a script, `DELIFEQ` and `DELEX` that ends no connection for
-/// us, and has no such commands: and so is asked by scripts.
-const NO_SWIFTNESS: &str = "-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n";
+/// What a server answers to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` that
+/// ends no connection for us, and has no such commands: and so is asked by scripts.
+const NO_SWIFTNESS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+                            -ERR no\r\n-ERR no\r\n";
+/// What it answers before that, to the question whether a client has noted it: none has, as far as the user may
+/// see, and none may.
+const UNNOTED: &str = "-NOPERM no\r\n";
 
 pub(super) fn settings() -> Settings {
     Settings {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::super::{Address, Dial, RedisNode, Settings, Stream};
 use super::{
-    Log, NO_SWIFTNESS, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
+    Log, NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
 };
 use crate::node::{Collect, Lasting, Node, NodeError, Reply, ask};
 use crate::protocol::Moment;
@@ -167,7 +167,7 @@ impl Dial for Away {
 }
 
 async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
-    const INFO: &str = "run_id:abc\r\nuptime_in_seconds:90\r\nrole:master\r\n";
+    const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
 
     let connection = {
         let mut votes = votes.lock().unwrap();
@@ -181,7 +181,9 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
             Manner::Mute => String::new(),
             Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
-            _ if heard.contains("INFO") => format!("+OK\r\n{NO_SWIFTNESS}${}\r\n{INFO}\r\n", INFO.len()),
+            _ if heard.contains("INFO") => {
+                format!("{UNNOTED}+OK\r\n{NO_SWIFTNESS}${}\r\n{INFO}\r\n", INFO.len())
+            }
             Manner::Hangs | Manner::LeavesAtOnce => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::super::{Address, Dial, RedisNode, Settings, Stream};
-use super::{NO_SWIFTNESS, acquire, ask_now, claim, inspect, plain, settings, within};
+use super::{NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
@@ -64,6 +64,18 @@ async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_on
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
     let error = ask_now(&late, plain(&claim("orders/43", 1)));
     assert!(!matches!(error, Some(Ok(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_left_open_ends_the_connection() {
+    let (node, diary) = node(1024, |mut server| async move {
+        server.hears(1).await?;
+        server.says("+QUEUED\r\n").await?;
+        Ok(server)
+    });
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(error.to_string().contains("EXEC") && error.may_have_acted(), "{error}");
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 }
 
 #[tokio::test]
@@ -159,7 +171,8 @@ where
     F: Future<Output = io::Result<Server>> + Send,
 {
     // It is called a number, and its clock is far ahead of ours.
-    const SWIFTNESS: &str = ":0\r\n*2\r\n$10\r\n9999999999\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n";
+    const SWIFTNESS: &str = ":7\r\n:0\r\n*2\r\n$10\r\n9999999999\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+                             -ERR no\r\n-ERR no\r\n";
 
     introduced(cut, SWIFTNESS, "", behaves)
 }
@@ -211,13 +224,13 @@ pub(super) struct Server {
 
 impl Server {
     async fn introduces_itself(&mut self, means: &str, more: &str) -> io::Result<()> {
-        const INFO: &str = "run_id:abc\r\nuptime_in_seconds:90\r\nrole:master\r\n";
+        const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
 
         self.reads_on("LIB-VER").await?;
         self.says("%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n").await?;
         self.reads_on("INFO\r\n").await?;
         let info = format!("${}\r\n{INFO}\r\n{more}", INFO.len());
-        self.says(&["+OK\r\n+OK\r\n", means, &info].concat()).await
+        self.says(&[UNNOTED, "+OK\r\n+OK\r\n", means, &info].concat()).await
     }
 
     async fn reads_on(&mut self, word: &str) -> io::Result<()> {

@@ -2,41 +2,52 @@
 //! memory stays bounded, and the other nodes are not affected.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod flood;
+mod numbers;
+mod server;
+
 use std::time::Duration;
 
-use futures::future::{BoxFuture, Either, join_all, select};
+use futures::future::{Either, join_all, select};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quorlock::{
-    AcquireError, Address, Clock, Coordinator, Dial, Outlook, RestartGuard, Standing, Stream, SystemClock,
-    Wait,
-};
+use quorlock::{AcquireError, Clock, Coordinator, Outlook, RestartGuard, Standing, SystemClock, Wait};
 use quorlock_testkit::memory_nodes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use server::{Attack, Hostile, Phase};
+
+/// Runs a test on a runtime with one thread, which a task that hogs it takes away from all others, and on one
+/// with two.
+macro_rules! on_both_runtimes {
+    ($($name:ident)*) => {
+        mod with_one_thread {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name().await;
+            })*
+        }
+
+        mod with_two_threads {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name().await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_runtimes;
+
+on_both_runtimes! {
+    a_hostile_server_gets_no_vote_no_memory_and_no_time
+    a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time
+    a_server_that_babbles_makes_nobody_panic_and_spoils_nothing
+}
 
 /// As much as a server may make its client take in with one answer, with room for what the client
 /// reads ahead and for the pipe between them.
 const MEMORY: usize = 1 << 20;
-/// As much as an endless server sends before it is called unbounded.
-const ENDLESS: usize = 16 << 20;
-
-/// What a server sends instead of an answer.
-#[derive(Clone, Debug)]
-struct Attack {
-    name: &'static str,
-    first: Vec<u8>,
-    /// What follows again and again.
-    then: Vec<u8>,
-    /// Whether the client may take in all of it, because it keeps none of it.
-    harmless: bool,
-}
-
-fn attack(name: &'static str, first: impl Into<Vec<u8>>, then: impl Into<Vec<u8>>) -> Attack {
-    Attack { name, first: first.into(), then: then.into(), harmless: false }
+pub(crate) fn attack(name: &'static str, first: impl Into<Vec<u8>>, then: impl Into<Vec<u8>>) -> Attack {
+    Attack { name, first: first.into(), then: then.into() }
 }
 
 fn attacks() -> Vec<Attack> {
@@ -60,109 +71,18 @@ fn attacks() -> Vec<Attack> {
         attack("silence", "", ""),
         attack("nothing but line ends", "", "\r\n".repeat(100)),
         attack("zeros", "", vec![0; 1000]),
-        Attack { harmless: true, ..attack("pushes without end", "", push.repeat(20)) },
-        Attack { harmless: true, ..attack("empty pushes without end", "", ">0\r\n".repeat(100)) },
-        Attack {
-            harmless: true,
-            ..attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20))
-        },
+        attack("pushes without end", "", push.repeat(20)),
+        attack("empty pushes without end", "", ">0\r\n".repeat(100)),
+        attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20)),
         attack("answers without questions", "", "+OK\r\n".repeat(100)),
         attack("errors without questions", "", "-ERR no\r\n".repeat(100)),
         attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100)),
     ]
 }
 
-/// When a server begins to misbehave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// As soon as it is connected.
-    Connected,
-    /// Instead of its answer to HELLO.
-    Login,
-    /// Instead of its answer to INFO.
-    Introduction,
-    /// Instead of its first vote.
-    Vote,
-    /// As soon as it hears this word, in a check-up.
-    Asked(&'static str),
-}
-
 const PHASES: [Phase; 4] = [Phase::Connected, Phase::Login, Phase::Introduction, Phase::Vote];
 
-#[derive(Clone, Debug)]
-struct Hostile {
-    phase: Phase,
-    attack: Attack,
-    /// The most that was taken in over one connection.
-    taken: Arc<AtomicUsize>,
-}
-
-impl Hostile {
-    fn new(phase: Phase, attack: Attack) -> Hostile {
-        Hostile { phase, attack, taken: Arc::default() }
-    }
-}
-
-impl Dial for Hostile {
-    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
-        let (near, far) = tokio::io::duplex(64 * 1024);
-        let server = self.clone();
-        tokio::spawn(async move { server.serve(far).await });
-        Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
-    }
-}
-
-impl Hostile {
-    async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
-        const INFO: &str = "run_id:abc\r\nuptime_in_seconds:900000\r\nrole:master\r\n";
-        let mut heard = vec![0; 16 * 1024];
-        let mut phase = Phase::Connected;
-        while phase != self.phase {
-            let length = stream.read(&mut heard).await?;
-            let words = String::from_utf8_lossy(&heard[..length]).into_owned();
-            if length == 0 {
-                return Ok(());
-            }
-            phase = if matches!(self.phase, Phase::Asked(word) if words.contains(word)) {
-                self.phase
-            } else if words.contains("HELLO") {
-                Phase::Login
-            } else if words.contains("INFO") {
-                Phase::Introduction
-            } else {
-                Phase::Vote
-            };
-            if phase == self.phase {
-                break;
-            }
-            let answer = match phase {
-                Phase::Login => "%0\r\n+OK\r\n+OK\r\n".to_owned(),
-                Phase::Introduction => {
-                    let oks = "+OK\r\n".repeat(words.matches("CLIENT").count());
-                    format!("{oks}${}\r\n{INFO}\r\n", INFO.len())
-                }
-                Phase::Vote if words.contains("TIME") => "*2\r\n$1\r\n7\r\n$1\r\n7\r\n".to_owned(),
-                // One for each command, however many came at once.
-                Phase::Vote => "+OK\r\n".repeat(words.matches("\r\n*").count() + 1),
-                Phase::Connected | Phase::Asked(_) => String::new(),
-            };
-            stream.write_all(answer.as_bytes()).await?;
-        }
-        stream.write_all(&self.attack.first).await?;
-        let mut sent = self.attack.first.len();
-        // Whoever stands here for long is not read from, and that is fine.
-        while !self.attack.then.is_empty() && sent < ENDLESS {
-            self.taken.fetch_max(sent, Ordering::Relaxed);
-            stream.write_all(&self.attack.then).await?;
-            sent += self.attack.then.len();
-        }
-        self.taken.fetch_max(sent, Ordering::Relaxed);
-        while stream.read(&mut heard).await? > 0 {}
-        Ok(())
-    }
-}
-
-fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
+pub(crate) fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
     let urls = (0..hostile).map(|number| format!("redis://hostile-{number}"));
     Coordinator::builder()
         .nodes(urls)
@@ -175,7 +95,7 @@ fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
 }
 
 /// Ends the test if `work` hangs.
-async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
     let clock = SystemClock::default();
     let late = clock.sleep_until(clock.now() + Duration::from_secs(120));
     match select(std::pin::pin!(work), late).await {
@@ -204,11 +124,11 @@ async fn survive(phase: Phase, attack: Attack) {
     assert!(said.len() < 4096 && !said.chars().any(char::is_control), "{what}: {said}");
     in_time(&what, coordinator.close(Duration::from_millis(100))).await;
 
-    let taken = server.taken.load(Ordering::Relaxed);
-    assert!(attack.harmless || taken <= MEMORY, "{what}: {taken} bytes were taken in");
+    let taken = Hostile::count(&server.taken);
+    assert!(taken <= MEMORY, "{what}: {taken} bytes were taken in");
+    assert!(Hostile::count(&server.attacks) > 0, "{what}: it has never misbehaved");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
     for phase in PHASES {
         join_all(attacks().into_iter().map(|attack| tokio::spawn(survive(phase, attack))))
@@ -235,11 +155,11 @@ async fn examined(question: &'static str, attack: Attack) {
         let said = finding.to_string();
         assert!(said.len() < 2048 && !said.chars().any(char::is_control), "{what}: {said}");
     }
-    let taken = server.taken.load(Ordering::Relaxed);
-    assert!(attack.harmless || taken <= MEMORY, "{what}: {taken} bytes were taken in");
+    let taken = Hostile::count(&server.taken);
+    assert!(taken <= MEMORY, "{what}: {taken} bytes were taken in");
+    assert!(Hostile::count(&server.attacks) > 0, "{what}: it has never misbehaved");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time() {
     for question in QUESTIONS {
         join_all(attacks().into_iter().map(|attack| tokio::spawn(examined(question, attack))))
@@ -250,7 +170,7 @@ async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time()
 }
 
 /// Values as a broken server may send them: of every kind, nested, with lengths that are wrong.
-fn babble() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn babble() -> impl Strategy<Value = Vec<u8>> {
     let length = || prop_oneof![4 => 0..4_i64, 1 => Just(-1), 1 => any::<i64>()];
     let line = ("[+:_,#(-]", "\\PC{0,8}").prop_map(|(kind, text)| format!("{kind}{text}\r\n").into_bytes());
     let text = ("[$=!]", length(), prop::collection::vec(any::<u8>(), 0..8))
@@ -262,7 +182,6 @@ fn babble() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![line, text, list, word], 1..20).prop_map(|parts| parts.concat())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_babbles_makes_nobody_panic_and_spoils_nothing() {
     let mut runner = TestRunner::default();
     let cases: Vec<_> = (0..64).map(|_| babble().new_tree(&mut runner).unwrap().current()).collect();

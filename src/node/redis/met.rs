@@ -1,0 +1,102 @@
+//! Which server processes have answered at one address, and whether they take turns.
+//!
+//! Each process has a name of its own, new at its start. One that comes back after another one had its place
+//! shows that several servers are behind the address: a balancer, or a proxy that chooses. Such an address is
+//! no node, since what one of them grants the other does not know.
+
+use std::time::Duration;
+
+use super::handshake::Process;
+use crate::node::NodeError;
+use crate::protocol::Moment;
+
+/// So many processes are remembered.
+const MOST: usize = 16;
+/// For how long one alone must have answered until its votes count again: the address may have been given
+/// from one server to another and back, once.
+const ALONE: Duration = Duration::from_secs(60);
+
+/// Those that have answered at an address, the last one last.
+#[derive(Default)]
+pub(super) struct Met {
+    processes: Vec<(String, Option<String>)>,
+    /// When one came back after another, and which they were.
+    by_turns: Option<(Moment, NodeError)>,
+}
+
+impl Met {
+    /// This one has answered at `now`. An error where they take turns.
+    pub(super) fn note(&mut self, process: &Process, now: Moment) -> Result<(), NodeError> {
+        // A promotion makes another process of it, which may well come back.
+        let met = (process.run_id.clone(), process.history.clone());
+        let last = self.processes.last();
+        if last != Some(&met) {
+            if let (Some(known), Some(last)) = (self.processes.iter().position(|known| *known == met), last) {
+                self.by_turns = Some((now, by_turns(&met.0, &last.0)));
+                self.processes.remove(known);
+            }
+            if self.processes.len() >= MOST {
+                self.processes.remove(0);
+            }
+            self.processes.push(met);
+        }
+        match &self.by_turns {
+            Some((seen, error)) if now.since(*seen) < ALONE => Err(error.clone()),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+fn by_turns(one: &str, other: &str) -> NodeError {
+    let short = |id: &str| id.chars().take(8).collect::<String>();
+    let (one, other) = (short(one), short(other));
+    let reason = format!(
+        "several servers answer at its address by turns (run_id {one}…, {other}…, and {one}… again), as behind a \
+         balancer: what one grants the other does not know; give each server an address of its own"
+    );
+    NodeError::Unfit { reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(run_id: &str, history: Option<&str>) -> Process {
+        Process {
+            run_id: run_id.into(),
+            uptime: Duration::ZERO,
+            turns: None,
+            history: history.map(Into::into),
+        }
+    }
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment::since_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn i23_a_process_that_comes_back_after_another_shows_a_balancer() {
+        let mut met = Met::default();
+        let mut note = |run_id, at| met.note(&process(run_id, None), seconds(at));
+        assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "it was restarted");
+        let error = note("a", 4).unwrap_err();
+        assert!(error.lasts() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
+        assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of them votes");
+        assert!(note("b", 65).is_err());
+        assert!(note("b", 66).is_ok(), "one alone has answered for a minute");
+        assert!(note("a", 67).is_err());
+    }
+
+    #[test]
+    fn restarts_and_promotions_show_none() {
+        let mut met = Met::default();
+        for restart in 0..100 {
+            assert!(met.note(&process(&restart.to_string(), None), seconds(restart)).is_ok());
+        }
+        assert!(met.processes.len() <= MOST);
+        let mut met = Met::default();
+        for (run_id, history) in [("a", None), ("b", Some("1")), ("a", Some("2")), ("b", Some("3"))] {
+            assert!(met.note(&process(run_id, history), seconds(1)).is_ok(), "{run_id} was promoted");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Servers that push without end, or leave again and again: they are put out, and the others do not notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::{Address, Clock, Condition, Coordinator, Dial, RestartGuard, Stream};
+use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes};
+
+use crate::server::{Hostile, Phase};
+use crate::{attack, deployment, in_time, on_both_runtimes};
+
+on_both_runtimes! {
+    a_server_that_floods_is_put_out_and_said_to_be
+}
+
+/// What a flooding server may push over one connection, with what is read ahead and lies in the pipe between.
+const BOUND: usize = 192 * 1024;
+
+async fn a_server_that_floods_is_put_out_and_said_to_be() {
+    let push = ">2\r\n+invalidate\r\n*1\r\n$9\r\norders/42\r\n";
+    for (name, words) in
+        [("changes", push), ("all changes", ">2\r\n+invalidate\r\n_\r\n"), ("nothing", ">0\r\n")]
+    {
+        let server = Hostile::new(Phase::Vote, attack("a flood", "", words.repeat(20)));
+        let coordinator = deployment(&server, 1);
+        let said = in_time(name, async {
+            loop {
+                let lease = coordinator.lock("orders/42").acquire().await.unwrap();
+                lease.release().await.unwrap();
+                let node = &coordinator.health().now()[0];
+                if let Condition::Unreachable { reason } = &node.condition
+                    && reason.to_string().contains("pushed")
+                {
+                    return reason.to_string();
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let said = said.await;
+        assert!(said.contains("it pushed far more than it was asked for"), "{said}");
+        let taken = Hostile::count(&server.taken);
+        assert!(taken <= BOUND, "{name}: {taken} bytes were taken in");
+        in_time(name, coordinator.close(Duration::from_millis(100))).await;
+    }
+}
+
+/// Says what it should, and leaves after a tenth of a second.
+#[derive(Clone, Debug)]
+struct Leaving(Hostile);
+
+impl Dial for Leaving {
+    fn dial(&self, address: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        let behind = self.0.dial(address);
+        Box::pin(async move {
+            let (near, mut far) = tokio::io::duplex(64 * 1024);
+            let mut behind = behind.await?;
+            tokio::spawn(async move {
+                let clock = TokioClock::new();
+                let late = clock.sleep_until(clock.now() + Duration::from_millis(100));
+                let passing = tokio::io::copy_bidirectional(&mut far, &mut behind);
+                futures::future::select(std::pin::pin!(passing), late).await;
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_each_connection_is_dialled_less_and_less_often() {
+    let server = Hostile::saying(crate::server::Words::sound());
+    let clock = Arc::new(TokioClock::new());
+    let coordinator = Coordinator::builder()
+        .nodes(["redis://leaving"])
+        .custom_nodes(memory_nodes(2))
+        .dial(Leaving(server.clone()))
+        .clock(Arc::clone(&clock))
+        .entropy(SeededEntropy::new(1))
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap();
+    coordinator.lock("orders/42").acquire().await.unwrap().release().await.unwrap();
+    clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
+    let dials = Hostile::count(&server.dials);
+    // A tenth of a second each, and between them any time up to a second: 0.6 s in the mean.
+    assert!((60..160).contains(&dials), "{dials} connections in a minute");
+}

@@ -1,0 +1,213 @@
+//! Addresses that are no node: what answers there is no master alone, or several servers by turns, or looks
+//! older than it is; and servers without what they should have.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::BoxFuture;
+use quorlock::{
+    AcquireError, Address, Coordinator, Dial, Examination, Matter, RestartGuard, Severity, Standing, Stream,
+    Wait,
+};
+use quorlock_testkit::{Proxy, Server, Servers, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world::{DEADLINE, TTL, client};
+
+/// Passes on what clients and servers say, and what a server says of itself with other words.
+#[derive(Clone, Debug)]
+struct Between {
+    /// The servers, of which each connection has the next one.
+    ports: Vec<u16>,
+    dialled: Arc<AtomicUsize>,
+    /// A field of INFO, and what stands there instead.
+    instead: Option<(&'static str, Arc<str>)>,
+}
+
+impl Between {
+    fn of(servers: &Servers, instead: Option<(&'static str, &str)>) -> Between {
+        let ports = servers.iter().map(Server::port).collect();
+        let instead = instead.map(|(field, value)| (field, value.into()));
+        Between { ports, dialled: Arc::default(), instead }
+    }
+}
+
+impl Dial for Between {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let number = self.dialled.fetch_add(1, Ordering::Relaxed);
+        let (port, instead) = (self.ports[number % self.ports.len()], self.instead.clone());
+        Box::pin(async move {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let server = TcpStream::connect(("127.0.0.1", port)).await?;
+            tokio::spawn(async move {
+                let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                    (tokio::io::split(far), server.into_split());
+                let there = async { tokio::io::copy(&mut from_client, &mut to_server).await.map(drop) };
+                let back = async {
+                    let mut bytes = vec![0; 64 * 1024];
+                    loop {
+                        let length = from_server.read(&mut bytes).await?;
+                        if length == 0 {
+                            return Ok(());
+                        }
+                        let said = match &instead {
+                            Some((field, value)) => with(&bytes[..length], field, value),
+                            None => bytes[..length].to_vec(),
+                        };
+                        to_client.write_all(&said).await?;
+                    }
+                };
+                let _: io::Result<()> = tokio::select! { end = there => end, end = back => end };
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// The same with another value in that field of the text with `run_id` in it, if it came in one piece.
+fn with(said: &[u8], field: &str, value: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(said).into_owned();
+    let Some(at) = text.find(&format!("\r\n{field}:")) else { return said.to_vec() };
+    let begin = at + 2 + field.len() + 1;
+    let end = begin + text[begin..].find("\r\n").unwrap();
+    // Its length is in front of it: INFO is the only text here that begins with `# Server`.
+    let info = text.find("# Server").unwrap();
+    let head = text[..info].rfind(['$', '=']).unwrap();
+    let length: usize = text[head + 1..].split("\r\n").next().unwrap().parse().unwrap();
+    let length = length + value.len() - (end - begin);
+    let kind = &text[head..=head];
+    let rest = text[head..].find("\r\n").unwrap() + head;
+    format!("{}{kind}{length}{}{value}{}", &text[..head], &text[rest..begin], &text[end..]).into_bytes()
+}
+
+fn through(between: &Between, guard: RestartGuard) -> Coordinator {
+    Coordinator::builder()
+        .nodes(["redis://between"])
+        .dial(between.clone())
+        .restart_guard(guard)
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .build()
+        .unwrap()
+}
+
+fn finding(examination: &Examination, matter: Matter) -> Option<(Severity, String)> {
+    let found = examination.findings.iter().find(|finding| finding.matter == matter)?;
+    Some((found.severity, found.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same() {
+    let servers = Servers::start(1).await.unwrap();
+    for (role, words, matter, severity) in [
+        ("active-replica", "active replica", Matter::ActiveReplica, Severity::Unsafe),
+        ("king", "calls itself king", Matter::Unfit, Severity::Warning),
+        ("", "does not say what it is", Matter::Unfit, Severity::Warning),
+        ("slave", "replica", Matter::Replica, Severity::Warning),
+    ] {
+        let between = Between::of(&servers, Some(("role", role)));
+        let coordinator = through(&between, RestartGuard::Off);
+        let error = coordinator.lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::NeedsMending { .. }), "{role}: {error}");
+        assert!(error.to_string().contains(words), "{role}: {error}");
+        let examination = coordinator.examine().await;
+        assert!(
+            matches!(examination.nodes[0].standing, Standing::Excluded { .. }),
+            "{role}: {examination:#?}"
+        );
+        let (found, sentence) =
+            finding(&examination, matter).unwrap_or_else(|| panic!("{role}: {examination:#?}"));
+        assert!(found == severity && sentence.contains("vote"), "{role}: {sentence}");
+    }
+    let between = Between::of(&servers, Some(("second_repl_offset", "N/A")));
+    let garnet = through(&between, RestartGuard::Off).lock("r").acquire().await;
+    assert!(garnet.is_ok(), "Garnet says so of a master: {garnet:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i23_several_servers_behind_one_address_are_found_out() {
+    let servers = Servers::start(2).await.unwrap();
+    let between = Between::of(&servers, None);
+    let coordinator = through(&between, RestartGuard::Off);
+    drop(coordinator.lock("r").acquire().await.unwrap());
+    // The second connection leads to the other one, which might be a restart; the third shows that it is none.
+    let refused = eventually("the third connection is refused", DEADLINE, async || {
+        for server in servers.iter() {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+        }
+        let error = coordinator.lock("other").wait(Wait::Never).acquire().await.err();
+        error
+            .is_some_and(|error| error.to_string().contains("several servers answer at its address by turns"))
+    });
+    refused.await.unwrap();
+
+    let examination = coordinator.examine().await;
+    let (severity, sentence) = finding(&examination, Matter::SeveralServers).unwrap();
+    assert!(severity == Severity::Unsafe && sentence.contains("is several servers"), "{sentence}");
+    assert!(matches!(examination.nodes[0].standing, Standing::Excluded { .. }), "{examination:#?}");
+    assert_eq!(finding(&examination, Matter::Proxy), None, "it is told once");
+
+    let alone = client(&servers.urls()[..1], |builder| builder).examine().await;
+    for matter in [Matter::SeveralServers, Matter::Proxy, Matter::Unfit, Matter::ClockStepped] {
+        assert_eq!(finding(&alone, matter), None, "{alone:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tcp_proxy_before_one_server_is_fine() {
+    let servers = Servers::start(1).await.unwrap();
+    let proxy = Proxy::start(servers[0].address()).await.unwrap();
+    let coordinator = client(&[proxy.url()], |builder| builder);
+    let examination = coordinator.examine().await;
+    for matter in [Matter::SeveralServers, Matter::Proxy] {
+        assert_eq!(finding(&examination, matter), None, "{examination:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_old() {
+    let servers = Servers::start(1).await.unwrap();
+    // A client that comes before its clock is put right.
+    let young = Between::of(&servers, None);
+    let error = through(&young, RestartGuard::On).lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("restarted too recently"), "{error}");
+
+    // Another one, that comes afterwards.
+    let old = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
+    let coordinator = through(&old, RestartGuard::On);
+    let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("restarted too recently"), "{error}");
+    let examination = coordinator.examine().await;
+    let (severity, sentence) = finding(&examination, Matter::ClockStepped).unwrap();
+    assert_eq!(severity, Severity::Warning, "{sentence}");
+    assert!(sentence.contains("says that it started 1day ago"), "{sentence}");
+    assert!(matches!(examination.nodes[0].standing, Standing::Quarantined { .. }), "{examination:#?}");
+
+    // With the guard off nothing is noted, nor asked.
+    let unguarded = through(&old, RestartGuard::Off).lock("r").acquire().await;
+    assert!(unguarded.is_ok(), "{unguarded:?}");
+
+    // A note says nothing of another process.
+    servers[0].restart_empty().await.unwrap();
+    let elsewhere = format!("{} {}", "f".repeat(40), 1);
+    servers[0].command(&["SET", "quorlock:gate:{}:start", &elsewhere]).await.unwrap();
+    let day = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
+    let unmet = through(&day, RestartGuard::On).lock("r").acquire().await;
+    assert!(unmet.is_ok(), "nobody has met it when it was young: {unmet:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_transaction_cannot_be_ended_a_lock_is_acquired_by_scripts() {
+    for command in ["EXEC", "MULTI"] {
+        let setup = Servers::setup().options(&["--rename-command", command, ""]);
+        let servers = setup.start(1).await.unwrap();
+        let coordinator = client(&servers.urls(), |builder| builder);
+        for _ in 0..3 {
+            let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+            lease.renew().await.unwrap();
+            lease.release().await.unwrap();
+        }
+    }
+}
