@@ -239,6 +239,12 @@ pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
 /// As many as fit into a message.
 const SHOWN_READERS: usize = 3;
 
+/// How a lock is taken: it is held, or [retained](Token::is_retained).
+pub(crate) fn taken(token: &Token, readers: &[Token]) -> String {
+    let how = if token.is_retained() { "stays taken:" } else { "held by" };
+    format!("{how} {}", holders(token, readers))
+}
+
 impl Holding {
     /// As [`Holder::describe`], by what one node knows.
     #[must_use]
@@ -281,7 +287,7 @@ impl fmt::Display for Said {
                 if let Some(key) = &holding.key {
                     write!(f, "`{key}` is ")?;
                 }
-                write!(f, "held by {}", holding.describe())
+                f.write_str(&taken(&holding.token, &holding.readers))
             }
             Said::Behind => f.write_str("others go first"),
             Said::Ahead => f.write_str("has drawn a larger fencing token"),

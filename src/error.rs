@@ -249,6 +249,11 @@ impl AcquireError {
 fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
     let waited = after(waited);
     match ballot.holder() {
+        Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
+            "`{}` stays taken for up to {} more: {token}{waited}",
+            key.as_deref().unwrap_or(resource.as_str()),
+            format_duration(whole(remaining)),
+        ),
         Some(Holder { token, nodes, remaining, readers, key, .. }) => format!(
             "`{resource}` is held{} by {} at {nodes} of {} nodes for up to {} more{waited}",
             key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
@@ -368,6 +373,34 @@ pub enum DowngradeError {
         /// The lease, as it was.
         lease: Lease,
     },
+}
+
+/// Why a lock does not [stay taken](crate::Lease::retain).
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetainError {
+    /// The lease was over before.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// No quorum confirmed it while the lease lasted: others may acquire the lock before the time is up.
+    #[error("whether `{resource}` stays taken is not certain: {ballot}")]
+    Unconfirmed {
+        /// What was locked.
+        resource: Resource,
+        /// How the nodes voted in the last round.
+        ballot: Box<Ballot>,
+    },
+    /// Not a lock that can. This lease of it was given back.
+    #[error("`{resource}` does not stay taken: {reason}; it was given back")]
+    Unsupported {
+        /// What was locked.
+        resource: Resource,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A call of the blocking API where it must not wait. The lease was given back.
+    #[error(transparent)]
+    InAsyncContext(#[from] InAsyncContext),
 }
 
 /// A call of the blocking API within an async task, where waiting would stall the

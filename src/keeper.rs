@@ -37,8 +37,10 @@ use renewals::OnItsWay;
 
 mod passing;
 mod renewals;
+mod retaining;
 
 pub(crate) use renewals::Renewals;
+pub(crate) use retaining::Retention;
 
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
@@ -100,6 +102,8 @@ enum Event {
 enum Ended {
     /// The holder gives the lock back, and perhaps waits to hear that it is done.
     Released(Option<ReleaseReply>),
+    /// The holder leaves the lock taken.
+    Retained(Retention),
     /// Against the holder's will.
     Lost(LossReason),
 }
@@ -213,12 +217,17 @@ impl Keeper {
     async fn conclude(mut self: Box<Self>, ended: Ended) {
         let next = match &ended {
             Ended::Released(_) => self.next_here(),
-            Ended::Lost(_) => None,
+            Ended::Lost(_) | Ended::Retained(_) => None,
         };
         let service = match (ended, next) {
             (Ended::Lost(reason), _) => {
                 let service = self.take_service();
                 self.lose(reason);
+                service
+            }
+            (Ended::Retained(wanted), _) => {
+                let service = self.take_service();
+                self.retain(wanted).await;
                 service
             }
             (Ended::Released(reply), None) => {
@@ -293,11 +302,17 @@ impl Keeper {
             let now = self.shared.now();
             let running = self.state.term.remaining(now).is_some();
             let outcome = match event {
+                Event::Mail(Mail { retain: Some(wanted), .. }) if running => {
+                    return Some(Ended::Retained(wanted));
+                }
                 Event::Mail(mail) if mail.ends() && running => return Some(Ended::Released(mail.release)),
                 Event::Mail(mail) if mail.ends() => {
                     let lost = self.state.end(self.state.lapsed(now));
                     if let Some(reply) = mail.release {
                         drop(reply.send(Err(lost.clone())));
+                    }
+                    if let Some(wanted) = mail.retain {
+                        wanted.reply(Err(lost.clone().into()));
                     }
                     Err(lost.reason)
                 }

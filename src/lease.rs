@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::error::{DowngradeError, Lost, RenewError, WithError};
+use crate::error::{DowngradeError, Lost, RenewError, RetainError, WithError};
+use crate::keeper::Retention;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
 mod state;
@@ -16,6 +17,9 @@ mod watch;
 
 pub(crate) use state::{LeaseState, Mail, Trail};
 pub use watch::LeaseWatch;
+
+/// Servers cannot count to any number of milliseconds.
+const RETAIN_LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// A held lock.
 ///
@@ -44,6 +48,13 @@ impl Hold {
     fn give_up(&mut self) -> Option<Arc<LeaseState>> {
         let state = self.state.take()?;
         (state.holds.fetch_sub(1, Ordering::AcqRel) == 1).then_some(state)
+    }
+
+    /// What is held, if this is the only one; else it stays as it was.
+    fn give_up_alone(&mut self) -> Option<Arc<LeaseState>> {
+        let holds = &self.state.as_ref()?.holds;
+        holds.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.state.take()
     }
 }
 
@@ -205,6 +216,55 @@ impl Lease {
         let (reply, replied) = oneshot::channel();
         state.post(|mail| mail.release = Some(reply));
         replied.await.unwrap_or_else(|_| Err(state.forsake()))
+    }
+
+    /// Ends the lease and leaves the lock taken for another `time`, held by no process: for work that is to
+    /// be done once in that time, although it takes less. It asks the nodes to keep a new token, whose
+    /// context says `note` after host, process and label, and which [says](Token::is_retained) that it is
+    /// retained; others are refused until it expires. With no `time` left it is a
+    /// [release](Lease::release).
+    ///
+    /// Neither the TTL nor `max_ttl` bounds the time, of which ten years at most are heeded, and 120
+    /// characters of the note. The servers' clocks measure it. It is no lease: nothing renews it, and a server that
+    /// restarts without its data forgets it and votes for others after `max_ttl`. It holds as long as fewer
+    /// nodes forget it than would leave others a quorum.
+    ///
+    /// Those who wait, here or elsewhere, go on waiting. [`Lock::revoke`](crate::Lock::revoke) frees the
+    /// lock before its time.
+    ///
+    /// # Errors
+    ///
+    /// [`RetainError::Lost`] when the lease was over before, and the lock was not kept.
+    /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked again and again until
+    /// the end of the lease: others may get the lock before the time is up.
+    /// [`RetainError::Unsupported`] for a lease that is [shared](crate::Lock::shared), of
+    /// [several](crate::Coordinator::lock_all) resources, or held again by its [owner](crate::Owner); it is
+    /// given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// It goes on when the future is dropped.
+    pub async fn retain(mut self, time: Duration, note: &str) -> Result<(), RetainError> {
+        self.watch.check()?;
+        let reason = if self.watch.state.claim.is_several() {
+            Some("it is of several resources")
+        } else if self.mode() == Mode::Shared {
+            Some("it is shared with others")
+        } else {
+            None
+        };
+        let state = if reason.is_none() { self.hold.give_up_alone() } else { None };
+        let Some(state) = state else {
+            let reason = reason.unwrap_or("its owner holds it once more");
+            return Err(RetainError::Unsupported { resource: self.resource().clone(), reason });
+        };
+        let (reply, replied) = oneshot::channel();
+        let wanted = Retention::new(state.clock.now() + time.min(RETAIN_LONGEST), note, reply);
+        match state.take_keeper() {
+            Some(keeper) => keeper.leave_taken(wanted).await,
+            None => state.post(|mail| mail.retain = Some(wanted)),
+        }
+        replied.await.unwrap_or_else(|_| Err(state.forsake().into()))
     }
 
     /// Whether the lock is held alone, or shared with other readers.

@@ -145,7 +145,7 @@ pub use {
     entropy::{Entropy, SystemEntropy},
     error::{
         AcquireError, ConfigError, DowngradeError, Full, InAsyncContext, LossReason, Lost, RenewError,
-        WithError,
+        RetainError, WithError,
     },
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use crate::ballot::Holder;
+use crate::ballot::{Holder, taken};
 
 mod contended;
 pub(crate) mod contest;
@@ -90,11 +90,10 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
             Some(holder) => {
-                f.write_str("held ")?;
                 if let Some(key) = &holder.key {
-                    write!(f, "at `{key}` ")?;
+                    write!(f, "`{key}` ")?;
                 }
-                write!(f, "by {}", holder.describe())
+                f.write_str(&taken(&holder.token, &holder.readers))
             }
             None => f.write_str("wanted by several at once"),
         }

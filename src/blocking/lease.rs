@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::background::Background;
-use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, WithError};
+use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, RetainError, WithError};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that
@@ -141,6 +141,16 @@ impl Lease {
             Err(Refused::HeldAgain { lease: held }) => Err(DowngradeError::HeldAgain { lease: lease(held) }),
             Err(Refused::Several { lease: held }) => Err(DowngradeError::Several { lease: lease(held) }),
         }
+    }
+
+    /// As [`crate::Lease::retain`]: ends the lease and leaves the lock taken for another `time`, held by no
+    /// process.
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`RetainError::InAsyncContext`], where the lease is given back.
+    pub fn retain(self, time: Duration, note: &str) -> Result<(), RetainError> {
+        self.background.may_wait()?.block_on(self.held.retain(time, note))
     }
 
     /// As [`crate::Lease::release`]: gives the lock back, waits until a quorum has confirmed, and

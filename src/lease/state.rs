@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Retention};
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 use crate::round::Round;
 use crate::standing::Standings;
@@ -77,6 +77,7 @@ pub(crate) enum Trail {
 pub(crate) struct Mail {
     pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    pub(crate) retain: Option<Retention>,
     /// The lease is shared from now on.
     pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) dropped: bool,
@@ -85,7 +86,7 @@ pub(crate) struct Mail {
 impl Mail {
     /// Whether the holder gives the lease back.
     pub(crate) fn ends(&self) -> bool {
-        self.dropped || self.release.is_some()
+        self.dropped || self.release.is_some() || self.retain.is_some()
     }
 
     fn is_empty(&self) -> bool {

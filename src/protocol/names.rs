@@ -103,6 +103,12 @@ pub struct Token {
 const RANDOM_DIGITS: usize = 32;
 /// No token of ours is longer, unless its holder's host or label is.
 const USUAL: usize = 128;
+/// Follows the random part where the lock is retained.
+const RETAINED: &[u8] = b":retained";
+/// No more characters of a context are shown.
+const SHOWN: usize = 120;
+/// That of a retained lock ends with what is worth knowing of it.
+const SHOWN_RETAINED: usize = 360;
 /// As many of them as identify an attempt in a log and release nothing.
 const SHOWN_DIGITS: usize = 8;
 
@@ -118,6 +124,13 @@ impl Token {
     pub fn numbered(random: u128, number: FencingToken, context: &str) -> Token {
         let mut digits = itoa::Buffer::new();
         Token::of(random, &[b":", digits.format(number.get()).as_bytes(), b" ", context.as_bytes()])
+    }
+
+    /// A token of ours for a lock that stays taken after its holder has ended (rule R-10): no process holds
+    /// it, and the context says who did.
+    #[must_use]
+    pub fn retained(random: u128, context: &str) -> Token {
+        Token::of(random, &[RETAINED, b" ", context.as_bytes()])
     }
 
     fn of(random: u128, rest: &[&[u8]]) -> Token {
@@ -143,7 +156,23 @@ impl Token {
             .ok()
     }
 
-    /// What follows the random part, if it is one of ours: a number or nothing, a space, and the context.
+    /// Whether no process holds the lock: it stays taken until the key expires, as its last holder
+    /// [asked](crate::Lease::retain).
+    #[must_use]
+    pub fn is_retained(&self) -> bool {
+        self.parts().is_some_and(|(mark, _)| mark == RETAINED)
+    }
+
+    /// What stands between the random part and the context, and the context, if it is one of ours.
+    fn parts(&self) -> Option<(&[u8], &[u8])> {
+        let rest = self.behind_random()?;
+        let (mark, context) = rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?)?;
+        let ours = mark.is_empty() || mark == RETAINED || self.number().is_some();
+        ours.then(|| (mark, context.get(1..).unwrap_or_default()))
+    }
+
+    /// What follows the random part, if it is one of ours: a number, a mark or nothing, a space, and the
+    /// context.
     fn behind_random(&self) -> Option<&[u8]> {
         let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
         random.iter().all(u8::is_ascii_hexdigit).then_some(rest)
@@ -161,14 +190,11 @@ impl Token {
         &self.bytes
     }
 
-    /// The holder's context, if the token is one of ours: `host:pid` and a label.
+    /// The holder's context, if the token is one of ours: `host:pid` and a label. Where the lock is
+    /// [retained](Token::is_retained), what its last holder noted follows.
     #[must_use]
     pub fn context(&self) -> Option<String> {
-        let rest = self.behind_random()?;
-        let space = rest.iter().position(|byte| *byte == b' ')?;
-        let (number, context) = rest.split_at_checked(space)?;
-        let ours = number.is_empty() || self.number().is_some();
-        ours.then(|| String::from_utf8_lossy(context.get(1..).unwrap_or_default()).into_owned())
+        self.parts().map(|(_, context)| String::from_utf8_lossy(context).into_owned())
     }
 
     /// Whether it is no token, but says that readers share the lock: see [`SHARED_MARKER`].
@@ -198,9 +224,10 @@ fn digit(nibble: u8) -> u8 {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context() {
-            Some(context) => f.write_str(&printable(&context)),
+            Some(context) if self.is_retained() => f.write_str(&printable(&context, SHOWN_RETAINED)),
+            Some(context) => f.write_str(&printable(&context, SHOWN)),
             None if self.is_marker() => f.write_str("readers"),
-            None => write!(f, "another program ({}…)", printable(&self.short())),
+            None => write!(f, "another program ({}…)", printable(&self.short(), SHOWN)),
         }
     }
 }
@@ -213,8 +240,8 @@ impl fmt::Debug for Token {
 
 /// A token is somebody else's bytes: it must not move the cursor of the terminal that shows it,
 /// nor fill it.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+fn printable(text: &str, longest: usize) -> String {
+    text.chars().filter(|c| !c.is_control()).take(longest).collect()
 }
 
 /// What one attempt asks for: this token under this key, or among those who share it.
@@ -419,6 +446,20 @@ mod tests {
         let token = Token::new(0xfeed_beef_feed_beef_feed_beef_feed_beef, "db-7:4121 nightly");
         assert_eq!(token.to_string(), "db-7:4121 nightly");
         assert!(!format!("{token:?}").contains("feedbeeffeedbeeffe"), "the whole token releases the lock");
+    }
+
+    #[test]
+    fn a_retained_token_says_so_and_who_held_the_lock() {
+        let token = Token::retained(7, "db-7:4121 import ran at noon");
+        assert!(token.is_retained());
+        assert_eq!(token.to_string(), "db-7:4121 import ran at noon");
+        assert_eq!(token.number(), None);
+        assert_eq!(Token::found(token.as_bytes()), token, "it is known again by its bytes");
+        let number = "7".parse().unwrap();
+        for other in [Token::new(7, ":retained by name"), Token::numbered(7, number, ":retained")] {
+            assert!(!other.is_retained(), "{other:?}: a label does not make it so");
+        }
+        assert!(!Token::found(b":retained by another program").is_retained());
     }
 
     #[test]

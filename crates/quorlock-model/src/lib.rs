@@ -12,6 +12,7 @@
 //! | [`several`] | several locks at once: all or none, and no deadlock |
 //! | [`permits`] | semaphores: no more hold a permit than there are |
 //! | [`passing`] | leases that are passed on within a process |
+//! | [`retained`] | locks that stay taken after their lease has ended |
 //! | [`order`] | order among those who wait |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
@@ -28,6 +29,7 @@ mod names;
 pub mod order;
 pub mod passing;
 pub mod permits;
+pub mod retained;
 pub mod several;
 pub mod shared;
 pub mod walk;

@@ -1,0 +1,321 @@
+//! A lock that its holder leaves taken for the rest of a slot, so that nobody else runs in it.
+//!
+//! The host holds the lock, ends, and asks each node to keep the retained token in the place of its own;
+//! another host wants to run. The rules about votes and deadlines are those of the library. As in
+//! [`passing`](crate::passing), a request that is lost is one that does not arrive. One that is late may
+//! arrive at any time.
+
+pub mod cases;
+
+use std::fmt;
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, Moment, Quorum, Tally, Verdict};
+use stateright::{Model, Property, Representative};
+
+/// Where the host was told that the lock stays taken, nobody else runs before the slot is over.
+pub const ONCE: &str = "nobody else runs in a slot that was confirmed";
+/// The host may be told so.
+pub const CONFIRMED: &str = "a slot may be confirmed";
+/// And the next slot has a run.
+pub const FOLLOWED: &str = "another may run when the slot is over";
+
+/// The rules: those of the library, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it.
+    Quorlock,
+    /// The host gives the lock back first, and then asks for it again.
+    ReleaseFirst,
+    /// One confirmation is enough: the host had a quorum.
+    Minority,
+    /// A confirmation counts also when the lease would have been over.
+    AfterTheEnd,
+    /// The nodes keep the retained token for a TTL.
+    OneTtl,
+}
+
+/// The model, of `N` nodes.
+#[derive(Clone, Debug)]
+pub struct Retained<const N: usize> {
+    /// The rules.
+    pub scheme: Scheme,
+    /// In ticks.
+    pub ttl: u8,
+    /// In ticks, from when the host asked for the lock.
+    pub slot: u8,
+    /// How many nodes may forget what they have, and vote again.
+    pub forgets: u8,
+}
+
+/// Whose token stands at a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Whose {
+    Host,
+    Retained,
+    Other,
+}
+
+/// What is where.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State<const N: usize> {
+    clock: u8,
+    /// Whose token stands there, and until when.
+    nodes: [Option<(Whose, u8)>; N],
+    host: Party,
+    other: Party,
+    /// Since the host has ended: for how long nodes are to keep the token, and which have confirmed.
+    retaining: Option<(u8, u8)>,
+    confirmed: bool,
+    /// Whether the other one has run after the host, and before the slot was over.
+    ran_twice: bool,
+    forgotten: u8,
+}
+
+/// Somebody who wants to run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Party {
+    phase: Phase,
+    /// A bit for each node that has voted for it.
+    votes: u8,
+    /// When it asked.
+    asked: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    /// Has counted a quorum, and runs.
+    Holds,
+    Over,
+}
+
+/// Who does something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// The host that leaves the lock taken.
+    Host,
+    /// The other one.
+    Other,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "whose request, and where")]
+pub enum Step {
+    /// Time goes on by a tick.
+    Tick,
+    /// Somebody asks for the lock.
+    Ask(Who),
+    /// A request for the lock arrives.
+    Vote { who: Who, node: usize },
+    /// The host ends, and leaves the lock taken.
+    Retain,
+    /// The request to keep it arrives.
+    Keep { node: usize },
+    /// The other one gives up, or gives the lock back.
+    End,
+    /// A release arrives.
+    Release { who: Who, node: usize },
+    /// A node forgets what it has, and is out of its quarantine.
+    Forget { node: usize },
+}
+
+impl<const N: usize> Retained<N> {
+    fn is_valid(&self, asked: u8, clock: u8) -> bool {
+        let moment = |clock: u8| Moment::since_origin(Duration::from_secs(clock.into()));
+        let drift = Drift::of(0.0).unwrap_or_default();
+        moment(clock) < drift.deadline(moment(asked), Duration::from_secs(self.ttl.into()))
+    }
+
+    fn carried(votes: u8) -> bool {
+        let mut tally = Tally::new(Quorum::majority(N));
+        (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
+        tally.verdict() == Some(Verdict::Carried)
+    }
+
+    fn slot_end(&self, state: &State<N>) -> u8 {
+        state.host.asked + self.slot
+    }
+
+    fn keeps(&self, state: &State<N>, node: usize) -> bool {
+        match state.nodes[node] {
+            None | Some((Whose::Retained, _)) => true,
+            Some((Whose::Host, _)) => self.scheme != Scheme::ReleaseFirst,
+            Some((Whose::Other, _)) => false,
+        }
+    }
+}
+
+impl Who {
+    fn token(self) -> Whose {
+        match self {
+            Who::Host => Whose::Host,
+            Who::Other => Whose::Other,
+        }
+    }
+}
+
+impl<const N: usize> State<N> {
+    fn party(&mut self, who: Who) -> &mut Party {
+        match who {
+            Who::Host => &mut self.host,
+            Who::Other => &mut self.other,
+        }
+    }
+
+    fn has(&self, node: usize, whose: Whose) -> bool {
+        self.nodes[node].is_some_and(|(token, _)| token == whose)
+    }
+}
+
+impl<const N: usize> Model for Retained<N> {
+    type State = State<N>;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State<N>> {
+        vec![State {
+            clock: 0,
+            nodes: [None; N],
+            host: Party::default(),
+            other: Party::default(),
+            retaining: None,
+            confirmed: false,
+            ran_twice: false,
+            forgotten: 0,
+        }]
+    }
+
+    fn actions(&self, state: &State<N>, steps: &mut Vec<Step>) {
+        if state.clock < self.slot + self.ttl {
+            steps.push(Step::Tick);
+        }
+        for (who, party) in [(Who::Host, state.host), (Who::Other, state.other)] {
+            match party.phase {
+                Phase::Idle => steps.push(Step::Ask(who)),
+                Phase::Asking => steps.extend(
+                    (0..N).filter(|node| state.nodes[*node].is_none()).map(|node| Step::Vote { who, node }),
+                ),
+                Phase::Holds | Phase::Over => {}
+            }
+        }
+        if state.host.phase == Phase::Holds && self.is_valid(state.host.asked, state.clock) {
+            steps.push(Step::Retain);
+        }
+        if let Some((_, votes)) = state.retaining {
+            let open = |node: &usize| votes & (1 << node) == 0 && self.keeps(state, *node);
+            steps.extend((0..N).filter(open).map(|node| Step::Keep { node }));
+            if self.scheme == Scheme::ReleaseFirst {
+                let has = |node: &usize| state.has(*node, Whose::Host);
+                steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Host, node }));
+            }
+        }
+        match state.other.phase {
+            Phase::Asking | Phase::Holds => steps.push(Step::End),
+            Phase::Over => {
+                let has = |node: &usize| state.has(*node, Whose::Other);
+                steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Other, node }));
+            }
+            Phase::Idle => {}
+        }
+        if state.forgotten < self.forgets {
+            let has = |node: &usize| state.nodes[*node].is_some();
+            steps.extend((0..N).filter(has).map(|node| Step::Forget { node }));
+        }
+    }
+
+    fn next_state(&self, state: &State<N>, step: Step) -> Option<State<N>> {
+        let mut next = state.clone();
+        match step {
+            Step::Tick => {
+                next.clock += 1;
+                for node in &mut next.nodes {
+                    node.take_if(|(_, until)| *until <= next.clock);
+                }
+            }
+            Step::Ask(who) => {
+                *next.party(who) = Party { phase: Phase::Asking, votes: 0, asked: state.clock };
+            }
+            Step::Vote { who, node } => {
+                next.nodes[node] = Some((who.token(), state.clock + self.ttl));
+                let party = next.party(who);
+                party.votes |= 1 << node;
+                if Self::carried(party.votes) {
+                    let runs = self.is_valid(party.asked, state.clock);
+                    party.phase = if runs { Phase::Holds } else { Phase::Over };
+                    next.ran_twice |= runs
+                        && who == Who::Other
+                        && state.retaining.is_some()
+                        && state.clock < self.slot_end(state);
+                }
+            }
+            Step::Retain => {
+                let left = if self.scheme == Scheme::OneTtl {
+                    self.ttl
+                } else {
+                    self.slot_end(state).saturating_sub(state.clock)
+                };
+                next.host.phase = Phase::Over;
+                next.retaining = Some((left, 0));
+            }
+            Step::Keep { node } => {
+                let (left, votes) = next.retaining.as_mut()?;
+                next.nodes[node] = Some((Whose::Retained, state.clock + *left));
+                *votes |= 1 << node;
+                let enough = Self::carried(*votes) || self.scheme == Scheme::Minority;
+                let in_time = self.is_valid(state.host.asked, state.clock);
+                next.confirmed |= enough && (in_time || self.scheme == Scheme::AfterTheEnd);
+            }
+            Step::End => next.other.phase = Phase::Over,
+            Step::Release { node, .. } => next.nodes[node] = None,
+            Step::Forget { node } => {
+                next.nodes[node] = None;
+                next.forgotten += 1;
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Retained<N>>> {
+        vec![
+            Property::always(ONCE, |_: &Retained<N>, state: &State<N>| !(state.confirmed && state.ran_twice)),
+            Property::sometimes(CONFIRMED, |_: &Retained<N>, state: &State<N>| state.confirmed),
+            Property::sometimes(FOLLOWED, |model: &Retained<N>, state: &State<N>| {
+                state.confirmed
+                    && state.other.phase == Phase::Holds
+                    && state.other.asked >= model.slot_end(state)
+            }),
+        ]
+    }
+
+    fn format_step(&self, _: &State<N>, step: Step) -> Option<String> {
+        let name = |who| match who {
+            Who::Host => "the host",
+            Who::Other => "the other one",
+        };
+        Some(match step {
+            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Ask(who) => format!("{} asks for the lock", name(who)),
+            Step::Vote { who, node } => format!("node {node} votes for {}", name(who)),
+            Step::Retain => "the host ends, and leaves the lock taken".to_owned(),
+            Step::Keep { node } => format!("node {node} keeps the retained token"),
+            Step::End => "the other one gives up, or gives the lock back".to_owned(),
+            Step::Release { who, node } => format!("the release of {} arrives at node {node}", name(who)),
+            Step::Forget { node } => format!("node {node} forgets"),
+        })
+    }
+}
+
+impl<const N: usize> Representative for State<N> {
+    fn representative(&self) -> State<N> {
+        self.clone()
+    }
+}
+
+impl<const N: usize> fmt::Display for State<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "two hosts that want to run, {N} nodes, and nobody has asked")
+    }
+}

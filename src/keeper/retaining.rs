@@ -1,0 +1,118 @@
+//! Leaves a lock taken after its lease has ended.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use super::{Keeper, retry_backoff};
+use crate::error::RetainError;
+use crate::lasting::Lasting;
+use crate::node::{Asked, Question};
+use crate::protocol::{Claim, Moment, Token, Verdict};
+use crate::round::{Aim, Round};
+
+/// Until when a lock is to stay taken, and what others are to read of it.
+pub(crate) struct Retention {
+    until: Moment,
+    note: String,
+    reply: oneshot::Sender<Result<(), RetainError>>,
+}
+
+/// A note has no more characters.
+const NOTE: usize = 120;
+/// Servers do not count in less.
+const LEAST: Duration = Duration::from_millis(1);
+
+impl Retention {
+    pub(crate) fn new(
+        until: Moment,
+        note: &str,
+        reply: oneshot::Sender<Result<(), RetainError>>,
+    ) -> Retention {
+        Retention { until, note: note.chars().take(NOTE).collect(), reply }
+    }
+
+    /// Tells the holder, who may have stopped waiting.
+    pub(super) fn reply(self, outcome: Result<(), RetainError>) {
+        drop(self.reply.send(outcome));
+    }
+}
+
+impl fmt::Debug for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retention").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    /// Leaves the lock taken, for a holder who waits until that is done.
+    pub(crate) fn leave_taken(mut self: Box<Self>, wanted: Retention) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let service = self.take_service();
+            self.retain(wanted).await;
+            drop(service);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
+    }
+
+    /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the question that
+    /// passes a lock on.
+    ///
+    /// The lease has ended and its renewals are over (I-15) before anything is sent. Asked again until a
+    /// quorum has confirmed, but only while the lease would have lasted (rule R-11): after that others may
+    /// have had the lock. The old token is not taken back where the new one did not arrive: there it keeps
+    /// others out too, and expires by itself.
+    pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
+        let now = self.shared.now();
+        if wanted.until.since(now) < LEAST {
+            self.release().await;
+            return wanted.reply(Ok(()));
+        }
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        self.end();
+        self.settle();
+        let outcome = self.leave_token(&wanted, end).await;
+        // Before the holder hears of it: it may ask for the lock again at once.
+        self.let_go();
+        self.tell_others();
+        wanted.reply(outcome);
+    }
+
+    async fn leave_token(&mut self, wanted: &Retention, end: Moment) -> Result<(), RetainError> {
+        let (shared, from, resource) = (&self.shared, &self.claim, &self.state.resource);
+        let context = from.token().context().unwrap_or_default();
+        let context = [&*context, &*wanted.note].join(" ");
+        let token = Token::retained(shared.entropy.bits(), context.trim_end());
+        let to = Arc::new(Claim::new(from.key().into(), token));
+        let mut pauses = retry_backoff(self.ttl);
+        loop {
+            // Each time only what is left: the first question that a node carries out may be the last.
+            let ttl = wanted.until.since(shared.now()).max(LEAST);
+            let (from, to) = (from.clone(), to.clone());
+            let question = Asked::from(Question::Transfer { from, to, ttl, draw: None });
+            let round = Round::start(&shared.nodes, Aim::Hold, self.ttl, |_| Some(question.clone()));
+            let verdict = round.verdict().await;
+            let now = shared.now();
+            if verdict == Verdict::Carried && now < end {
+                debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
+                // Whoever closes the coordinator waits for the others: each that has it is one that does
+                // not have to survive.
+                shared.tasks.spawn_on(async move { round.settled().await }, &self.runtime);
+                return Ok(());
+            }
+            let again = now + pauses.next(shared.entropy.half());
+            let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
+            if hopeless || again >= end.min(wanted.until) {
+                let ballot = Box::new(round.ballot());
+                warn!(%resource, %ballot, "not certain to stay taken: others may acquire it before its time");
+                return Err(RetainError::Unconfirmed { resource: resource.clone(), ballot });
+            }
+            round.abandon();
+            shared.sleep_until(again).await;
+        }
+    }
+}
