@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{Keeper, retry_backoff};
 use crate::error::RetainError;
@@ -108,7 +108,7 @@ impl Keeper {
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let ballot = Box::new(round.ballot());
-                warn!(%resource, %ballot, "not certain to stay taken: others may acquire it before its time");
+                debug!(%resource, %ballot, "not certain to be retained");
                 return Err(RetainError::Unconfirmed { resource: resource.clone(), ballot });
             }
             round.abandon();

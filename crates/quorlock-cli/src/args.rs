@@ -161,7 +161,12 @@ pub(crate) struct RunArgs {
     /// process group, and for which the lock is not kept otherwise. Linux only
     #[arg(long)]
     pub(crate) wait_for_descendants: bool,
-    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released
+    /// Run once in this time, counted from the start: the lock stays taken although the command has
+    /// ended, and whoever comes meanwhile exits with 75. Longer than the hosts' clocks differ, and
+    /// shorter than from one run to the next
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["shared", "also"])]
+    pub(crate) at_least: Option<Duration>,
+    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released, retained
     #[arg(long)]
     pub(crate) json: bool,
     // Last, because its heading holds for all that follows.
@@ -236,7 +241,7 @@ The command finds in its environment:
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -w 1s -E 0 cron/cleanup -- cleanup   # somewhere else already: fine
+  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
   quorlock run accounts/1 --also accounts/2 -- pay  # both at once, or neither

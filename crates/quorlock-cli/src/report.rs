@@ -95,6 +95,18 @@ impl Report {
         }));
     }
 
+    /// The lock stays taken for so much longer, as far as a quorum says.
+    pub(crate) fn retained(self, resource: &str, token: &str, held: Duration, left: Option<Duration>) {
+        self.event(&json!({
+            "event": "retained",
+            "resource": resource,
+            "token": token,
+            "held_ms": millis(held),
+            "confirmed": left.is_some(),
+            "remaining_ms": left.map(millis),
+        }));
+    }
+
     /// A sentence about what went wrong.
     pub(crate) fn words(self, sentence: &str) {
         if self != Report::Json {
@@ -189,6 +201,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
         && let Some(fields) = event.as_object_mut()
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));
+        fields.insert("retained".to_owned(), json!(holder.token.is_retained()));
         fields.insert("remaining_ms".to_owned(), json!(millis(holder.remaining)));
         // Which of several.
         fields.extend(holder.key.map(|key| ("key".to_owned(), json!(&*key))));

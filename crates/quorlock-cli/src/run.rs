@@ -24,9 +24,11 @@ mod descendants;
 mod guardian;
 mod job;
 mod requests;
+mod slot;
 mod watch;
 
 use job::{Job, KeptFor};
+use slot::{Run, Slot};
 use watch::Ended;
 
 const WHILE_WAITING: &str = "while waiting; the command was not started";
@@ -52,18 +54,24 @@ async fn under_lock(
     report: Report,
 ) -> Result<u8, Failure> {
     let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
-    let lock = args.lock.lock(coordinator, settings, &args.resource)?;
+    let slot = Slot::of(args.at_least);
+    let lock = slot.watched(args.lock.lock(coordinator, settings, &args.resource)?);
     let kept_for = KeptFor::asked_for(args.wait_for_descendants)?;
     let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
     let mut command = program.find()?;
 
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     let asked = now();
-    let acquired = waiting::acquire(&lock, &mut signals, report, WHILE_WAITING).await?;
+    let acquired = tokio::select! {
+        biased;
+        acquired = waiting::acquire(&lock, &mut signals, report, WHILE_WAITING) => acquired?,
+        error = slot.has_had_its_run(&lock, &args.resource, asked) => Err(error),
+    };
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
     report.acquired(&lease, since.since(asked));
     metrics::waited(since.since(asked));
+    let run = Run::begins(since);
 
     tell_command(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
@@ -77,14 +85,10 @@ async fn under_lock(
         Ended::ByItself(status) => Some(code_of(status)),
         Ended::Stopped(_) => None,
     });
-    let (resource, token) = (lease.resource().clone(), lease.token().short());
     // Only now: nothing of the command is left.
-    let released = lease.release().await;
-    if released.is_ok() {
-        report.released(resource.as_str(), &token, now().since(since));
-        if let Ended::Stopped(reason) = ended {
-            metrics::lost(reason);
-        }
+    let released = slot.end(lease, &run, ended, report).await;
+    if let (Ok(()), Ended::Stopped(reason)) = (&released, ended) {
+        metrics::lost(reason);
     }
     Ok(match (ended, released) {
         (Ended::Stopped(_), _) => exit::LOST,

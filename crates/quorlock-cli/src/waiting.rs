@@ -58,8 +58,9 @@ async fn tell(lock: &Lock, report: Report) -> Infallible {
     loop {
         let text = match lock.inspect().await.map(|ballot| (ballot.holder(), ballot)) {
             Ok((Some(holder), ballot)) => format!(
-                "waiting: {}held by {} at {} of {} nodes for up to {} more",
+                "waiting: {}{} {} at {} of {} nodes for up to {} more",
                 holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
+                if holder.token.is_retained() { "stays taken:" } else { "held by" },
                 holder.describe(),
                 holder.nodes,
                 ballot.quorum().nodes(),

@@ -105,7 +105,9 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
 }
 
 fn warning(resource: &str, holders: &[Seen]) -> String {
-    let mut text = format!("quorlock: `{}` is held by\n", plain(resource));
+    let retained = holders.iter().all(|holder| holder.token.is_retained());
+    let how = if retained { "stays taken:" } else { "is held by" };
+    let mut text = format!("quorlock: `{}` {how}\n", plain(resource));
     for Seen { token, nodes, remaining, fencing_token } in holders {
         let fenced =
             fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"));
@@ -116,6 +118,12 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
             length(*remaining),
             nodes.join(", ")
         );
+    }
+    if retained {
+        text.push_str(
+            "The run has ended and no process holds it. What is started from now on may run again.",
+        );
+        return text;
     }
     text.push_str(
         "Taking it away breaks a promise: the holder is not told, and works on until it renews next,\n\

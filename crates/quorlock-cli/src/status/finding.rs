@@ -32,6 +32,12 @@ impl Finding {
         let quorum = ballot.quorum();
         let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
         match self {
+            Finding::Held(holder @ Holder { nodes, remaining, .. }) if holder.token.is_retained() => format!(
+                "stays taken at {nodes} of {} nodes for up to {} more: {}",
+                quorum.nodes(),
+                length(*remaining),
+                holder.describe(),
+            ),
             Finding::Held(holder @ Holder { fencing_token, nodes, remaining, .. }) => format!(
                 "is held by {} at {nodes} of {} nodes for up to {} more{}",
                 holder.describe(),
@@ -74,6 +80,7 @@ impl Finding {
 
     pub(super) fn word(&self) -> &'static str {
         match self {
+            Finding::Held(holder) if holder.token.is_retained() => "retained",
             Finding::Held(_) => "held",
             Finding::Free => "free",
             Finding::Unclear(_) => "unknown",

@@ -2,7 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use quorlock::{Ballot, Expiry, FencingToken, Paper, Said};
+use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
@@ -25,7 +25,7 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
     for paper in ballot.papers() {
         let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
             let (state, remaining) = match holding.expiry {
-                Expiry::In(remaining) => ("held", length(remaining)),
+                Expiry::In(remaining) => (held(&holding.token), length(remaining)),
                 Expiry::Never => ("data, no lock", "for ever".to_owned()),
             };
             (state.to_owned(), holding.describe(), remaining)
@@ -41,6 +41,11 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
         }
     }
     table.trim_fmt()
+}
+
+/// Whether by a process, or for the rest of a slot.
+fn held(token: &Token) -> &'static str {
+    if token.is_retained() { "retained" } else { "held" }
 }
 
 fn round_trip(paper: &Paper) -> String {
@@ -77,7 +82,7 @@ fn node_in_json(paper: &Paper) -> Value {
             Expiry::Never => None,
         };
         json!({
-            "state": "held",
+            "state": held(&holding.token),
             "holder": holding.describe(),
             "token": holding.token.short(),
             "remaining_ms": remaining,

@@ -25,6 +25,7 @@ mod manual;
 mod metrics;
 mod migration;
 mod observability;
+mod once;
 #[cfg(target_os = "linux")]
 mod phases;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,113 @@
+//! `--at-least`: one run for each slot, however short it is and on however many hosts it is started.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use humantime::format_rfc3339_seconds;
+use quorlock::protocol::Moment;
+use quorlock::{
+    AcquireError, Clock as _, ConfigError, Lease, Lock, Lost, Resource, RetainError, SystemClock,
+};
+use tokio::sync::Notify;
+
+use super::code_of;
+use super::watch::Ended;
+use crate::report::{Reason, Report, length};
+use crate::runtime::now;
+
+/// How long the lock stays taken from its start on, if it was asked to.
+#[derive(Debug)]
+pub(super) struct Slot {
+    at_least: Option<Duration>,
+    /// Somebody who waits was told that the lock is retained.
+    met: Arc<Notify>,
+}
+
+/// A run that has begun.
+pub(super) struct Run {
+    since: Moment,
+    /// For people.
+    wall: SystemTime,
+}
+
+impl Run {
+    pub(super) fn begins(since: Moment) -> Run {
+        Run { since, wall: SystemTime::UNIX_EPOCH + SystemClock::default().wall() }
+    }
+}
+
+impl Slot {
+    pub(super) fn of(at_least: Option<Duration>) -> Slot {
+        Slot { at_least, met: Arc::default() }
+    }
+
+    /// Has those who wait for `lock` look whether the slot has had its run.
+    pub(super) fn watched(&self, lock: Lock) -> Lock {
+        if self.at_least.is_none() {
+            return lock;
+        }
+        let met = self.met.clone();
+        lock.on_wait(move |waiting| {
+            if waiting.holder.as_ref().is_some_and(|holder| holder.token.is_retained()) {
+                met.notify_one();
+            }
+        })
+    }
+
+    /// Ends when a quorum says that the slot has had its run: there is nothing to wait for then (rule
+    /// While the job still runs it may crash, and that is waited for.
+    pub(super) async fn has_had_its_run(&self, lock: &Lock, name: &str, since: Moment) -> AcquireError {
+        loop {
+            self.met.notified().await;
+            let Ok(ballot) = lock.inspect().await else { continue };
+            let needed = ballot.quorum().needed();
+            if ballot.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed) {
+                let (ballot, waited) = (Box::new(ballot), now().since(since));
+                return match Resource::parse(name) {
+                    Ok(resource) => AcquireError::Contended { resource, ballot, waited },
+                    Err(error) => ConfigError::from(error).into(),
+                };
+            }
+        }
+    }
+
+    /// Gives the lock back after the run has ended; or leaves it taken for the rest of the slot, which a
+    /// lock that was lost is not.
+    pub(super) async fn end(
+        &self,
+        lease: Lease,
+        run: &Run,
+        ended: Ended,
+        report: Report,
+    ) -> Result<(), Lost> {
+        let (ran, at) = (now().since(run.since), run.since);
+        let left = self.at_least.map(|at_least| (at + at_least).since(now())).unwrap_or_default();
+        let how = match ended {
+            Ended::ByItself(status) => format!("exit {}", code_of(status)),
+            Ended::Stopped(Reason::MaxHold) => "stopped by --max-hold".to_owned(),
+            Ended::Stopped(Reason::NotRenewed | Reason::Lost(_)) => return release(lease, ran, report).await,
+        };
+        if left.is_zero() {
+            return release(lease, ran, report).await;
+        }
+        let began = format_rfc3339_seconds(run.wall).to_string().replace('T', " ").replace('Z', " UTC");
+        let note = format!("ran at {began} for {} ({how})", length(ran));
+        let (resource, token) = (lease.resource().clone(), lease.token().short());
+        match lease.retain(left, &note).await {
+            Ok(()) => report.retained(resource.as_str(), &token, ran, Some(left)),
+            Err(RetainError::Lost(lost)) => return Err(lost),
+            Err(error) => {
+                report.retained(resource.as_str(), &token, ran, None);
+                report.words(&format!("{error}; other hosts may run it again in this slot"));
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn release(lease: Lease, held: Duration, report: Report) -> Result<(), Lost> {
+    let (resource, token) = (lease.resource().clone(), lease.token().short());
+    lease.release().await?;
+    report.released(resource.as_str(), &token, held);
+    Ok(())
+}

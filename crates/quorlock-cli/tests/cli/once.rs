@@ -1,0 +1,150 @@
+//! `run --at-least`: one run for each slot, on however many hosts it is started.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+
+use crate::support::{Ended, Quorlock, SOON, run, servers};
+
+const HOSTS: usize = 10;
+const SLOTS: usize = 10;
+
+/// What the crontabs of all hosts do in one slot: some of them start when others have ended already, as
+/// after clocks that differ. Returns with which codes they end.
+async fn slot(servers: &Servers, options: &[&str], log: &Path) -> Vec<Ended> {
+    let job = format!("echo ran >> {}; sleep 0.05", log.display());
+    let mut ended = Vec::new();
+    for _ in 0..2 {
+        let hosts: Vec<_> = (0..HOSTS / 2).map(|_| run(servers, options, &job).start()).collect();
+        for host in hosts {
+            ended.push(host.end().await);
+        }
+    }
+    ended
+}
+
+fn runs(log: &Path) -> usize {
+    fs::read_to_string(log).unwrap_or_default().lines().count()
+}
+
+async fn free(servers: &Servers) {
+    Quorlock::new(["release", "--force", "--yes", "job"]).on(servers).end().await.expect(0);
+}
+
+#[tokio::test]
+async fn ten_hosts_run_a_short_job_once_in_each_of_ten_slots() {
+    let Some(servers) = servers(5).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for number in 1..=SLOTS {
+        let hosts = slot(&servers, &["--at-least", "1h"], &log).await;
+        let ran = hosts.iter().filter(|host| host.code == Some(0)).count();
+        let late = hosts.iter().filter(|host| host.code == Some(75)).count();
+        assert_eq!((ran, late), (1, HOSTS - 1), "slot {number}: {hosts:#?}");
+        assert_eq!(runs(&log), number, "slot {number}");
+        // Sooner than in an hour.
+        free(&servers).await;
+    }
+}
+
+#[tokio::test]
+async fn without_it_the_same_hosts_run_the_job_more_than_once() {
+    let Some(servers) = servers(5).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    slot(&servers, &["--no-wait"], &log).await;
+    assert!(runs(&log) >= 2, "who comes when the first has ended finds the lock free");
+}
+
+#[tokio::test]
+async fn a_latecomer_is_told_when_and_where_the_job_ran() {
+    let Some(servers) = servers(3).await else { return };
+    let slot = ["--at-least", "1h", "--label", "import"];
+    run(&servers, &slot, "exit 7").end().await.expect(7);
+    let told = |text: &str| {
+        assert!(text.contains("`job` stays taken "), "{text}");
+        assert!(text.contains(" import ran at 20") && text.contains(" UTC for "), "{text}");
+        assert!(text.contains("(exit 7)"), "{text}");
+    };
+    for options in [&["--at-least", "1h"][..], &["--no-wait"]] {
+        let late = run(&servers, options, "echo ran").end().await.expect(75);
+        assert_eq!(late.stdout, "");
+        told(&late.stderr);
+    }
+    let late = run(&servers, &["--json", "-n"], "echo ran").end().await.expect(75);
+    let event: serde_json::Value = serde_json::from_str(late.stderr.trim()).unwrap();
+    assert_eq!((&event["event"], &event["retained"]), (&"held".into(), &true.into()));
+
+    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    told(&status.stdout);
+    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["state"], "retained");
+
+    let freed = Quorlock::new(["release", "--force", "--yes", "job"]).on(&servers).end().await.expect(0);
+    assert!(freed.stderr.contains("no process holds it"), "{}", freed.stderr);
+    assert!(!freed.stderr.contains("breaks a promise"), "{}", freed.stderr);
+    run(&servers, &slot, "echo again").end().await.expect(0);
+}
+
+#[tokio::test]
+async fn r12_whoever_waits_for_the_run_goes_when_it_has_ended() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
+    let holder = run(&servers, &["--at-least", "1h"], script).start();
+    holder.lines(1).await;
+    let waiter = run(&servers, &["--at-least", "1h", "-w", "forever", "-vv"], "echo ran").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    fs::write(holder.path("enough"), "").unwrap();
+    holder.end().await.expect(0);
+    let late = waiter.end().await.expect(75);
+    assert_eq!(late.stdout, "");
+}
+
+#[tokio::test]
+async fn a_host_that_crashes_leaves_the_slot_to_another() {
+    let Some(servers) = servers(3).await else { return };
+    let options = ["--at-least", "1h", "-t", "2s"];
+    let crashes = run(&servers, &options, "echo started; exec sleep 1000").start();
+    crashes.lines(1).await;
+    let waiter = run(&servers, &[&options[..], &["-w", "forever", "-vv"]].concat(), "echo ran").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    crashes.signal(Signal::SIGKILL);
+    assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
+}
+
+#[tokio::test]
+async fn when_the_slot_is_over_the_job_runs_again() {
+    let Some(servers) = servers(3).await else { return };
+    for number in 1..=2 {
+        // Without the option somebody waits for the end of the slot.
+        let options: &[&str] = if number == 1 { &["--at-least", "2s"] } else { &["-w", "forever"] };
+        assert_eq!(run(&servers, options, "echo ran").end().await.expect(0).stdout, "ran\n");
+    }
+    // A job that lasts for longer than its slot leaves nothing behind.
+    run(&servers, &["--at-least", "1ms"], "sleep 0.05").end().await.expect(0);
+    run(&servers, &["--no-wait"], "true").end().await.expect(0);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_without_a_quorum_says_that_it_may_be_run_again() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done; exit 7";
+    let running = run(&servers, &["--at-least", "1h", "-t", "9s"], script).start();
+    running.lines(1).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    fs::write(running.path("enough"), "").unwrap();
+    let ended = running.end().await.expect(7);
+    assert!(ended.stderr.contains("other hosts may run it again in this slot"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn what_cannot_stay_taken_is_refused() {
+    for option in [&["--shared"][..], &["--also", "other"]] {
+        let words = [&["run", "--at-least", "1h"], option, &["job", "--", "true"]].concat();
+        let refused = Quorlock::new(words).end().await.expect(64);
+        assert!(refused.stderr.contains("--at-least") && refused.stderr.contains(option[0]), "{refused:?}");
+    }
+}
