@@ -1,7 +1,7 @@
 //! A handle to N nodes, and what all its locks share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -200,7 +200,6 @@ pub(crate) struct Shared {
     pub(crate) max_ttl: Duration,
     /// The longest that the first use waits for connections.
     introduction: Duration,
-    introduced: Arc<AtomicBool>,
     pub(crate) key_prefix: String,
     pub(crate) label: Arc<str>,
     /// Of a lock for which nothing else is set.
@@ -307,7 +306,7 @@ impl Shared {
     /// there and the others have had the time of a round; or when the time for connecting is up.
     /// Later rounds wait for nobody.
     pub(crate) async fn introduced(&self) {
-        if !self.introduced.load(Ordering::Acquire) {
+        if !self.nodes.introduced.load(Ordering::Acquire) {
             Box::pin(self.introduce()).await;
         }
     }
@@ -332,7 +331,7 @@ impl Shared {
                 () = self.sleep_until(started + patience) => break,
             }
         }
-        self.introduced.store(true, Ordering::Release);
+        self.nodes.introduced.store(true, Ordering::Release);
     }
 }
 

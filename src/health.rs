@@ -1,6 +1,7 @@
 //! How the nodes stand, for programs that show it or act on it, and for the log.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -270,10 +271,16 @@ pub(crate) struct Eye {
     pub(crate) name: Arc<str>,
     pub(crate) meter: Arc<NodeMeter>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether the next round need not wait for connections.
+    pub(crate) introduced: Arc<AtomicBool>,
 }
 
 impl Watcher for Eye {
     fn see(&self, contact: Contact) {
+        if let Contact::Ended(_) = &contact {
+            // The next call connects again, and waits for that as the first one has.
+            self.introduced.store(false, Ordering::Release);
+        }
         let now = self.clock.now();
         let mut inside = self.board.inside();
         let Some(seat) = inside.seats.get_mut(self.index) else { return };

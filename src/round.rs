@@ -51,6 +51,9 @@ pub(crate) struct Round {
     abandoned: AtomicBool,
 }
 
+/// After this part of the time of a node it is looked to whether its task is driven.
+const KNOCK: u32 = 4;
+
 /// As many nodes as a round has room for without asking the allocator once more.
 const USUAL: usize = 5;
 
@@ -187,7 +190,7 @@ impl Round {
     }
 
     async fn wait_for<T>(&self, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
-        let mut wait = Wait { round: self, alarm: Alarm::default(), begun: false };
+        let mut wait = Wait { round: self, alarm: Alarm::default(), begun: false, knocked: false };
         // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
         // there is need of a look at the clock.
         let mut now = self.sent;
@@ -205,12 +208,31 @@ impl Round {
             slots.waiting.join(context);
             let next = slots.next_limit(now);
             drop(slots);
-            if let Some(at) = next {
+            if let Some(limit) = next {
+                let knock = self.sent + limit.since(self.sent) / KNOCK;
+                if !wait.knocked && now >= knock {
+                    wait.knocked = true;
+                    self.knock();
+                }
+                let at = if wait.knocked { limit } else { knock };
                 self.nodes.alarms.set(&mut wait.alarm, at, context);
             }
             Poll::Pending
         })
         .await
+    }
+
+    /// Sees to it that somebody answers for the nodes that have not: a node's task may have ended, or
+    /// stand still, with another runtime.
+    pub(crate) fn knock(&self) {
+        let members = self.nodes.members.iter().zip(0..);
+        let silent =
+            |index: usize| matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending, .. }));
+        for (member, index) in members {
+            if silent(index) {
+                drop(member.node.ready());
+            }
+        }
     }
 
     /// Waits until the node at `index` has answered, for as long as that takes. `None` if it was
@@ -352,6 +374,7 @@ struct Wait<'a> {
     alarm: Alarm,
     /// Whether the round knows of it.
     begun: bool,
+    knocked: bool,
 }
 
 impl Drop for Wait<'_> {

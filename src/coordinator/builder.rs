@@ -3,7 +3,6 @@
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -339,7 +338,6 @@ impl Builder {
             least_ttl,
             max_ttl,
             introduction: self.connect_limit,
-            introduced: Arc::new(AtomicBool::new(false)),
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
             options: Arc::new(Options::new(self.ttl, label.clone(), meters.lock(""))),

@@ -24,7 +24,8 @@ pub enum Contact {
     Stalled(NodeError),
     /// There is no connection, and another one is being tried.
     Lost(NodeError),
-    /// There is none, and nobody tries: the node was dropped, or the runtime has ended.
+    /// There is none, and nobody tries: the node was dropped, or its runtime has ended or is not driven. The
+    /// next call connects again.
     Ended(NodeError),
 }
 

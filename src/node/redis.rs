@@ -11,14 +11,12 @@
 //! master of a service.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio_util::sync::CancellationToken;
 
 pub use address::{Address, AddressError, ClusterAddress, Endpoint};
 pub use cluster::ClusterNode;
@@ -27,8 +25,9 @@ pub use dial::{Dial, Stream, SystemDial};
 pub use tls::Tls;
 
 use self::hints::Listeners;
+use self::home::Home;
 use self::state::{Ask, Stage, State};
-use self::supervisor::Supervisor;
+use self::supervisor::Desk;
 use super::{Asked, Listener, Node, NodeError, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -38,6 +37,7 @@ use crate::protocol::gate;
 mod address;
 mod bounds;
 mod cluster;
+mod contained;
 mod copies;
 mod dial;
 mod examine;
@@ -45,6 +45,7 @@ mod failure;
 mod gate;
 mod handshake;
 mod hints;
+mod home;
 mod info;
 mod line;
 mod link;
@@ -120,17 +121,16 @@ pub(crate) const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 ///
 /// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Its task
 /// lives on the runtime that is current then, and ends when the node is dropped: after what was
-/// asked by then was answered, or a second later.
+/// asked by then was answered, or a second later. When that runtime ends, the next question has another
+/// task connect again from its own; so does [`Node::ready`] when the runtime is not driven. A task that
+/// panics begins anew.
 pub struct RedisNode {
     name: Arc<str>,
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    started: AtomicBool,
-    /// Cancelled once the first attempt to connect is over.
-    contact: CancellationToken,
-    /// The task before it is started.
-    parked: Mutex<Option<Box<Supervisor>>>,
+    desk: Arc<Desk>,
+    home: Arc<Home>,
     /// For connections of a check-up.
     address: Address,
     settings: Settings,
@@ -149,7 +149,7 @@ impl RedisNode {
         let state = Arc::new(State::new());
         let name: Arc<str> = address.name().into();
         let listeners = Arc::new(Listeners::default());
-        let (task, contact) = Supervisor::new(
+        let desk = Desk::new(
             Arc::clone(&name),
             address.clone(),
             settings.clone(),
@@ -157,22 +157,9 @@ impl RedisNode {
             Arc::clone(&state),
             Arc::clone(&listeners),
         );
-        let parked = Mutex::new(Some(Box::new(task)));
-        let started = AtomicBool::new(false);
-        RedisNode { name, queue, state, listeners, started, contact, parked, address, settings }
-    }
-
-    /// Starts the task, the first time.
-    fn start(&self) -> Result<(), NodeError> {
-        if self.started.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let runtime = runtime()?;
-        if let Some(task) = self.parked.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            runtime.spawn(task.run());
-        }
-        self.started.store(true, Ordering::Release);
-        Ok(())
+        let (clock, work) = (Arc::clone(&settings.clock), Box::new(Arc::clone(&desk)));
+        let home = Home::new(Arc::clone(&name), clock, work);
+        RedisNode { name, queue, state, listeners, desk, home, address, settings }
     }
 }
 
@@ -190,23 +177,26 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, question: Asked, reply: Reply) {
-        let place = match self.start().and_then(|()| self.state.admit(&question)) {
+        let place = match self.home.begin().and_then(|()| self.state.admit(&question)) {
             Ok(place) => place,
-            Err(error) => return reply.send(Err(error)),
+            Err(error) => {
+                // As it has stood since its task was last driven.
+                drop(self.home.knock());
+                return reply.send(Err(error));
+            }
         };
         if let Err(unsent) = self.queue.send(Ask { question, reply, place, stage: Stage::Fresh }) {
-            let reason = "the Tokio runtime that it was connected from has ended";
+            let reason = "the node was dropped";
             unsent.0.answer(&self.state, Err(NodeError::Unreachable { reason: reason.into() }));
         }
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let started = self.start();
-        let contact = self.contact.clone();
-        let state = Arc::clone(&self.state);
+        let begun = self.home.knock();
+        let (desk, state) = (Arc::clone(&self.desk), Arc::clone(&self.state));
         Box::pin(async move {
-            started?;
-            contact.cancelled().await;
+            begun?;
+            desk.contacted().await;
             state.connected()
         })
     }

@@ -1,7 +1,7 @@
 //! The nodes of a deployment, as rounds ask them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::alarm::Alarms;
@@ -22,6 +22,8 @@ pub(crate) struct Nodes {
     pub(crate) base_limit: Duration,
     pub(crate) board: Arc<Board>,
     pub(crate) alarms: Arc<Alarms>,
+    /// Whether the next round need not wait for connections.
+    pub(crate) introduced: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -42,15 +44,22 @@ impl Nodes {
         base_limit: Duration,
     ) -> Nodes {
         let board = Board::new(nodes.len(), quarantine, clock.now());
+        let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
-            let (board, clock) = (board.clone(), clock.clone());
-            node.observe(Arc::new(Eye { board, index, name: name.clone(), meter: meter.clone(), clock }));
+            node.observe(Arc::new(Eye {
+                board: board.clone(),
+                index,
+                name: name.clone(),
+                meter: meter.clone(),
+                clock: clock.clone(),
+                introduced: introduced.clone(),
+            }));
             Member { node, name, round_trip: AtomicU64::new(0), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
         let alarms = Alarms::new(clock.clone());
-        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms }
+        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms, introduced }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -70,6 +79,7 @@ impl Nodes {
             // How they stand is seen where they came from.
             board: Board::new(0, self.quarantine, self.clock.now()),
             alarms: self.alarms.clone(),
+            introduced: self.introduced.clone(),
         }
     }
 

@@ -28,6 +28,7 @@ mod promotion;
 mod restart;
 mod rights;
 mod rivals;
+mod runtimes;
 mod semaphore;
 mod sentinel;
 mod several;

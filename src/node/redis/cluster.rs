@@ -6,7 +6,7 @@
 //! of the cluster, and the `chorus` does the same with hints. See docs/adr/0014-cluster.md.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
@@ -17,9 +17,11 @@ use self::chorus::Chorus;
 use self::desk::{Desk, Routed};
 use self::map::Place;
 use self::passage::Passage;
+use self::shard::Shard;
+use super::Settings;
 use super::address::{Address, ClusterAddress};
+use super::home::{Home, Work};
 use super::wire::key_of_one;
-use super::{Settings, runtime};
 use crate::examination::Facts;
 use crate::node::{Asked, Contact, Listener, Node, NodeError, Reply, Watcher};
 use crate::protocol::Slot;
@@ -41,11 +43,12 @@ mod shard;
 /// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Then it
 /// keeps one connection to each master that serves slots, and asks a member for the map every second,
 /// and at once when one of them sends a question away, or is lost. Its tasks live on the runtime that is current
-/// then, and end when the node is dropped.
+/// then, and end when the node is dropped. What ended with a runtime is made anew by the next question.
 pub struct ClusterNode {
     inside: Arc<Inside>,
-    started: AtomicBool,
+    home: Arc<Home>,
     /// Ends the keeper.
+    #[expect(dead_code, reason = "ends it when it is dropped")]
     leaving: DropGuard,
 }
 
@@ -61,7 +64,30 @@ struct Inside {
     /// The map may be wrong.
     doubt: Notify,
     /// Cancelled once all masters have been contacted for the first time, or nobody could be.
-    contacted: CancellationToken,
+    contacted: Mutex<CancellationToken>,
+    /// How many connections to masters there have been.
+    lines: AtomicU64,
+}
+
+/// The keeper's.
+struct Keeping {
+    inside: Arc<Inside>,
+    leaving: CancellationToken,
+}
+
+impl Work for Keeping {
+    fn begin(&self, _panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
+        // What is asked waits for the map, as the first time: the last word of a member may be old.
+        self.inside.desk().shut();
+        self.inside.await_contact();
+        let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.clone());
+        Some(Box::pin(async move {
+            leaving.run_until_cancelled(keeper::keep(inside)).await;
+        }))
+    }
+
+    /// What each master's node says of it is enough.
+    fn ended(&self) {}
 }
 
 impl ClusterNode {
@@ -81,29 +107,48 @@ impl ClusterNode {
             chorus: Arc::default(),
             observers: Mutex::default(),
             doubt: Notify::new(),
-            contacted: CancellationToken::new(),
+            contacted: Mutex::default(),
+            lines: AtomicU64::new(0),
         };
-        let leaving = CancellationToken::new().drop_guard();
-        ClusterNode { inside: Arc::new(inside), started: AtomicBool::new(false), leaving }
-    }
-
-    /// Starts the keeper, the first time.
-    fn start(&self) -> Result<(), NodeError> {
-        if self.started.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let runtime = runtime()?;
-        if !self.started.swap(true, Ordering::AcqRel) {
-            let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.token().clone());
-            runtime.spawn(async move { leaving.run_until_cancelled(keeper::keep(inside)).await });
-        }
-        Ok(())
+        let (inside, leaving) = (Arc::new(inside), CancellationToken::new());
+        let keeping = Keeping { inside: Arc::clone(&inside), leaving: leaving.clone() };
+        let clock = Arc::clone(&inside.settings.clock);
+        let home = Home::new(Arc::clone(&inside.name), clock, Box::new(keeping));
+        ClusterNode { inside, home, leaving: leaving.drop_guard() }
     }
 }
 
 impl Inside {
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contact_token(&self) -> MutexGuard<'_, CancellationToken> {
+        self.contacted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A keeper begins that has contacted nobody yet.
+    fn await_contact(&self) {
+        let mut token = self.contact_token();
+        if token.is_cancelled() {
+            *token = CancellationToken::new();
+        }
+    }
+
+    /// Ends once the keeper has contacted all masters, or could not contact anybody.
+    async fn contacted(&self) {
+        loop {
+            let token = self.contact_token().clone();
+            if token.is_cancelled() {
+                return;
+            }
+            token.cancelled().await;
+        }
+    }
+
+    /// The masters that are known.
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        self.desk().shards.clone()
     }
 
     /// The member at this place, logged in to as the one that was named first.
@@ -114,32 +159,34 @@ impl Inside {
         }
     }
 
-    /// Sends the question to the master that serves its key.
-    fn pass_on(self: &Arc<Self>, question: Asked, reply: Reply) {
+    /// Sends the question to the master that serves its key, and says whether there is one.
+    fn pass_on(self: &Arc<Self>, question: Asked, reply: Reply) -> bool {
         let slot = Slot::of(key_of_one(&question));
         // Not asked under the lock: it may be answered at once.
         let routed = self.desk().route(self.settings.clock.now(), slot, question, reply);
-        self.send(slot, routed);
+        self.send(slot, routed)
     }
 
     /// The same for a question that was kept until now.
     fn forward(self: &Arc<Self>, question: Asked, reply: Reply) {
         let slot = Slot::of(key_of_one(&question));
         let routed = self.desk().send(self.settings.clock.now(), slot, question, reply);
-        self.send(slot, routed);
+        let _ = self.send(slot, routed);
     }
 
-    fn send(self: &Arc<Self>, slot: Slot, routed: Routed) {
+    fn send(self: &Arc<Self>, slot: Slot, routed: Routed) -> bool {
         match routed {
             Routed::To { shard, question, reply } => {
                 let passage = Passage::new(self, &shard.face, slot, reply);
                 shard.node.ask(question, Reply::new(Arc::new(passage), 0));
+                true
             }
             Routed::Nowhere { error, reply } => {
                 self.doubt.notify_one();
                 reply.send(Err(error));
+                false
             }
-            Routed::Kept => {}
+            Routed::Kept => true,
         }
     }
 
@@ -159,17 +206,25 @@ impl Node for ClusterNode {
     }
 
     fn ask(&self, question: Asked, reply: Reply) {
-        match self.start() {
-            Ok(()) => self.inside.pass_on(question, reply),
+        match self.home.begin() {
+            Ok(()) => {
+                if !self.inside.pass_on(question, reply) {
+                    // As it has been since the keeper was last driven.
+                    drop(self.home.knock());
+                }
+            }
             Err(error) => reply.send(Err(error)),
         }
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (started, inside) = (self.start(), Arc::clone(&self.inside));
+        let (begun, inside) = (self.home.knock(), Arc::clone(&self.inside));
+        for shard in inside.shards() {
+            drop(shard.node.ready());
+        }
         Box::pin(async move {
-            started?;
-            inside.contacted.cancelled().await;
+            begun?;
+            inside.contacted().await;
             let contact = inside.desk().contact();
             match contact {
                 Some(Contact::Connected(_)) => Ok(()),

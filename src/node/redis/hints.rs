@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::contained::contained;
 use super::parts::{Part, Parts};
 use crate::node::{Hint, Listener};
 
@@ -76,7 +77,7 @@ impl Audience {
 
     fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            listener.hear(hint);
+            contained("a listener", || listener.hear(hint));
         }
     }
 }

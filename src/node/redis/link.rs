@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -83,28 +84,34 @@ pub(crate) async fn carry(
         heard: clock.now(),
         timer: None,
         farewell: None,
+        reason: "its connection ended with the task that had it".into(),
     };
     let end = poll_fn(|context| link.poll(context, queue)).await;
-    let reason: Arc<str> = match &end {
+    link.reason = match &end {
         End::Lost(reason) => Arc::clone(reason),
         End::Closed => "the node was dropped before it answered".into(),
     };
-    // The rest is unknown, and stays so. Nothing is sent again on a later connection: there may be
-    // another process at its other end, and the questions were put to this one (rule I-14).
-    let asked = link.flight.into_iter().filter_map(|sent| match sent.what {
-        What::Ask { ask, .. } => Some(ask),
-        What::Undo(undo) => Some(undo.ask),
-        What::Copies => None,
-    });
-    let mut creates = false;
-    let asked: Vec<_> = asked.inspect(|ask| creates |= ask.question.may_create()).collect();
-    if creates {
-        link.connector.leaves_behind(greeted.means.client);
-    }
-    for ask in asked.into_iter().chain(link.unconfirmed.into_iter().map(|(ask, _)| ask)).chain(link.batch) {
-        ask.answer(state, Err(NodeError::Disconnected { reason: Arc::clone(&reason) }));
-    }
     end
+}
+
+/// However the connection ends, the rest is unknown, and stays so. Nothing is sent again on a later one:
+/// there may be another process at its other end, and the questions were put to this one (rule I-14).
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        let flight = mem::take(&mut self.flight).into_iter().filter_map(|sent| match sent.what {
+            What::Ask { ask, .. } => Some(ask),
+            What::Undo(undo) => Some(undo.ask),
+            What::Copies => None,
+        });
+        let asked: Vec<_> = flight.collect();
+        if asked.iter().any(|ask| ask.question.may_create()) {
+            self.connector.leaves_behind(self.means.client);
+        }
+        let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
+        for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
+            ask.answer(self.state, Err(NodeError::Disconnected { reason: Arc::clone(&self.reason) }));
+        }
+    }
 }
 
 /// Something that was sent, and has an answer to come.
@@ -196,6 +203,8 @@ struct Link<'a> {
     /// not for every request.
     timer: Option<Sleep>,
     farewell: Option<Sleep>,
+    /// Why it has ended, once it has. Until then it may be dropped with its task.
+    reason: Arc<str>,
 }
 
 impl Link<'_> {
@@ -345,7 +354,9 @@ impl Link<'_> {
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
         let wall = self.means.clock.filter(|_| self.swift_from <= at).map(|clock| clock.at(at));
-        for ask in self.batch.drain(..) {
+        // Taken one by one: should one of them panic, the others are answered all the same.
+        self.batch.reverse();
+        while let Some(ask) = self.batch.pop() {
             let (prelude, way) = if ask.stage == Stage::Unnumbered {
                 // Whatever has become of the attempt: its token stands there, and what takes it back may
                 // be behind this.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::contained::contained;
 use crate::examination::Facts;
 use crate::node::{Answer, Asked, Came, Contact, Instance, NodeError, Question, Reply, Watcher};
 
@@ -42,15 +43,19 @@ impl Ask {
     pub(crate) fn answer(self, state: &State, answer: Result<Answer, NodeError>) {
         // First the place, then the answer: whoever hears it may ask again at once.
         state.give_back(self.place);
-        self.reply.send(answer);
+        contained(ROUND, || self.reply.send(answer));
     }
 
     /// The same, with an answer that came just now.
     pub(crate) fn answer_with(self, state: &State, answer: Answer, came: Came<'_>) {
         state.give_back(self.place);
-        self.reply.send_what_came(Ok(answer), came);
+        contained(ROUND, || self.reply.send_what_came(Ok(answer), came));
     }
 }
+
+/// Who takes an answer in. It runs in the task of the node, whichever round it belongs to.
+const ROUND: &str = "whoever was answered";
+const WATCHER: &str = "a watcher";
 
 /// How a node stands, shared by its handle and its task.
 #[derive(Debug)]
@@ -83,7 +88,7 @@ const OPEN: u8 = 0;
 const STALLED: u8 = 1;
 /// Not connected. Nothing is taken in.
 const DOWN: u8 = 2;
-/// Not connected, and nobody tries any more.
+/// Not connected, and nobody tries until the next call.
 const ENDED: u8 = 3;
 
 impl State {
@@ -150,17 +155,24 @@ impl State {
         self.stand(DOWN, trouble);
     }
 
-    /// Nobody will connect any more.
+    /// The task has ended. The next call begins another one.
     pub(crate) fn end(&self) {
-        let reason = "the Tokio runtime that it was connected from has ended";
+        let reason =
+            "its connection has ended with the Tokio runtime that it was made from, or with its handle";
         self.stand(ENDED, NodeError::Unreachable { reason: reason.into() });
+    }
+
+    /// There is a task that connects: questions wait for that, as the first time.
+    pub(crate) fn begin(&self) {
+        *lock(&self.instance) = None;
+        self.standing.store(OPEN, Ordering::Release);
     }
 
     /// From now on tells `observer` how the node stands.
     pub(crate) fn observe(&self, observer: Arc<dyn Watcher>) {
         let mut observers = lock(&self.observers);
         if let Some(contact) = self.contact() {
-            observer.see(contact);
+            contained(WATCHER, || observer.see(contact));
         }
         observers.push(observer);
     }
@@ -168,7 +180,9 @@ impl State {
     fn tell(&self) {
         let observers = lock(&self.observers);
         if let Some(contact) = self.contact() {
-            observers.iter().for_each(|observer| observer.see(contact.clone()));
+            for observer in &*observers {
+                contained(WATCHER, || observer.see(contact.clone()));
+            }
         }
     }
 

@@ -1,10 +1,10 @@
-//! The one task of a node: it connects, carries questions, and connects again.
+//! The work of a node's one task: it connects, carries questions, and connects again.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
@@ -12,6 +12,7 @@ use tracing::warn;
 use super::address::Address;
 use super::handshake::Connector;
 use super::hints::Listeners;
+use super::home::Work;
 use super::link::{End, carry};
 use super::state::{Ask, State};
 use super::{Notices, Settings};
@@ -31,20 +32,30 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// a server takes connections and closes them again.
 const LASTING: Duration = Duration::from_secs(3);
 
-/// What the task of a node owns.
-pub(crate) struct Supervisor {
+/// What a node is, apart from what its task is doing.
+pub(crate) struct Desk {
     name: Arc<str>,
-    connector: Connector,
     settings: Settings,
-    queue: UnboundedReceiver<Ask>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    /// Says, when dropped, that the first attempt to connect is over, or that the task is.
-    contacting: Option<DropGuard>,
+    /// What each of its tasks takes over from the one before.
+    tools: Mutex<Option<Tools>>,
+    /// Cancelled once the first attempt of the latest task to connect is over.
+    contact: Mutex<CancellationToken>,
 }
 
-impl Supervisor {
-    /// The task, and what is cancelled once its first attempt to connect is over.
+struct Tools {
+    connector: Connector,
+    queue: UnboundedReceiver<Ask>,
+    backoff: Backoff,
+}
+
+/// A node that is reconnected from the start of its waits.
+fn fresh_backoff() -> Backoff {
+    Backoff::new(FIRST_WAIT, LONGEST_WAIT)
+}
+
+impl Desk {
     pub(crate) fn new(
         name: Arc<str>,
         address: Address,
@@ -52,42 +63,103 @@ impl Supervisor {
         queue: UnboundedReceiver<Ask>,
         state: Arc<State>,
         listeners: Arc<Listeners>,
-    ) -> (Supervisor, CancellationToken) {
-        // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
-        let contact = CancellationToken::new();
-        let contacting = Some(contact.clone().drop_guard());
+    ) -> Arc<Desk> {
         let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
-        (Supervisor { name, connector, settings, queue, state, listeners, contacting }, contact)
+        let tools = Mutex::new(Some(Tools { connector, queue, backoff: fresh_backoff() }));
+        Arc::new(Desk { name, settings, state, listeners, tools, contact: Mutex::default() })
     }
 
-    /// Serves the node until its last handle is dropped.
-    pub(crate) async fn run(self) {
-        let Supervisor { name, mut connector, settings, mut queue, state, listeners, mut contacting } = self;
-        let _leaving = Leaving(&state);
-        let clock = &*settings.clock;
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        // The first time, questions wait in the queue for the connection.
-        let mut outcome = connector.connect().await;
+    /// Ends once the first attempt to connect is over.
+    pub(crate) async fn contacted(&self) {
         loop {
-            let trouble = match outcome {
+            let contact = lock(&self.contact).clone();
+            if contact.is_cancelled() {
+                return;
+            }
+            contact.cancelled().await;
+        }
+    }
+}
+
+impl Work for Arc<Desk> {
+    fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
+        let tools = lock(&self.tools).take()?;
+        // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
+        let contact = CancellationToken::new();
+        *lock(&self.contact) = contact.clone();
+        let contacting = Some(contact.drop_guard());
+        let trouble = panicked.map(|panic| {
+            let reason = format!("its task panicked: {panic}").into();
+            NodeError::Unreachable { reason }
+        });
+        if trouble.is_none() {
+            self.state.begin();
+        }
+        let supervisor = Supervisor { desk: Arc::clone(self), tools: Some(tools), contacting };
+        Some(Box::pin(supervisor.run(trouble)))
+    }
+
+    fn ended(&self) {
+        self.state.end();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the task of a node owns.
+struct Supervisor {
+    desk: Arc<Desk>,
+    tools: Option<Tools>,
+    /// Says, when dropped, that the first attempt to connect is over, or that the task is.
+    contacting: Option<DropGuard>,
+}
+
+impl Supervisor {
+    /// Serves the node until its last handle is dropped. Waits first if there is `trouble`.
+    async fn run(mut self, mut trouble: Option<NodeError>) {
+        let desk = Arc::clone(&self.desk);
+        let Desk { name, settings, state, listeners, .. } = &*desk;
+        let Some(Tools { connector, queue, backoff }) = &mut self.tools else { return };
+        let clock = &*settings.clock;
+        loop {
+            let outcome = match trouble.take() {
+                // The first time, questions wait in the queue for the connection.
+                None => connector.connect().await,
+                Some(trouble) => {
+                    state.down(trouble.clone());
+                    drop(self.contacting.take());
+                    let wait = backoff.next(settings.entropy.half());
+                    let connected = pin!(async {
+                        clock.sleep_until(clock.now() + wait).await;
+                        connector.connect().await
+                    });
+                    match select(pin!(refuse(queue, state, &trouble)), connected).await {
+                        Either::Left(_) => return,
+                        Either::Right((outcome, _)) => outcome,
+                    }
+                }
+            };
+            trouble = Some(match outcome {
                 Ok(mut greeted) => {
                     let facts = std::mem::take(&mut greeted.facts);
                     if settings.notices == Notices::Logged {
-                        for Finding { matter, evidence, cure, .. } in on_sight(&name, &facts) {
+                        for Finding { matter, evidence, cure, .. } in on_sight(name, &facts) {
                             warn!(node = %name, finding = %matter, cure, "the server {evidence}");
                         }
                     }
                     state.introduced(facts);
                     let since = clock.now();
                     state.connect(Arc::clone(&greeted.instance));
-                    drop(contacting.take());
+                    drop(self.contacting.take());
                     if greeted.hints {
                         listeners.hearing();
                     }
-                    let end = carry(greeted, &mut connector, &mut queue, &state, &listeners, clock).await;
+                    let end = carry(greeted, connector, queue, state, listeners, clock).await;
                     listeners.deaf();
                     if clock.now().since(since) >= LASTING {
-                        backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                        *backoff = fresh_backoff();
                     }
                     match end {
                         End::Closed => return,
@@ -97,28 +169,16 @@ impl Supervisor {
                     }
                 }
                 Err(error) => error,
-            };
-            state.down(trouble.clone());
-            drop(contacting.take());
-            let wait = backoff.next(settings.entropy.half());
-            let connected = pin!(async {
-                clock.sleep_until(clock.now() + wait).await;
-                connector.connect().await
             });
-            outcome = match select(pin!(refuse(&mut queue, &state, &trouble)), connected).await {
-                Either::Left(_) => return,
-                Either::Right((outcome, _)) => outcome,
-            };
         }
     }
 }
 
-/// Says, when dropped, that nobody connects any more.
-struct Leaving<'a>(&'a State);
-
-impl Drop for Leaving<'_> {
+/// However it ends, another one may go on from there.
+impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.0.end();
+        self.desk.listeners.deaf();
+        *lock(&self.desk.tools) = self.tools.take();
     }
 }
 

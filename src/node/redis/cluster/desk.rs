@@ -109,6 +109,11 @@ impl Desk {
         }
     }
 
+    /// Until it is opened again, questions are kept.
+    pub(super) fn shut(&mut self) {
+        self.opened = false;
+    }
+
     /// What was asked before there was a map, as long as there is any. Then the desk opens.
     pub(super) fn open(&mut self) -> Vec<(Asked, Reply)> {
         let kept = std::mem::take(&mut self.kept);

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
@@ -33,18 +34,22 @@ const NEXT_MEMBER: Duration = Duration::from_millis(100);
 pub(super) async fn keep(inside: Arc<Inside>) {
     let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let (mut lines, mut teller) = (0, None);
+    let mut teller = None;
     for turn in 0_usize.. {
         let looked = clock.now();
+        for shard in inside.shards() {
+            // Its task may have ended with another runtime, or stand still there.
+            drop(shard.node.ready());
+        }
         match look(&inside, &mut teller, turn).await {
-            Ok(map) => adopt(&inside, map, looked, &mut lines).await,
+            Ok(map) => adopt(&inside, map, looked).await,
             Err(error) => {
                 debug!(node = %inside.name, %error, "no map of the cluster");
                 inside.desk().fail(error);
             }
         }
         open(&inside);
-        inside.contacted.cancel();
+        inside.contact_token().cancel();
         inside.tell();
         let fine = inside.desk().is_fine();
         if fine {
@@ -184,7 +189,7 @@ fn no_map() -> NodeError {
 }
 
 /// Keeps the masters that serve slots by this map, and no others.
-async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment, lines: &mut u64) {
+async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
     let (known, before) = {
         let desk = inside.desk();
         (desk.map.clone(), desk.shards.clone())
@@ -201,8 +206,8 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment, lines: &mut u64) 
         let address = inside.beside(&master.place);
         let kept = before.iter().find(|shard| shard.suits(&address, master, &identity));
         kept.cloned().unwrap_or_else(|| {
-            *lines += 1;
-            let shard = Arc::new(Shard::new(inside, *lines, address, master, &identity));
+            let line = inside.lines.fetch_add(1, Ordering::Relaxed) + 1;
+            let shard = Arc::new(Shard::new(inside, line, address, master, &identity));
             fresh.push(Arc::clone(&shard));
             shard
         })
@@ -221,7 +226,8 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment, lines: &mut u64) 
     drop((gone, before));
     // What is asked meanwhile waits for the connections; the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
-    if inside.contacted.is_cancelled() {
+    let before = inside.contact_token().is_cancelled();
+    if before {
         drop(contacts.collect::<Vec<_>>());
     } else {
         open(inside);

@@ -1,6 +1,6 @@
 //! Against servers that misbehave, in memory and in virtual time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::super::{Address, Dial, RedisNode, Settings, Stream};
 use super::{
     Log, NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
 };
-use crate::node::{Collect, Lasting, Node, NodeError, Reply, ask};
+use crate::node::{Collect, Contact, Hint, Lasting, Listener, Node, NodeError, Reply, Watcher, ask};
 use crate::protocol::Moment;
 use crate::{Clock, Sleep};
 
@@ -101,16 +101,94 @@ fn without_a_runtime_a_node_says_so() {
 }
 
 #[test]
-fn a_node_whose_runtime_has_ended_says_so_and_keeps_nobody_waiting() {
+fn a_node_whose_runtime_has_ended_is_dialled_again_by_the_next_call() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
     // The runtime ends before it has polled the node's task.
     runtime().block_on(async { drop(node.ready()) });
-    runtime().block_on(async {
-        drop(node.ready().await);
-        let error = ask(&node, inspect()).await.unwrap_err();
-        assert!(error.to_string().contains("has ended"), "{error}");
-    });
+    for _ in 0..3 {
+        runtime().block_on(async {
+            let error = ask(&node, inspect()).await.unwrap_err();
+            assert!(error.to_string().contains("refused"), "somebody has dialled: {error}");
+        });
+    }
+}
+
+/// Panics a few times, and lets go on what is behind it after that.
+#[derive(Debug)]
+struct Panics {
+    left: AtomicUsize,
+    behind: Scripted,
+}
+
+impl Panics {
+    fn count_down(&self) {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a panic that the test wants");
+    }
+}
+
+impl Dial for Panics {
+    fn dial(&self, address: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        self.count_down();
+        self.behind.dial(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
+    let scripted = Scripted { manner: Manner::Hangs, votes: Votes::default() };
+    let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
+    let began = Virtual.now();
+    let error = node.ready().await.unwrap_err();
+    assert!(error.to_string().contains("a panic that the test wants"), "{error}");
+    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    let waited = Virtual.now().since(began);
+    assert!(waited >= Duration::from_millis(60) && waited < Duration::from_secs(1), "{waited:?}");
+}
+
+/// Watches, listens and collects answers, and panics each time.
+#[derive(Debug)]
+struct Clumsy;
+
+impl Watcher for Clumsy {
+    fn see(&self, _: Contact) {
+        panic!("a panic that the test wants");
+    }
+}
+
+impl Listener for Clumsy {
+    fn hear(&self, _: Hint<'_>) {
+        panic!("a panic that the test wants");
+    }
+}
+
+impl Collect for Clumsy {
+    fn answer(&self, _: usize, _: Result<crate::Answer, NodeError>) {
+        panic!("a panic that the test wants");
+    }
+
+    fn wanted(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_panics_when_it_is_told_ends_no_connection() {
+    let Some(server) = super::server::Server::start(&[]) else { return };
+    let node = server.node();
+    node.observe(Arc::new(Clumsy));
+    node.listen(Arc::new(Clumsy));
+    node.ready().await.unwrap();
+    for number in 0..3 {
+        node.ask(acquire(&claim("orders/42", number)).into(), Reply::new(Arc::new(Clumsy), 0));
+    }
+    assert!(ask(&node, inspect()).await.is_ok());
+    // Were it another connection, what was asked would have been released or unknown.
+    assert_eq!(ask(&node, release(&claim("orders/42", 0))).await.unwrap().vote, crate::Vote::Wanted);
 }
 
 /// How a server misbehaves.

@@ -1,0 +1,72 @@
+//! One coordinator, and runtimes that come and go, or are not driven: a coordinator in a `static` and many
+//! `#[tokio::test]` functions, workers with a runtime each, one `block_on` after the other.
+
+use std::time::Duration;
+
+use quorlock::Coordinator;
+use quorlock_testkit::Servers;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::world::{DEADLINE, client, count};
+
+/// Servers that live in a runtime of their own.
+struct Bench {
+    servers: Servers,
+    driven: Runtime,
+    coordinator: Coordinator,
+}
+
+fn bench() -> Bench {
+    let driven = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let servers = driven.block_on(Servers::start(3)).unwrap();
+    // A node has more time than usual: what is tested is not how fast this machine is.
+    let coordinator = client(&servers.urls(), |builder| builder.node_limit(Duration::from_secs(2)));
+    Bench { servers, driven, coordinator }
+}
+
+impl Bench {
+    fn nothing_is_left(&self, key: &str) {
+        let gone = async || count(&self.servers, key).await == 0;
+        self.driven.block_on(quorlock_testkit::eventually("no key is left", DEADLINE, gone)).unwrap();
+    }
+}
+
+fn alone() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn many() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+async fn once(coordinator: &Coordinator) {
+    let lease = coordinator.lock("r").try_acquire().await.unwrap().expect("nobody has it");
+    lease.check().unwrap();
+    lease.release().await.unwrap();
+}
+
+#[test]
+fn a_coordinator_serves_one_runtime_after_the_other() {
+    let bench = bench();
+    for time in 0..100 {
+        let runtime = if time % 3 == 0 { many() } else { alone() };
+        runtime.block_on(once(&bench.coordinator));
+    }
+    bench.nothing_is_left("r");
+}
+
+#[test]
+fn runtimes_that_nobody_drives_hold_up_no_other() {
+    let bench = bench();
+    let mut still = Vec::new();
+    for _ in 0..20 {
+        let runtime = alone();
+        runtime.block_on(once(&bench.coordinator));
+        still.push(runtime);
+    }
+    // Each is driven again, and finds that its tasks are over.
+    for runtime in &still {
+        runtime.block_on(once(&bench.coordinator));
+    }
+    bench.nothing_is_left("r");
+}
