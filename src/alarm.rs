@@ -12,6 +12,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
@@ -85,7 +86,17 @@ impl Alarms {
     ///
     /// Outside a Tokio runtime, and in one without timers, as a timer of its own would.
     pub(crate) fn set(self: &Arc<Self>, alarm: &mut Alarm, at: Moment, context: &Context<'_>) {
-        let here = Handle::current();
+        self.set_on(&Handle::current(), alarm, at, context);
+    }
+
+    /// The same, from the runtime `here`. Where that has ended, the alarm rings now.
+    pub(crate) fn set_on(
+        self: &Arc<Self>,
+        here: &Handle,
+        alarm: &mut Alarm,
+        at: Moment,
+        context: &Context<'_>,
+    ) {
         let runtime = here.id();
         let mut inside = self.lock();
         if let Some(place) = alarm.place
@@ -117,7 +128,12 @@ impl Alarms {
         // Not under the lock: a runtime that is being shut down drops its new tasks at once.
         if let Some(earlier) = ringer {
             let ringer = Ringer { alarms: self.clone(), runtime, earlier, rings: true };
-            drop(here.spawn(ring(ringer, self.clock.sleep_until(at))));
+            let sleep = {
+                // A timer of that runtime.
+                let _there = here.enter();
+                self.clock.sleep_until(at)
+            };
+            drop(here.spawn(ring(ringer, sleep)));
         }
     }
 
@@ -137,6 +153,20 @@ impl Alarms {
     pub(crate) fn ring_all(&self) {
         let all: Vec<_> = self.lock().rings.iter_mut().map(|ring| mem::take(&mut ring.set)).collect();
         all.into_iter().for_each(wake);
+    }
+
+    /// Rings what should have rung a while ago from other runtimes than this one: they may not be driven.
+    pub(crate) fn ring_overdue(&self, here: Id) {
+        let now = self.clock.now();
+        let mut inside = self.lock();
+        let others = inside.rings.iter_mut().filter(|ring| ring.runtime != here);
+        let overdue: Vec<Waker> = others.flat_map(|ring| ring.take_due(now.back(OVERDUE))).collect();
+        drop(inside);
+        overdue.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -185,6 +215,19 @@ impl Ring {
         self.set.try_remove(key).map(|set| set.waker)
     }
 
+    /// Takes out what was due by `then`.
+    fn take_due(&mut self, then: Moment) -> Vec<Waker> {
+        let mut due = Vec::new();
+        while let Some(Reverse((at, key))) = self.order.peek().copied().filter(|Reverse((at, _))| *at <= then)
+        {
+            if Ring::is_set(&self.set, at, key) {
+                due.extend(self.set.try_remove(key).map(|set| set.waker));
+            }
+            self.order.pop();
+        }
+        due
+    }
+
     /// Whether one of these is due then.
     fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
         set.get(key).is_some_and(|set| set.at == at)
@@ -204,6 +247,8 @@ impl Ring {
 const HANDFUL: usize = 64;
 /// As many places of stopped alarms are no waste of room.
 const TOLERATED: usize = 64;
+/// A runtime that is driven rings far sooner, unless the process stood still.
+const OVERDUE: Duration = Duration::from_millis(20);
 
 impl Inside {
     fn ring(&mut self, runtime: Id) -> Option<&mut Ring> {
@@ -322,7 +367,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Sender, channel};
     use std::task::Wake;
-    use std::time::Duration;
 
     use super::*;
     use crate::clock::Sleep;

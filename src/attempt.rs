@@ -193,7 +193,7 @@ pub(crate) fn clean_up(
     standings: Standings,
 ) {
     if let Some(sweep) = Sweep::start(shared, claim, ttl, standings) {
-        shared.tasks.spawn_on(sweep.finish(), runtime);
+        shared.tasks.spawn(sweep.finish(), runtime);
     }
 }
 

@@ -1,17 +1,17 @@
 //! A handle to N nodes, and what all its locks share.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 pub use builder::{Builder, RestartGuard};
 
+use crate::alarm::Until;
 use crate::clock::Sleep;
 use crate::election::Election;
 use crate::entropy::Entropy;
@@ -25,6 +25,7 @@ use crate::meter::Meters;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::round::Nodes;
 use crate::semaphore::Semaphore;
+use crate::tasks::{Helped, Registry, Tasks};
 use crate::wait::line::Lines;
 
 mod builder;
@@ -49,6 +50,8 @@ pub struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     /// For those who want several locks at once: they stand in lines of their own.
     together: Arc<OnceLock<Arc<Shared>>>,
+    #[expect(dead_code, reason = "tasks that no runtime drives are kept as long as there is one of these")]
+    registry: Arc<Registry>,
 }
 
 impl Coordinator {
@@ -160,11 +163,11 @@ impl Coordinator {
     pub async fn close(&self, patience: Duration) {
         self.shared.closing.cancel();
         self.shared.nodes.alarms.ring_all();
-        self.shared.tasks.close();
+        self.shared.tasks.tracker.close();
         let end = self.shared.now() + patience;
         tokio::select! {
             biased;
-            () = self.shared.tasks.wait() => {}
+            () = Helped::new(self.shared.tasks.registry(), Box::pin(self.shared.tasks.tracker.wait())) => {}
             () = self.shared.sleep_until(end) => {}
         }
     }
@@ -207,8 +210,9 @@ pub(crate) struct Shared {
     host: String,
     /// What others read of a holder, with the usual label: made once, since nearly all have it.
     context: Arc<str>,
-    /// All that [`Coordinator::close`] waits for.
-    pub(crate) tasks: TaskTracker,
+    /// What is unique to it: an address may be used again.
+    pub(crate) number: u64,
+    pub(crate) tasks: Tasks,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
@@ -218,6 +222,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn next_number() -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The same over other nodes, with lines of its own that hear the same hints.
     pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
         Arc::new(Shared { nodes: Arc::new(nodes), ..self.branch() })
@@ -229,7 +238,8 @@ impl Shared {
     }
 
     fn branch(&self) -> Shared {
-        Shared { lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
+        let number = Shared::next_number();
+        Shared { number, lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
     }
 
     /// Those who wait in this mode.
@@ -251,6 +261,11 @@ impl Shared {
 
     pub(crate) fn sleep_until(&self, moment: Moment) -> Sleep {
         self.nodes.clock.sleep_until(moment)
+    }
+
+    /// The same for what several runtimes may drive: a timer of its own would belong to one of them.
+    pub(crate) fn rest_until(&self, moment: Moment) -> Until {
+        self.nodes.alarms.until(Some(moment))
     }
 
     /// A place in the line of those who wait in fair order, as of now.
@@ -328,7 +343,7 @@ impl Shared {
                     Some(Err(_)) => {}
                     None => break,
                 },
-                () = self.sleep_until(started + patience) => break,
+                () = self.rest_until(started + patience) => break,
             }
         }
         self.nodes.introduced.store(true, Ordering::Release);

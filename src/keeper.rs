@@ -52,7 +52,7 @@ pub(crate) struct Keeper {
     line: Arc<str>,
     /// The duty to serve those, unless the lease stands in nobody's way here.
     duty: Option<Duty>,
-    /// Where it does what is due.
+    /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
     runtime: Handle,
     ttl: Duration,
     renewal: Renewal,
@@ -158,7 +158,8 @@ impl Keeper {
     }
 
     /// Hands the lease to somebody who waits for it.
-    pub(crate) fn deliver_to(self: Box<Self>, waiter: Waiter, rounds: usize) {
+    pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
+        self.runtime = waiter.runtime.clone();
         // A lease that nobody takes in is dropped with the failed message, and so given back.
         drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
     }
@@ -189,15 +190,23 @@ impl Keeper {
     fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
-        self.shared.nodes.alarms.set(&mut self.alarm, wake, &Context::from_waker(&bell));
+        let context = Context::from_waker(&bell);
+        self.shared.nodes.alarms.set_on(&self.runtime, &mut self.alarm, wake, &context);
         // Only now: when the coordinator is closed after that, all alarms ring.
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
     /// Has a task do what there is to do.
-    pub(crate) fn set_out(self: Box<Self>) {
+    pub(crate) fn set_out(mut self: Box<Self>) {
+        let now = self.shared.now();
+        if now.back(LATE) >= self.wake(now)
+            && let Ok(here) = Handle::try_current()
+        {
+            // Its runtime is not driven, or it would have rung.
+            self.runtime = here;
+        }
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        shared.tasks.spawn_on(self.work(), &runtime);
+        shared.tasks.spawn(self.work(), &runtime);
     }
 
     async fn work(mut self: Box<Self>) {
@@ -207,7 +216,11 @@ impl Keeper {
             }
             let now = self.shared.now();
             match self.rest(now) {
-                Some(wanted) => self = wanted,
+                Some(wanted) => {
+                    self = wanted;
+                    // If it was rung because its runtime has ended, it goes on where it is.
+                    self.runtime = Handle::current();
+                }
                 None => return,
             }
         }
@@ -266,8 +279,8 @@ impl Keeper {
 
     /// The duty to serve those who wait is somebody else's now.
     fn take_service(&mut self) -> Option<Service> {
-        let (shared, line, runtime) = (&self.shared, &self.line, &self.runtime);
-        let resumed = |duty| Service::resume(duty, shared.clone(), line.clone(), runtime.clone());
+        let (shared, line) = (&self.shared, &self.line);
+        let resumed = |duty| Service::resume(duty, shared.clone(), line.clone());
         self.duty.take().map(resumed)
     }
 
@@ -567,6 +580,9 @@ impl Keeper {
         latest.into_iter().chain(renewed).fold(self.standings, Standings::then)
     }
 }
+
+/// A runtime that is driven rings an alarm far sooner, unless the process stood still.
+const LATE: Duration = Duration::from_millis(20);
 
 /// A renewal that failed is tried again soon, and ever less eagerly.
 fn retry_backoff(ttl: Duration) -> Backoff {

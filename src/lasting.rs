@@ -7,24 +7,28 @@ use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::tasks::Tasks;
 
 /// Done in the future of whoever waits for it; and if that is dropped half-way, by a task.
 pub(crate) struct Lasting {
     work: Option<BoxFuture<'static, ()>>,
     runtime: Handle,
+    tasks: Tasks,
+    #[expect(dead_code, reason = "counts as a task until it is dropped")]
     token: TaskTrackerToken,
 }
 
 impl Lasting {
-    /// `tasks` is one more from here on; where there is to be a task, it is of `runtime`.
+    /// `tasks` is one more from here on; where there is to be a task, it is begun on `runtime`.
     pub(crate) fn new(
         work: impl Future<Output = ()> + Send + 'static,
-        tasks: &TaskTracker,
+        tasks: &Tasks,
         runtime: Handle,
     ) -> Lasting {
-        Lasting { work: Some(Box::pin(work)), runtime, token: tasks.token() }
+        let token = tasks.tracker.token();
+        Lasting { work: Some(Box::pin(work)), runtime, tasks: tasks.clone(), token }
     }
 }
 
@@ -45,7 +49,7 @@ impl Future for Lasting {
 impl Drop for Lasting {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.token.task_tracker().spawn_on(work, &self.runtime);
+            self.tasks.spawn(work, &self.runtime);
         }
     }
 }

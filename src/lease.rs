@@ -184,7 +184,7 @@ impl Lease {
     pub async fn renew(&self) -> Result<(), RenewError> {
         let (sender, receiver) = oneshot::channel();
         self.watch.state.post(|mail| mail.renewals.push(sender));
-        match receiver.await {
+        match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
             // There is nobody who could renew it: it is over, or the runtime is that it lived in.
             Err(_) => Err(RenewError::Lost(self.watch.state.forsake())),
@@ -215,7 +215,8 @@ impl Lease {
         }
         let (reply, replied) = oneshot::channel();
         state.post(|mail| mail.release = Some(reply));
-        replied.await.unwrap_or_else(|_| Err(state.forsake()))
+        let waited = state.helped(replied).await;
+        waited.unwrap_or_else(|_| Err(state.forsake()))
     }
 
     /// Ends the lease and leaves the lock taken for another `time`, held by no process: for work that is to
@@ -312,7 +313,7 @@ impl Lease {
         }
         let (sender, receiver) = oneshot::channel();
         self.watch.state.post(|mail| mail.downgrade = Some(sender));
-        match receiver.await {
+        match self.watch.state.helped(receiver).await {
             Ok(Ok(()) | Err(RenewError::Unconfirmed { .. } | RenewError::InAsyncContext(_))) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
             Err(_) => Err(self.watch.state.forsake().into()),

@@ -130,6 +130,7 @@ mod semaphore;
 mod serving;
 mod standing;
 mod sweep;
+mod tasks;
 mod wait;
 
 #[cfg(feature = "tls")]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, join_all, select};
 use tokio::runtime::Handle;
 
 use crate::alarm::Until;
@@ -18,6 +18,7 @@ use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
 use crate::readers;
 use crate::serving::{By, Service};
+use crate::tasks::Helped;
 use crate::wait::line::{Delivery, Joined, Place, Waiter};
 use crate::wait::{HandOver, Wait, Waiting};
 
@@ -389,7 +390,7 @@ impl Lock {
 
     async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
         let wait = plan.wait;
-        let slot = owner.slot(Arc::as_ptr(&self.shared).addr(), plan.line());
+        let slot = owner.slot(self.shared.number, plan.line());
         // Somebody of the same owner may be acquiring it right now.
         let mut held = match wait {
             Wait::Never => match slot.try_lock() {
@@ -421,6 +422,9 @@ impl Lock {
         if self.shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
+        if self.shared.tasks.are_left() {
+            Box::pin(self.catch_up()).await;
+        }
         let Some(mut coming) = self.line_up(&plan) else { return Ok(Got::TakenHere) };
         let came = tokio::select! {
             biased;
@@ -447,25 +451,41 @@ impl Lock {
     /// process is served by them. `None` for a caller that does not wait, if others came before.
     fn line_up(&self, plan: &Arc<Plan>) -> Option<Coming> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
+        shared.tasks.see(&runtime);
         // Another reader of this process, in whatever line, says nothing of what the nodes say.
         if plan.mode == Mode::Shared && plan.wait == Wait::Never {
-            let (waiter, delivery) = Waiter::alone(plan.clone());
-            self.shared.tasks.spawn_on(readers::ask_once(shared, waiter), &runtime);
-            return Some(Coming::Served(delivery, None));
+            let (waiter, delivery) = Waiter::alone(plan.clone(), runtime.clone());
+            self.shared.tasks.spawn(readers::ask_once(shared, waiter), &runtime);
+            return Some(self.served(delivery, None));
         }
-        Some(match (self.shared.lines_of(plan.mode).join(plan), plan.mode) {
+        Some(match (self.shared.lines_of(plan.mode).join(plan, &runtime), plan.mode) {
             (Joined::Taken, _) => return None,
-            (Joined::Behind(place, delivery), _) => Coming::Served(delivery, Some(place)),
+            (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
-                let service = Service::begin(shared, plan, By::Holder(runtime));
+                let service = Service::begin(shared, plan, By::Holder);
                 Coming::Led(Box::pin(service.lead(plan.clone())))
             }
             (Joined::First, Mode::Shared) => {
-                let (first, delivery) = Waiter::alone(plan.clone());
-                self.shared.tasks.spawn_on(readers::serve(shared, first), &runtime);
-                Coming::Served(delivery, None)
+                let (first, delivery) = Waiter::alone(plan.clone(), runtime.clone());
+                self.shared.tasks.spawn(readers::serve(shared, first), &runtime);
+                self.served(delivery, None)
             }
         })
+    }
+
+    /// Gives what a runtime has left undone when it ended the time of a node: it may be the release of what
+    /// is asked for here.
+    async fn catch_up(&self) {
+        let undone = self.shared.tasks.help(&Handle::current());
+        let nodes = &self.shared.nodes;
+        let late = self.shared.rest_until(self.shared.now() + nodes.base_limit);
+        match select(join_all(undone), late).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    fn served(&self, delivery: Delivery, place: Option<Place>) -> Coming {
+        Coming::Served(Helped::new(self.shared.tasks.registry(), delivery), place)
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
@@ -542,7 +562,7 @@ enum Coming {
     /// By its own efforts.
     Led(BoxFuture<'static, Result<Lease, AcquireError>>),
     /// From others, to somebody who keeps a place in the line.
-    Served(Delivery, #[expect(dead_code, reason = "is given up when dropped")] Option<Place>),
+    Served(Helped<Delivery>, #[expect(dead_code, reason = "is given up when dropped")] Option<Place>),
 }
 
 impl Coming {

@@ -39,7 +39,7 @@ pub struct Owner {
 }
 
 /// Of which coordinator, and what.
-type Held = (usize, Arc<str>);
+type Held = (u64, Arc<str>);
 /// What is held, if it is. Locked while it is being acquired.
 type Slot = Arc<tokio::sync::Mutex<Trace>>;
 
@@ -76,7 +76,7 @@ impl Owner {
         CURRENT.try_with(Owner::clone).ok()
     }
 
-    pub(crate) fn slot(&self, coordinator: usize, key: &Arc<str>) -> Slot {
+    pub(crate) fn slot(&self, coordinator: u64, key: &Arc<str>) -> Slot {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         // What is neither held nor being acquired is forgotten, so that an owner of many locks in
         // turn does not grow.

@@ -4,7 +4,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
 use crate::attempt::Attempt;
@@ -27,7 +26,7 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
         };
         match won {
             Some(Ok((attempt, rounds))) => {
-                service.by = By::Holder(Handle::current());
+                service.by = By::Holder;
                 let shared = service.shared.clone();
                 let keeper = Keeper::new(&shared, &waiter.plan, attempt, Some(service));
                 return keeper.deliver_to(waiter, rounds);
@@ -60,8 +59,8 @@ pub(crate) struct Duty {
 
 /// By whom a line is served.
 pub(crate) enum By {
-    /// By whoever is first in it or has the lock. After that, by a task of this runtime.
-    Holder(Handle),
+    /// By whoever is first in it or has the lock. After that, by a task.
+    Holder,
     /// By a task of which that is the purpose. Should it end before the line does, because it panicked
     /// or its runtime is shut down, then the line ends with it, and nobody waits in it for ever.
     Task,
@@ -81,9 +80,9 @@ impl Service {
         Duty { contest: self.contest.take() }
     }
 
-    /// Of the line called `key`, by `runtime`. Readers do not rest: they serve their line by a task.
-    pub(crate) fn resume(duty: Duty, shared: Arc<Shared>, key: Arc<str>, runtime: Handle) -> Service {
-        Service { shared, key, mode: Mode::Exclusive, by: By::Holder(runtime), contest: duty.contest }
+    /// Of the line called `key`. Readers do not rest: they serve their line by a task.
+    pub(crate) fn resume(duty: Duty, shared: Arc<Shared>, key: Arc<str>) -> Service {
+        Service { shared, key, mode: Mode::Exclusive, by: By::Holder, contest: duty.contest }
     }
 
     /// Contends for whoever is first in the line, in its own future.
@@ -93,7 +92,7 @@ impl Service {
     /// Dropped half-way, the attempt is taken back, and those who have come behind are served by a task.
     pub(crate) async fn lead(mut self, plan: Arc<Plan>) -> Result<Lease, AcquireError> {
         // Whoever closes the coordinator waits for this as for a task.
-        let _open = self.shared.tasks.token();
+        let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;
         let shared = self.shared.clone();
         Ok(Keeper::new(&shared, &plan, attempt, Some(self)).deliver(&plan, rounds))
@@ -141,12 +140,14 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         match mem::replace(&mut self.by, By::Nobody) {
-            By::Holder(runtime) => {
+            By::Holder => {
                 if let Some(waiter) = self.next() {
+                    // Whoever waits has a runtime that is driven, as far as anybody knows.
+                    let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
                     let (mode, contest) = (self.mode, self.contest.take());
                     let service = Service { shared, key, mode, by: By::Task, contest };
-                    self.shared.tasks.spawn_on(serve(service, waiter), &runtime);
+                    self.shared.tasks.spawn(serve(service, waiter), &runtime);
                 }
             }
             By::Task => self.shared.lines_of(self.mode).end(&self.key),

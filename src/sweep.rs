@@ -124,6 +124,8 @@ impl Sweep {
 
     async fn chase(&self, index: usize) {
         let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
+        // It may have been asked of a task that stands still.
+        self.round.knock();
         let first = async { self.round.answer_of(index).await.unwrap_or(Ok(crate::Vote::Free)) };
         let Some(mut answer) = self.in_time(first).await else { return };
         while let Err(error) = answer {
@@ -138,8 +140,9 @@ impl Sweep {
                 debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), %error, "not released; the TTL ends it");
                 return;
             }
-            self.shared.sleep_until(again).await;
+            self.shared.rest_until(again).await;
             let Some(node) = self.shared.nodes.iter().nth(index) else { return };
+            drop(node.ready());
             let again = async { ask(&**node, cancel(&self.shared, &self.claim)).await.map(|a| a.vote) };
             match self.in_time(again).await {
                 Some(next) => answer = next,
@@ -153,7 +156,7 @@ impl Sweep {
         tokio::select! {
             biased;
             outcome = outcome => Some(outcome),
-            () = self.shared.sleep_until(self.until) => {
+            () = self.shared.rest_until(self.until) => {
                 debug!(key = self.claim.key(), "release unanswered; the TTL has ended it");
                 None
             }
@@ -177,7 +180,8 @@ struct Left {
 
 impl Remainder {
     fn begin(sweep: Sweep, runtime: Handle) {
-        let (shared, round, token) = (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.token());
+        let (shared, round, token) =
+            (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
         let left = Left { sweep, alarm: Alarm::default(), runtime, token };
         let remainder = Arc::new(Remainder { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
@@ -206,7 +210,7 @@ impl Wake for Remainder {
         shared.nodes.alarms.stop(&mut alarm);
         sweep.met_others();
         if !sweep.is_done() {
-            shared.tasks.spawn_on(sweep.finish(), &runtime);
+            shared.tasks.spawn(sweep.finish(), &runtime);
         }
         // Not before the task has one.
         drop(token);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, poll};
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock, Coordinator, LossReason, Sleep, Wait};
+use quorlock::{AcquireError, Clock, Coordinator, Fencing, Lease, LossReason, Renewal, Sleep, Wait};
 use quorlock_testkit::{MemoryNode, memory_nodes_on};
 use tokio::runtime::{Builder, Runtime};
 
@@ -199,11 +199,138 @@ fn i20_an_acquire_that_is_dropped_outside_of_any_runtime_is_taken_back_where_it_
     assert!(nodes.iter().all(|node| node.holder("r").is_none()), "long before its TTL");
 }
 
+/// No node has a key of that name.
+fn assert_free(nodes: &[MemoryNode]) {
+    assert!(nodes.iter().all(|node| node.holder("r").is_none()), "a key is left");
+}
+
+/// A lease of `two` that came from one of `one`, which was released there.
+fn passed(bench: &Bench, fencing: Fencing, one: &Runtime, two: &Runtime) -> Lease {
+    let lock = bench.coordinator.lock("r").wait(Wait::Forever).fencing(fencing);
+    let first = one.block_on(lock.acquire()).unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(two.block_on(async { poll!(waiting.as_mut()) }).is_pending());
+    one.block_on(first.release()).unwrap();
+    two.block_on(waiting).unwrap()
+}
+
 #[test]
-fn who_waits_behind_a_lease_of_a_runtime_that_ends_is_told_and_others_may_come() {
+fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
+    for fencing in [Fencing::On, Fencing::Off] {
+        for ends in [true, false] {
+            let bench = bench();
+            let (one, two) = (runtime(), runtime());
+            let lease = passed(&bench, fencing, &one, &two);
+            let still = if ends { None } else { Some(one) };
+            two.block_on(async {
+                for tenth in 0..30 {
+                    bench.clock.pass(TTL / 10).await;
+                    assert_eq!(lease.check(), Ok(()), "after {tenth} tenths of the TTL, {fencing:?}");
+                }
+                lease.release().await.unwrap();
+            });
+            assert_free(&bench.nodes);
+            drop(still);
+        }
+    }
+}
+
+#[test]
+fn i33_a_lease_of_a_runtime_that_stands_still_or_has_ended_is_released_elsewhere_while_others_wait() {
+    for ends in [true, false] {
+        for drops in [true, false] {
+            let bench = bench();
+            let (first, driven) = (runtime(), runtime());
+            let lock = bench.coordinator.lock("r").wait(Wait::Forever);
+            let lease = first.block_on(lock.acquire()).unwrap();
+            let mut waiting = Box::pin(lock.acquire());
+            driven.block_on(async {
+                assert!(poll!(waiting.as_mut()).is_pending());
+                settle().await;
+            });
+            let still = if ends { None } else { Some(first) };
+            driven.block_on(async {
+                if drops {
+                    drop(lease);
+                } else {
+                    let mut release = Box::pin(lease.release());
+                    settle_with(&mut release).await.expect("it does not hang").unwrap();
+                }
+                let next = settle_with(&mut waiting).await.expect("the next one has it").unwrap();
+                for _ in 0..30 {
+                    bench.clock.pass(TTL / 10).await;
+                    assert_eq!(next.check(), Ok(()), "ends: {ends}, drops: {drops}");
+                }
+                next.release().await.unwrap();
+            });
+            assert_free(&bench.nodes);
+            drop(still);
+        }
+    }
+}
+
+/// The output, if it is there after some steps and without time.
+async fn settle_with<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    for _ in 0..100 {
+        if let Poll::Ready(output) = poll!(&mut *future) {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+#[test]
+fn i33_what_a_runtime_has_begun_and_does_not_drive_is_done_by_another_that_needs_it() {
+    for ends in [true, false] {
+        let bench = bench();
+        let (first, driven) = (runtime(), runtime());
+        let lock = bench.coordinator.lock("r").wait(Wait::Forever);
+        let lease = first.block_on(lock.acquire()).unwrap();
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(driven.block_on(async { poll!(waiting.as_mut()) }).is_pending());
+        // The renewal is on its way when the runtime ends, or stands still.
+        bench.nodes.iter().for_each(MemoryNode::hang);
+        first.block_on(bench.clock.pass(TTL / 2));
+        bench.nodes.iter().for_each(MemoryNode::resume);
+        let still = if ends { None } else { Some(first) };
+        driven.block_on(async {
+            let mut release = Box::pin(lease.release());
+            settle_with(&mut release).await.expect("it does not hang").unwrap();
+            let next = settle_with(&mut waiting).await.expect("the next one has it").unwrap();
+            next.release().await.unwrap();
+        });
+        assert_free(&bench.nodes);
+        drop(still);
+    }
+}
+
+#[test]
+fn i33_who_waits_behind_a_lease_that_nobody_renews_gets_the_lock_when_it_ends() {
+    let bench = bench();
+    let (still, driven) = (runtime(), runtime());
+    let lock = bench.coordinator.lock("r").renewal(Renewal::Manual).wait(Wait::Forever);
+    let lease = still.block_on(lock.acquire()).unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    driven.block_on(async {
+        assert!(poll!(waiting.as_mut()).is_pending());
+        for _ in 0..30 {
+            bench.clock.pass(TTL / 10).await;
+            if let Poll::Ready(next) = poll!(waiting.as_mut()) {
+                assert!(lease.check().is_err());
+                next.unwrap().release().await.unwrap();
+                return;
+            }
+        }
+        panic!("it waits for ever");
+    });
+}
+
+#[test]
+fn who_waits_behind_a_lease_of_a_runtime_that_ends_gets_the_lock_after_it() {
     let Bench { clock, coordinator, nodes } = bench();
     let (first, driven) = (runtime(), runtime());
-    let _lease = first.block_on(coordinator.lock("r").acquire()).unwrap();
+    let lease = first.block_on(coordinator.lock("r").acquire()).unwrap();
     let lock = coordinator.lock("r").wait(Wait::Forever);
     let mut waiting = [Box::pin(lock.acquire()), Box::pin(lock.acquire())];
     driven.block_on(async {
@@ -212,15 +339,35 @@ fn who_waits_behind_a_lease_of_a_runtime_that_ends_is_told_and_others_may_come()
         }
     });
     drop(first);
-    for waiting in waiting {
-        let told = driven.block_on(async { waiting.now_or_never() }).expect("nobody serves it any more");
-        assert!(matches!(told, Err(AcquireError::Closed)), "{told:?}");
-    }
     driven.block_on(async {
-        for node in &nodes {
-            node.remove("r");
+        for waiting in &mut waiting {
+            assert!(settle_with(waiting).await.is_none(), "it is held");
         }
-        clock.pass(Duration::from_millis(1)).await;
-        assert!(lock.try_acquire().await.unwrap().is_some(), "the line has ended with its runtime");
+        for _ in 0..20 {
+            clock.pass(TTL / 10).await;
+            assert_eq!(lease.check(), Ok(()), "renewed by whoever waits");
+        }
+        drop(lease);
+        for waiting in &mut waiting {
+            settle_with(waiting).await.expect("it is free").unwrap().release().await.unwrap();
+        }
     });
+    assert_free(&nodes);
+}
+
+#[test]
+fn a_coordinator_is_closed_from_another_runtime_than_that_of_its_leases() {
+    for ends in [true, false] {
+        let Bench { coordinator, nodes, .. } = bench();
+        let (first, driven) = (runtime(), runtime());
+        let lease = first.block_on(coordinator.lock("r").acquire()).unwrap();
+        let still = if ends { None } else { Some(first) };
+        driven.block_on(async {
+            let mut close = Box::pin(coordinator.close(TTL));
+            settle_with(&mut close).await.expect("without patience");
+        });
+        assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
+        assert_free(&nodes);
+        drop(still);
+    }
 }

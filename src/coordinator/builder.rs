@@ -5,8 +5,8 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Tasks;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::{Coordinator, Shared, context};
@@ -330,8 +330,10 @@ impl Builder {
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
         let meters = Meters::new(quorum);
+        let nodes = Nodes::new(nodes, quorum, self.clock, quarantine, base_limit);
+        let (tasks, registry) = Tasks::new(nodes.alarms.clone());
         let shared = Shared {
-            nodes: Arc::new(Nodes::new(nodes, quorum, self.clock, quarantine, base_limit)),
+            nodes: Arc::new(nodes),
             entropy: self.entropy,
             drift,
             ttl: self.ttl,
@@ -343,7 +345,8 @@ impl Builder {
             options: Arc::new(Options::new(self.ttl, label.clone(), meters.lock(""))),
             label,
             host,
-            tasks: TaskTracker::new(),
+            number: Shared::next_number(),
+            tasks,
             closing: CancellationToken::new(),
             lines,
             readers,
@@ -351,7 +354,7 @@ impl Builder {
             meters,
         };
         shared.check_ttl(self.ttl)?;
-        Ok(Coordinator { shared: Arc::new(shared), together: Arc::default() })
+        Ok(Coordinator { shared: Arc::new(shared), together: Arc::default(), registry })
     }
 
     fn make_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConfigError> {

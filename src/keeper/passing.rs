@@ -98,7 +98,7 @@ impl Keeper {
                 clean_up(&shared, &runtime, &from, ttl, left_behind(before, round.standings()));
             }
         };
-        self.shared.tasks.spawn_on(rest, &self.runtime);
+        self.shared.tasks.spawn(rest, &self.runtime);
         if decision.verdict == Verdict::Carried && draw::in_time(&self.shared, &round, deadline, now) {
             next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::ptr;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::keeper::{Keeper, Retention};
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 use crate::round::Round;
 use crate::standing::Standings;
+use crate::tasks::{Helped, Registry};
 
 /// What the lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct LeaseState {
     /// No renewal moves the deadline beyond this.
     hold_until: Moment,
     pub(super) clock: Arc<dyn Clock>,
+    /// Of the tasks, of which one may have the keeper.
+    pub(super) registry: Weak<Registry>,
     /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
     /// this is for ends that come earlier.
     pub(super) over: Notify,
@@ -134,6 +137,7 @@ impl LeaseState {
             term: Term::until(hold_until.min(deadline)),
             hold_until,
             clock: shared.nodes.clock.clone(),
+            registry: shared.tasks.registry(),
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(1),
@@ -233,6 +237,11 @@ impl LeaseState {
 
     pub(super) fn post(&self, write: impl FnOnce(&mut Mail)) {
         self.leave(|letterbox| write(&mut letterbox.mail));
+    }
+
+    /// Waits for the keeper, and has this runtime drive the task that may have it.
+    pub(super) fn helped<F>(&self, wait: F) -> Helped<F> {
+        Helped::new(self.registry.clone(), wait)
     }
 
     /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and

@@ -272,7 +272,7 @@ impl Contest {
         self.order = Order::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
-        self.shared.sleep_until(self.shared.now() + pause).await;
+        self.shared.rest_until(self.shared.now() + pause).await;
     }
 
     /// Learns which node to ask first the next time.
@@ -403,10 +403,10 @@ impl Contest {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.sleep_until(pause.until) => return false,
+            () = self.shared.rest_until(pause.until) => return false,
         }
         if self.first == First::Another {
-            self.shared.sleep_until(self.shared.now() + self.took.min(LONGEST_PAUSE)).await;
+            self.shared.rest_until(self.shared.now() + self.took.min(LONGEST_PAUSE)).await;
         }
         true
     }

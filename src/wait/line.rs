@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::contended::Contended;
@@ -133,13 +134,15 @@ pub(crate) struct Waiter {
     arrival: NonZeroU64,
     pub(crate) plan: Arc<Plan>,
     pub(crate) door: Door,
+    /// Where it waits.
+    pub(crate) runtime: Handle,
 }
 
 impl Waiter {
     /// Somebody who stands in no line.
-    pub(crate) fn alone(plan: Arc<Plan>) -> (Waiter, Delivery) {
+    pub(crate) fn alone(plan: Arc<Plan>, runtime: Handle) -> (Waiter, Delivery) {
         let (door, delivery) = oneshot::channel();
-        (Waiter { arrival: NonZeroU64::MIN, plan, door }, delivery)
+        (Waiter { arrival: NonZeroU64::MIN, plan, door, runtime }, delivery)
     }
 }
 
@@ -235,7 +238,7 @@ impl Lines {
 
     /// Joins the end of the line for the waiter's key. A caller that does not wait joins only if nobody is
     /// in front of it: looked at under the same lock, or it might wait for a caller that came in between.
-    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<Plan>) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<Plan>, runtime: &Handle) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
@@ -244,7 +247,12 @@ impl Lines {
             Entry::Occupied(line) if plan.wait == Wait::Never && line.get().is_taken() => Joined::Taken,
             Entry::Occupied(mut line) => {
                 let (door, delivery) = oneshot::channel();
-                line.get_mut().crowd().waiters.push_back(Waiter { arrival, plan: plan.clone(), door });
+                line.get_mut().crowd().waiters.push_back(Waiter {
+                    arrival,
+                    plan: plan.clone(),
+                    door,
+                    runtime: runtime.clone(),
+                });
                 Joined::Behind(Place { lines: self.clone(), key: line.key().clone(), arrival }, delivery)
             }
             Entry::Vacant(line) => {

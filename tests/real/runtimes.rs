@@ -1,10 +1,14 @@
 //! One coordinator, and runtimes that come and go, or are not driven: a coordinator in a `static` and many
 //! `#[tokio::test]` functions, workers with a runtime each, one `block_on` after the other.
 
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use quorlock::Coordinator;
+use quorlock::{Coordinator, Wait};
 use quorlock_testkit::Servers;
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::world::{DEADLINE, client, count};
@@ -68,5 +72,36 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
     for runtime in &still {
         runtime.block_on(once(&bench.coordinator));
     }
+    bench.nothing_is_left("r");
+}
+
+#[test]
+fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let bench = Arc::new(bench());
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let (coordinator, mut random) =
+                (bench.coordinator.clone(), SmallRng::seed_from_u64(seed + number));
+            thread::spawn(move || {
+                let mut stock: Vec<Runtime> = Vec::new();
+                for _ in 0..12 {
+                    let runtime = stock.pop().unwrap_or_else(alone);
+                    let lock = coordinator.lock("r").wait(Wait::UpTo(DEADLINE));
+                    let abandon = random.random_ratio(1, 3);
+                    runtime.block_on(async {
+                        let lease = lock.acquire().await.unwrap();
+                        lease.check().unwrap();
+                        if abandon { drop(lease) } else { lease.release().await.unwrap() }
+                    });
+                    if random.random_ratio(1, 2) {
+                        stock.push(runtime);
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     bench.nothing_is_left("r");
 }
