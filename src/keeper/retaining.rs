@@ -101,7 +101,7 @@ impl Keeper {
                 debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
                 // Whoever closes the coordinator waits for the others: each that has it is one that does
                 // not have to survive.
-                shared.tasks.spawn_on(async move { round.settled().await }, &self.runtime);
+                shared.tasks.spawn(async move { round.settled().await }, &self.runtime);
                 return Ok(());
             }
             let again = now + pauses.next(shared.entropy.half());
