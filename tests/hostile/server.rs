@@ -100,6 +100,8 @@ pub(crate) struct Hostile {
     pub(crate) dials: Arc<AtomicUsize>,
     /// How often it has begun to misbehave.
     pub(crate) attacks: Arc<AtomicUsize>,
+    /// How many questions it has answered.
+    pub(crate) replies: Arc<AtomicUsize>,
     /// How many votes it has given.
     pub(crate) votes: Arc<AtomicUsize>,
     /// The most that was taken in over one connection.
@@ -114,6 +116,7 @@ impl Hostile {
             attack,
             dials: Arc::default(),
             attacks: Arc::default(),
+            replies: Arc::default(),
             votes: Arc::default(),
             taken: Arc::default(),
         }
@@ -164,6 +167,7 @@ impl Hostile {
                     stream.write_all(answers.as_bytes()).await?;
                     return self.attack(stream).await;
                 }
+                self.replies.fetch_add(1, Ordering::Relaxed);
                 self.votes.fetch_add(usize::from(is_vote), Ordering::Relaxed);
                 answers.push_str(&self.words.answer(&command, in_transaction));
                 in_transaction = (in_transaction || command == "MULTI") && command != "EXEC";
