@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::record::{Entry, append, now};
 
-/// Where it writes, and for how long it runs.
+/// Where it writes, for how long it runs, and what it is to its command.
 pub(crate) const RECORD: &str = "QUORLOCK_FAULTS_RECORD";
 pub(crate) const LASTS: &str = "QUORLOCK_FAULTS_LASTS_MS";
+pub(crate) const PART: &str = "QUORLOCK_FAULTS_PART";
 /// How often it says that it still runs.
 pub(crate) const EVERY: Duration = Duration::from_millis(5);
 
@@ -27,8 +28,10 @@ pub(crate) fn run() {
                 at,
                 lock: variable("QUORLOCK_RESOURCE"),
                 fence: variable("QUORLOCK_FENCE").parse().unwrap(),
-                runner: std::os::unix::process::parent_id(),
+                // `… host:pid`
+                runner: variable("QUORLOCK_TOKEN").rsplit(':').next().unwrap().parse().unwrap(),
                 pid: std::process::id(),
+                part: variable(PART).parse().unwrap(),
             },
         );
         if at >= end {

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::record::Entry;
+use crate::TTL;
+use crate::record::{Entry, Part};
 use crate::runners::{Fate, History};
 use crate::starvation::Gap;
 
-/// One command, from its first word to its last.
+/// One command with all that its lock is kept for, from its first word to its last.
 #[derive(Clone, Debug)]
 struct Span {
     lock: String,
     fence: u64,
     runner: u32,
-    pid: u32,
     began: Duration,
     last: Duration,
 }
@@ -23,10 +23,18 @@ struct Span {
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) commands: usize,
-    /// Two at once, because the runner of the first was stopped: the exception that is documented.
+    /// Two at the same time, because the runner of the first was stopped while it started its command,
+    /// and so learned of the end of its lock only after that.
     stopped: usize,
-    /// The same, because the machine had no time for the runner.
+    /// The same, because the machine had no time for the runner, nor for its guardian.
     starved: usize,
+    /// Processes that were started, and those of them that left the group.
+    processes: usize,
+    daemons: usize,
+    /// Commands whose lock was kept for more than one process.
+    families: usize,
+    /// Runners that stood still over their commands for longer than their locks lasted.
+    stood_still: usize,
     /// How long a command outlived a runner that was killed, at most.
     outlived: Duration,
     killed: usize,
@@ -42,8 +50,9 @@ const NEAR: Duration = Duration::from_millis(500);
 /// Checks that for no lock two commands ran at once, in any other than the documented case, that
 /// their numbers grow, and that none outlived its runner.
 pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figures {
-    let spans = spans(entries);
+    let spans = spans(entries, history);
     let mut figures = Figures { commands: spans.len(), ..Figures::default() };
+    figures.count(entries, history, &spans);
     for (place, first) in spans.iter().enumerate() {
         let fate = history.get(&first.runner);
         if let Some(killed) = fate.and_then(|fate| fate.killed) {
@@ -51,6 +60,8 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
             assert!(outlived < LATE, "{first:?} outlived its runner, which was killed, by {outlived:?}");
             figures.outlived = figures.outlived.max(outlived);
             figures.killed += 1;
+        } else if let Some(ended) = fate.and_then(|fate| fate.ended) {
+            assert!(first.last <= ended, "{first:?} worked on after its runner had ended, at {ended:?}");
         }
         for second in spans.iter().skip(place + 1).filter(|second| second.lock == first.lock) {
             assert!(
@@ -75,11 +86,15 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
     figures
 }
 
-/// Whether the runner of the first stood still before the second began, and the first ended soon
-/// after it went on.
+/// Whether the runner of the first stood still before it had started its command and until the second
+/// began, and the first ended soon after it went on. Of a command that runs already its guardian makes
+/// an end in time.
 fn was_stopped(fate: &Fate, first: &Span, second: &Span) -> bool {
     fate.stopped.iter().any(|(from, to)| {
-        *from < second.began && first.began < *to && second.began < *to + AT_ONCE && first.last < *to + LATE
+        *from < first.began + AT_ONCE
+            && *to < first.began + AT_ONCE
+            && second.began < *to + AT_ONCE
+            && first.last < *to + LATE
     })
 }
 
@@ -93,28 +108,70 @@ fn was_starved(gap: &Gap, first: &Span, second: &Span) -> bool {
 }
 
 /// In the order in which they began.
-fn spans(entries: &[Entry]) -> Vec<Span> {
+fn spans(entries: &[Entry], history: &History) -> Vec<Span> {
     let mut spans: BTreeMap<(String, u64), Span> = BTreeMap::new();
-    for Entry { at, lock, fence, runner, pid } in entries {
-        let new =
-            || Span { lock: lock.clone(), fence: *fence, runner: *runner, pid: *pid, began: *at, last: *at };
+    for entry @ Entry { at, lock, fence, runner, .. } in entries {
+        if !is_under_its_lock(entry, history) {
+            continue;
+        }
+        let new = || Span { lock: lock.clone(), fence: *fence, runner: *runner, began: *at, last: *at };
         let span = spans.entry((lock.clone(), *fence)).or_insert_with(new);
-        assert_eq!(span.pid, *pid, "two commands have the same number for `{lock}`");
+        assert_eq!(span.runner, *runner, "two commands have the same number for `{lock}`");
         span.last = span.last.max(*at);
+        span.began = span.began.min(*at);
     }
     let mut spans: Vec<Span> = spans.into_values().collect();
     spans.sort_by_key(|span| span.began);
     spans
 }
 
+/// Whether the process that wrote this is one that the documentation promises to end with its lock.
+fn is_under_its_lock(entry: &Entry, history: &History) -> bool {
+    let fate = history.get(&entry.runner);
+    match entry.part {
+        Part::Group => true,
+        // The guardian ends the group, and nothing else.
+        Part::WaitedFor => fate.is_none_or(|fate| fate.killed.is_none() && fate.stopped.is_empty()),
+        Part::Daemon => false,
+    }
+}
+
+impl Figures {
+    fn count(&mut self, entries: &[Entry], history: &History, spans: &[Span]) {
+        let processes: BTreeMap<u32, &Entry> = entries.iter().map(|entry| (entry.pid, entry)).collect();
+        self.processes = processes.len();
+        self.daemons = processes.values().filter(|entry| entry.part != Part::Group).count();
+        let mut of_command: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+        for entry in processes.values().filter(|entry| is_under_its_lock(entry, history)) {
+            *of_command.entry((&entry.lock, entry.fence)).or_default() += 1;
+        }
+        self.families = of_command.values().filter(|count| **count > 1).count();
+        let long = |fate: &Fate, span: &Span| {
+            fate.stopped.iter().any(|(from, to)| *from > span.began && to.saturating_sub(*from) > TTL)
+        };
+        let stood_still = |span: &&Span| history.get(&span.runner).is_some_and(|fate| long(fate, span));
+        self.stood_still = spans.iter().filter(stood_still).count();
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} commands ran; two at once {} times while the runner of one was stopped, {} times while the \
-             machine had no time for it, and never else; {} runners were killed over their commands, which \
-             outlived them by {:?} at most",
-            self.commands, self.stopped, self.starved, self.killed, self.outlived
+            "{} commands ran, in {} processes, {} of which left the group, and {} of several at the same \
+             time; two commands at the same time {} times because the runner of one was stopped while it \
+             started, {} times because the machine had no time, and never else; {} stood still over their \
+             commands for more than a TTL; {} were killed over their commands, which outlived them by {:?} \
+             at most",
+            self.commands,
+            self.processes,
+            self.daemons,
+            self.families,
+            self.stopped,
+            self.starved,
+            self.stood_still,
+            self.killed,
+            self.outlived
         )
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! Several `quorlock run` contend for few locks on five real servers, while servers are killed,
 //! restarted empty and stopped, and the runners are cut off from all servers, and get every signal,
-//! SIGKILL, SIGSTOP and SIGCONT among them. Their command is this very program: it writes down that it runs, every few milliseconds.
+//! SIGKILL, SIGSTOP and SIGCONT among them; so do their guardians. Their commands trap signals, spawn,
+//! daemonise, linger and kill themselves. What works in them is this very program: it writes down that
+//! it runs, every few milliseconds.
 //!
 //! ```sh
 //! cargo test -p quorlock-cli --test faults                                 # 12 s
@@ -34,7 +36,7 @@ use std::time::Duration;
 use quorlock_testkit::{Kind, eventually};
 
 use crate::dice::Dice;
-use crate::record::{Record, now};
+use crate::record::{Part, Record, now};
 use crate::runners::Runners;
 use crate::servers::Masters;
 use crate::starvation::Starvation;
@@ -103,8 +105,14 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
         "so few commands ran that nothing is proved: {figures}"
     );
     // Nothing runs, and nothing is held: what was lost on the way has ended with its TTL.
-    for entry in &entries {
+    for entry in entries.iter().filter(|entry| entry.part == Part::Group) {
         assert!(record::is_gone(entry.pid), "process {} runs on without a runner", entry.pid);
     }
+    // Daemons have an end of their own.
+    eventually("the end of all daemons", SOON, async || {
+        entries.iter().all(|entry| record::is_gone(entry.pid))
+    })
+    .await
+    .unwrap();
     eventually("the end of every lock", SOON, async || masters.locks().await.is_empty()).await.unwrap();
 }

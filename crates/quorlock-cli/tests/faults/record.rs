@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
@@ -17,6 +18,27 @@ pub(crate) struct Entry {
     pub(crate) fence: u64,
     pub(crate) runner: u32,
     pub(crate) pid: u32,
+    pub(crate) part: Part,
+}
+
+/// What a process is to the command that has started it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// It is in its group.
+    Group,
+    /// It left the group, and its lock is kept for it.
+    WaitedFor,
+    /// It left the group, which is documented to be its own affair.
+    Daemon,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Part, String> {
+        let all = [Part::Group, Part::WaitedFor, Part::Daemon];
+        all.into_iter().find(|part| format!("{part:?}") == word).ok_or_else(|| word.to_owned())
+    }
 }
 
 pub(crate) struct Record {
@@ -40,8 +62,8 @@ impl Record {
 
 /// One line in one write, at the end of the file whoever else writes there.
 pub(crate) fn append(path: &str, entry: &Entry) {
-    let Entry { at, lock, fence, runner, pid } = entry;
-    let line = format!("{} {lock} {fence} {runner} {pid}\n", at.as_nanos());
+    let Entry { at, lock, fence, runner, pid, part } = entry;
+    let line = format!("{} {lock} {fence} {runner} {pid} {part:?}\n", at.as_nanos());
     let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
     file.write_all(line.as_bytes()).unwrap();
 }
@@ -54,6 +76,7 @@ fn parse(line: &str) -> Entry {
         fence: words[2].parse().unwrap(),
         runner: words[3].parse().unwrap(),
         pid: words[4].parse().unwrap(),
+        part: words[5].parse().unwrap(),
     }
 }
 

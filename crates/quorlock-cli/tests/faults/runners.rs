@@ -10,9 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock_testkit::{Proxy, Way, eventually};
 
-use crate::command::{LASTS, RECORD};
+use crate::command::{LASTS, PART, RECORD};
 use crate::dice::Dice;
-use crate::record::{Record, now};
+use crate::record::{Part, Record, now};
 use crate::servers::Masters;
 use crate::{LOCKS, RUNNERS, SOON, TTL};
 
@@ -38,22 +38,57 @@ pub(crate) struct Fate {
     /// It stood still between these.
     pub(crate) stopped: Vec<(Duration, Duration)>,
     pub(crate) killed: Option<Duration>,
+    /// It was seen to have ended.
+    pub(crate) ended: Option<Duration>,
 }
 
 struct Runner {
     process: Child,
     /// Since when it stands still, and until when.
     still: Option<(Duration, Duration)>,
+    /// Its guardian was killed, which it is not to be until then itself: both is documented to be too
+    /// much.
+    spared_until: Duration,
 }
 
 impl Runner {
-    /// Whether it has started its command, and has not yet reaped it.
+    /// Whether it has started its command, and has not yet reaped it and what it left behind.
     fn has_a_command(&self) -> bool {
+        self.children().any(|(_, name)| name != GUARDIAN)
+    }
+
+    fn guardian(&self) -> Option<i32> {
+        self.children().find(|(_, name)| name == GUARDIAN).map(|(pid, _)| pid)
+    }
+
+    /// Its children, with their names.
+    fn children(&self) -> impl Iterator<Item = (i32, String)> {
         let pid = self.process.id();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        children.is_ok_and(|children| !children.trim().is_empty())
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let children: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        children
+            .into_iter()
+            .filter_map(|pid| Some((pid, fs::read_to_string(format!("/proc/{pid}/comm")).ok()?)))
     }
 }
+
+const GUARDIAN: &str = "lock-guardian\n";
+/// What runs under the lock, `$0` being this program: some traps signals, spawns, daemonises, lingers,
+/// or kills itself. `$WORK` is one that does not listen, or one that does.
+const SCRIPTS: [&str; 9] = [
+    "exec $WORK",
+    "$WORK; true",
+    "$WORK & exit 0",
+    "$WORK & $WORK & wait",
+    "($WORK &) ; exit 3",
+    "trap '' TERM HUP INT QUIT; $WORK & $WORK; wait",
+    "$WORK & while [ $((turn += 1)) -lt 3000 ]; do :; done; kill -KILL 0",
+    "$DAEMON & $WORK",
+    "$DAEMON & $WORK & exit 0",
+];
+
+/// Long enough for a runner to see that its guardian is gone, and start another.
+const SPARED: Duration = Duration::from_secs(1);
 
 const SIGNALS: [Signal; 9] = [
     Signal::SIGTERM,
@@ -104,6 +139,7 @@ impl Runners {
                     continue;
                 };
                 *self.codes.entry(status.to_string()).or_default() += 1;
+                self.history.entry(runner.process.id()).or_default().ended = Some(now());
                 if let Some((since, _)) = runner.still {
                     self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
                 }
@@ -118,23 +154,34 @@ impl Runners {
         let lock = format!("lock-{}", dice.below(LOCKS));
         // Some end soon, some stay until somebody tells them to end, and some do not listen.
         let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
-        let deaf = if dice.below(3) == 0 { "trap '' TERM HUP INT QUIT; " } else { "" };
-        let script = format!("{deaf}exec \"$0\"");
+        let deaf = if dice.below(3) == 0 { r#"trap "" TERM HUP INT QUIT;"# } else { "" };
+        // Some have their lock kept for what leaves the group. Else that ends after a time of its own.
+        let (option, part) = if dice.below(2) == 0 {
+            (Some("--wait-for-descendants"), Part::WaitedFor)
+        } else {
+            (None, Part::Daemon)
+        };
+        let work = format!("sh -c '{deaf} exec \"$0\"' $0");
+        let daemon = format!("env {PART}={part:?} {LASTS}={} setsid {work}", dice.below(1500));
+        let script = SCRIPTS[dice.index(SCRIPTS.len())].replace("$WORK", &work).replace("$DAEMON", &daemon);
         let this = std::env::current_exe().expect("this program");
         let process = Command::new(env!("CARGO_BIN_EXE_quorlock"))
-            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s", &lock, "--"])
+            .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s"])
+            .args(option)
+            .args([&lock, "--"])
             .args(["sh", "-c", &script])
             .arg(this)
             .env("QUORLOCK_NODES", nodes.join(","))
             .env("QUORLOCK_RESTART_GUARD", "on")
             .env(RECORD, &self.record)
             .env(LASTS, lasts.to_string())
+            .env(PART, format!("{:?}", Part::Group))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("quorlock starts");
-        Runner { process, still: None }
+        Runner { process, still: None, spared_until: Duration::ZERO }
     }
 
     /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
@@ -173,7 +220,19 @@ impl Runners {
         if self.cut_until[place].is_some() {
             return;
         }
-        let Some(Runner { process, still: still @ None }) = &mut self.slots[place] else { return };
+        let Some(runner) = self.slots[place].as_mut().filter(|runner| runner.still.is_none()) else { return };
+        if matters && now() < runner.spared_until {
+            return;
+        }
+        if matters && dice.below(3) == 0 {
+            if let Some(guardian) = runner.guardian() {
+                // A number that was somebody else's by now would be that of no child of the runner.
+                let _ = kill(Pid::from_raw(guardian), signal);
+                runner.spared_until = now() + SPARED;
+            }
+            return;
+        }
+        let Runner { process, still, .. } = runner;
         send(process, signal);
         if signal == Signal::SIGKILL {
             self.history.entry(process.id()).or_default().killed = Some(now());
@@ -214,7 +273,9 @@ impl Runners {
         eventually("the end of all runners", SOON, async || {
             self.slots.iter_mut().flatten().all(|runner| {
                 let ended = runner.process.try_wait().expect("a runner is our child").is_some();
-                if !ended {
+                if ended {
+                    self.history.entry(runner.process.id()).or_default().ended.get_or_insert_with(now);
+                } else {
                     send(&runner.process, Signal::SIGTERM);
                 }
                 ended
