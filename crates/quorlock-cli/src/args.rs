@@ -232,6 +232,9 @@ quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
 
 const RUN_EXAMPLES: &str = "\
+The lock is kept until the last process of the command's group has ended. The group is killed before
+the lock is over, also when quorlock itself is killed or stopped.
+
 The command finds in its environment:
   QUORLOCK_HELD      1
   QUORLOCK_RESOURCE  what is locked; with --also all their names, with ` + ` between them

@@ -6,8 +6,8 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -95,11 +95,16 @@ impl Child {
         Some(Change::Ended(status))
     }
 
-    /// Sends `signal` to the whole group, as long as the process has not been reaped: the number of
-    /// the group may belong to others after that.
+    /// Sends `signal` to the whole group and to the process itself, as long as that has not been
+    /// reaped: the number may belong to others after that.
     pub(crate) fn signal(&self, signal: Signal) {
-        if self.status.is_none() {
-            signal_group(self.number, signal);
+        if self.status.is_some() {
+            return;
+        }
+        signal_group(self.number, signal);
+        if getpgid(Some(self.number)) != Ok(self.number) {
+            // It went to another group. An error means that it has ended, or has changed its user.
+            let _ = kill(self.number, signal);
         }
     }
 }

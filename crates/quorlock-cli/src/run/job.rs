@@ -156,9 +156,10 @@ impl Job {
             return;
         }
         self.killed = signal == Signal::SIGKILL;
-        if !self.group_gone {
-            // The number is the group's own: the command has not been reaped, or the guardian is a
-            // member.
+        if self.child.status().is_none() {
+            self.child.signal(signal);
+        } else if !self.group_gone {
+            // The number is the group's own: the guardian is a member.
             signal_group(self.group(), signal);
         }
         if self.kept_for == KeptFor::Descendants {

@@ -14,6 +14,11 @@ const STUBBORN: &str =
 
 /// The process that guards the command of `running`.
 async fn guardian(running: &Running) -> String {
+    guardian_but(running, None).await
+}
+
+/// The same, when `former` has been killed and may not have been reaped.
+async fn guardian_but(running: &Running, former: Option<&str>) -> String {
     let mut found = None;
     eventually("the guardian", SOON, async || {
         let children = format!("/proc/{pid}/task/{pid}/children", pid = running.pid());
@@ -21,7 +26,11 @@ async fn guardian(running: &Running) -> String {
         let is_guardian = |pid: &&str| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "lock-guardian\n")
         };
-        found = children.split_whitespace().find(is_guardian).map(str::to_owned);
+        found = children
+            .split_whitespace()
+            .filter(|pid| Some(*pid) != former)
+            .find(is_guardian)
+            .map(str::to_owned);
         found.is_some()
     })
     .await
@@ -85,9 +94,31 @@ async fn a_guardian_that_is_killed_is_replaced() {
     let first = guardian(&running).await;
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
     eventually("the end of the first", SOON, async || is_gone(&first)).await.unwrap();
-    pids.push(guardian(&running).await);
+    pids.push(guardian_but(&running, Some(&first)).await);
+    // Started before it is in the group, which is what makes the next signal safe.
+    eventually("a guardian in the group", SOON, async || group_of(&pids[2]) == pids[1]).await.unwrap();
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
+}
+
+fn group_of(pid: &str) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let group = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(2));
+    group.unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn one_that_went_to_another_group_is_signalled_all_the_same() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "exec python3 -uc 'import os, signal
+os.setpgid(0, os.getpgid(os.getppid()))
+print(os.getpid())
+signal.pause()'";
+    let running = run(&servers, &[], script).start();
+    let pid = running.lines(1).await.remove(0);
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(143);
+    assert!(is_gone(&pid));
 }
 
 #[tokio::test]
@@ -120,7 +151,5 @@ async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
     let guardian = guardian(&running).await;
     let files: Vec<_> = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().collect();
     assert_eq!(files.len(), 1, "whoever reads the output waits for it: {files:?}");
-    let stat = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
-    let group = stat.rsplit_once(") ").unwrap().1.split(' ').nth(2).unwrap();
-    assert_eq!(group, pids[1], "nothing keeps the number of the group");
+    assert_eq!(group_of(&guardian), pids[1], "nothing keeps the number of the group");
 }

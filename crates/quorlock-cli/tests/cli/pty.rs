@@ -90,6 +90,10 @@ impl OnTerminal {
         shown.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("it is our child").is_some()
+    }
+
     /// Waits for its end, and gives its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
         let mut status = None;

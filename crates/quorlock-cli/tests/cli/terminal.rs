@@ -53,6 +53,29 @@ async fn ctrl_z_stops_both_and_fg_continues_both_and_the_shell_has_its_terminal_
 }
 
 #[tokio::test]
+async fn ctrl_c_ends_what_lingers_although_shells_have_it_ignore_that() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "sleep 1000 & echo pid:$!:$$:; exit 5";
+    let mut terminal = OnTerminal::start(run(&servers, &[], script));
+    terminal.shows(":\r\n").await;
+    let screen = terminal.screen();
+    let [_, pid, command, ..] = screen.split(':').collect::<Vec<_>>()[..] else { panic!("{screen}") };
+    eventually("the end of the command itself", SOON, async || is_gone(command)).await.unwrap();
+    eventually("its end", SOON, async || {
+        let ended = terminal.has_ended();
+        if !ended {
+            terminal.types(CTRL_C);
+        }
+        ended
+    })
+    .await
+    .unwrap();
+    assert_eq!(terminal.end().await, Some(5), "{}", terminal.screen());
+    assert!(is_gone(pid), "{}", terminal.screen());
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_killed_command_leaves_the_terminal_as_it_was() {
     let Some(servers) = servers(3).await else { return };
     let mut shell = OnTerminal::shell(words(&servers, &["demo"])).await;
