@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::record::{Entry, append, now};
 
-/// Where it writes, for how long it runs, and what it is to its command.
+/// Where it writes, for how long it runs, for which runner, and what it is to its
+/// command.
 pub(crate) const RECORD: &str = "QUORLOCK_FAULTS_RECORD";
 pub(crate) const LASTS: &str = "QUORLOCK_FAULTS_LASTS_MS";
+pub(crate) const RUNNER: &str = "QUORLOCK_FAULTS_RUNNER";
 pub(crate) const PART: &str = "QUORLOCK_FAULTS_PART";
 /// How often it says that it still runs.
 pub(crate) const EVERY: Duration = Duration::from_millis(5);
@@ -28,8 +30,7 @@ pub(crate) fn run() {
                 at,
                 lock: variable("QUORLOCK_RESOURCE"),
                 fence: variable("QUORLOCK_FENCE").parse().unwrap(),
-                // `… host:pid`
-                runner: variable("QUORLOCK_TOKEN").rsplit(':').next().unwrap().parse().unwrap(),
+                runner: variable(RUNNER).parse().unwrap(),
                 pid: std::process::id(),
                 part: variable(PART).parse().unwrap(),
             },

@@ -138,7 +138,8 @@ fn is_under_its_lock(entry: &Entry, history: &History) -> bool {
 
 impl Figures {
     fn count(&mut self, entries: &[Entry], history: &History, spans: &[Span]) {
-        let processes: BTreeMap<u32, &Entry> = entries.iter().map(|entry| (entry.pid, entry)).collect();
+        let processes: BTreeMap<(u32, u32), &Entry> =
+            entries.iter().map(|entry| ((entry.runner, entry.pid), entry)).collect();
         self.processes = processes.len();
         self.daemons = processes.values().filter(|entry| entry.part != Part::Group).count();
         let mut of_command: BTreeMap<(&str, u64), usize> = BTreeMap::new();

@@ -90,9 +90,10 @@ pub(crate) async fn pause(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// Whether the process has ended; one that nobody has waited for yet does nothing any more.
+/// Whether the process, which is this program, has ended. The number may be that of another by now. One that nobody has waited for yet does nothing any more.
 pub(crate) fn is_gone(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, None | Some('Z' | 'X'))
+    let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    matches!(state, None | Some('Z' | 'X')) || program != std::env::current_exe().ok()
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock_testkit::{Proxy, Way, eventually};
 
-use crate::command::{LASTS, PART, RECORD};
+use crate::command::{LASTS, PART, RECORD, RUNNER};
 use crate::dice::Dice;
 use crate::record::{Part, Record, now};
 use crate::servers::Masters;
@@ -26,11 +26,13 @@ pub(crate) struct Runners {
     slots: Vec<Option<Runner>>,
     /// All that was done to each of them.
     history: History,
+    /// How many were started.
+    count: u32,
     codes: BTreeMap<String, usize>,
     idle_since: BTreeMap<u32, Duration>,
 }
 
-/// What was done to a runner, by its process id.
+/// What was done to a runner, by its number: process ids come again within minutes.
 pub(crate) type History = BTreeMap<u32, Fate>;
 
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,7 @@ pub(crate) struct Fate {
 }
 
 struct Runner {
+    number: u32,
     process: Child,
     /// Since when it stands still, and until when.
     still: Option<(Duration, Duration)>,
@@ -115,6 +118,7 @@ impl Runners {
             cuts: 0,
             slots: (0..RUNNERS).map(|_| None).collect(),
             history: History::new(),
+            count: 0,
             codes: BTreeMap::new(),
             idle_since: BTreeMap::new(),
         }
@@ -132,23 +136,24 @@ impl Runners {
                 {
                     send(&runner.process, Signal::SIGCONT);
                     runner.still = None;
-                    let fate = self.history.entry(runner.process.id()).or_default();
+                    let fate = self.history.entry(runner.number).or_default();
                     fate.stopped.push((since, now()));
                 }
                 let Some(status) = runner.process.try_wait().expect("a runner is our child") else {
                     continue;
                 };
                 *self.codes.entry(status.to_string()).or_default() += 1;
-                self.history.entry(runner.process.id()).or_default().ended = Some(now());
+                self.history.entry(runner.number).or_default().ended = Some(now());
                 if let Some((since, _)) = runner.still {
-                    self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+                    self.history.entry(runner.number).or_default().stopped.push((since, now()));
                 }
             }
             self.slots[place] = Some(self.start(place, dice));
         }
     }
 
-    fn start(&self, place: usize, dice: &Dice) -> Runner {
+    fn start(&mut self, place: usize, dice: &Dice) -> Runner {
+        self.count += 1;
         let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
         let ttl = format!("{}ms", TTL.as_millis());
         let lock = format!("lock-{}", dice.below(LOCKS));
@@ -175,13 +180,14 @@ impl Runners {
             .env("QUORLOCK_RESTART_GUARD", "on")
             .env(RECORD, &self.record)
             .env(LASTS, lasts.to_string())
+            .env(RUNNER, self.count.to_string())
             .env(PART, format!("{:?}", Part::Group))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("quorlock starts");
-        Runner { process, still: None, spared_until: Duration::ZERO }
+        Runner { number: self.count, process, still: None, spared_until: Duration::ZERO }
     }
 
     /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
@@ -232,10 +238,10 @@ impl Runners {
             }
             return;
         }
-        let Runner { process, still, .. } = runner;
+        let Runner { number, process, still, .. } = runner;
         send(process, signal);
         if signal == Signal::SIGKILL {
-            self.history.entry(process.id()).or_default().killed = Some(now());
+            self.history.entry(*number).or_default().killed = Some(now());
         } else if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP) {
             // The one stands still at once, the other when it has stopped its command.
             *still = Some((now(), now() + length));
@@ -265,7 +271,7 @@ impl Runners {
         for runner in self.slots.iter_mut().flatten() {
             send(&runner.process, Signal::SIGCONT);
             if let Some((since, _)) = runner.still.take() {
-                self.history.entry(runner.process.id()).or_default().stopped.push((since, now()));
+                self.history.entry(runner.number).or_default().stopped.push((since, now()));
             }
             // Twice: those whose command does not listen.
             send(&runner.process, Signal::SIGTERM);
@@ -274,7 +280,7 @@ impl Runners {
             self.slots.iter_mut().flatten().all(|runner| {
                 let ended = runner.process.try_wait().expect("a runner is our child").is_some();
                 if ended {
-                    self.history.entry(runner.process.id()).or_default().ended.get_or_insert_with(now);
+                    self.history.entry(runner.number).or_default().ended.get_or_insert_with(now);
                 } else {
                     send(&runner.process, Signal::SIGTERM);
                 }
