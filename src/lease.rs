@@ -265,7 +265,7 @@ impl Lease {
             Some(keeper) => keeper.leave_taken(wanted).await,
             None => state.post(|mail| mail.retain = Some(wanted)),
         }
-        replied.await.unwrap_or_else(|_| Err(state.forsake().into()))
+        state.helped(replied).await.unwrap_or_else(|_| Err(state.forsake().into()))
     }
 
     /// Whether the lock is held alone, or shared with other readers.

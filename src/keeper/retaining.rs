@@ -112,7 +112,7 @@ impl Keeper {
                 return Err(RetainError::Unconfirmed { resource: resource.clone(), ballot });
             }
             round.abandon();
-            shared.sleep_until(again).await;
+            shared.rest_until(again).await;
         }
     }
 }
