@@ -1,5 +1,10 @@
 //! Without fencing a lock goes from one task of a process to the next without asking anybody.
-#![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -10,6 +15,7 @@ use quorlock::{Fencing, HandOver, Lease, Lock, LossReason, Renewal, Wait};
 use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 fn plain(bench: &Bench) -> Lock {
     bench.coordinator.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off)
@@ -154,4 +160,45 @@ async fn others_get_their_chance_all_the_same() {
     }
     assert!(other.is_finished(), "after {had} of this process");
     other.await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_over_ends_after_the_max_hold_of_its_own() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench).max_hold(2 * SECOND)).await;
+    bench.pass(SECOND).await;
+    let before = asked(&bench);
+    let handed_over = bench.clock.now();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(asked(&bench), before, "no node was asked");
+    tokio::select! {
+        biased;
+        lost = second.lost() => assert_eq!(lost.reason, LossReason::MaxHold),
+        () = bench.pass(TTL) => panic!("it goes on being renewed"),
+    }
+    let held = bench.clock.now().since(handed_over);
+    assert!(held <= 2 * SECOND && held > SECOND, "{held:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_by_hand_on_its_way_belongs_to_the_lease_that_sent_it() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    let before = asked(&bench);
+    tokio::select! {
+        biased;
+        renewed = first.renew() => panic!("{renewed:?} before an answer can have come"),
+        () = bench.pass(10 * MS) => {}
+    }
+    assert!(bench.clock.now() + first.remaining() < bench.clock.now() + VALIDITY, "no renewal is due");
+    let token = first.token().clone();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_ne!(*second.token(), token, "it asks for a lease of its own");
+    assert!(asked(&bench) >= before + 10, "the renewal, and the other");
+    second.release().await.unwrap();
 }

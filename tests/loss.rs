@@ -201,3 +201,32 @@ async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not()
         assert_eq!(lease.check().is_err(), safe, "a clock at {rate} of real time");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_max_hold_that_is_shorter_than_the_ttl_ends_the_lease() {
+    let bench = bench(5);
+    let start = bench.clock.now();
+    let lease = bench.lock().max_hold(TTL / 4).acquire().await.unwrap();
+    assert!(lease.remaining() <= TTL / 4);
+    let lost = lease.lost().await;
+    assert_eq!(lost.reason, LossReason::MaxHold);
+    assert!(bench.clock.now().since(start) <= TTL / 4);
+    bench.pass(Duration::from_millis(10)).await;
+    assert_eq!(bench.keys(), 0, "the others need not wait for the TTL");
+}
+
+/// Timers fire late: with one that is told to ring at the deadline, the loss would be told after it.
+#[tokio::test(start_paused = true)]
+async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
+    let bench = bench(5);
+    let start = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
+    let watch = lease.watch();
+    // Nobody else looks: the keeper's own alarm rings at the end.
+    let lost = watch.lost().await;
+    assert_eq!(
+        (lost.reason, bench.clock.now().since(start)),
+        (LossReason::Expired, VALIDITY - Duration::from_millis(2))
+    );
+}

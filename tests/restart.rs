@@ -66,11 +66,16 @@ async fn a_restarted_node_votes_again_once_nothing_it_forgot_can_be_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answers() {
-    let bench = bench(1);
-    bench.nodes[0].restart_empty();
-    bench.pass(QUARANTINE - Duration::from_millis(20)).await;
-    bench.nodes[0].delay(Duration::from_millis(15), Duration::from_millis(15));
-    assert!(bench.lock().try_acquire().await.is_err());
+    for nodes in [1, 3] {
+        let bench = bench(nodes);
+        bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::restart_empty);
+        bench.pass(QUARANTINE - Duration::from_millis(20)).await;
+        // One after the other, so that the count changes with each.
+        for (millis, node) in (15..).zip(&bench.nodes) {
+            node.delay(Duration::from_millis(15), Duration::from_millis(millis));
+        }
+        assert!(bench.lock().try_acquire().await.is_err(), "{nodes} nodes");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -346,3 +346,20 @@ async fn a_number_that_cannot_work_is_refused_before_anybody_is_asked() {
     assert!(matches!(bench.coordinator.semaphore(&long, 2).validate(), Err(ConfigError::Resource(_))));
     assert_eq!(asked(&bench.nodes), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_well() {
+    let bench = bench(5);
+    let semaphore = elsewhere(&bench, 1).wait(Wait::UpTo(TTL));
+    let first = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    bench.pass(10 * MS).await;
+    for node in &bench.nodes[..3] {
+        node.set_data(&semaphore_limit(NAME), Value::Text(b"2".to_vec()), Expiry::In(TTL * 100));
+    }
+    first.lease.release().await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    bench.settle().await;
+    assert_eq!(keys(&bench, 1), 0);
+}

@@ -17,6 +17,7 @@ use std::time::Duration;
 use common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::future::join_all;
 use quorlock::{AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Mode, Owner, Renewal, Wait};
+use quorlock_testkit::SkewedClock;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -458,4 +459,28 @@ async fn a_closed_coordinator_gives_the_shares_back() {
 /// `acquire`, with the lock in the future.
 async fn acquire(lock: quorlock::Lock) -> Result<quorlock::Lease, AcquireError> {
     lock.acquire().await
+}
+
+/// Those who follow the first reader ask in an attempt of their own.
+#[tokio::test(start_paused = true)]
+async fn i3_a_reader_that_follows_and_is_let_in_after_the_end_of_validity_goes_on_waiting() {
+    let bench = bench(3);
+    let writer = bench.lock().acquire().await.unwrap();
+    // The machine is suspended while the answers are on their way: its clock goes on.
+    let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let readers = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
+    let lock = readers.lock("r").ttl(TTL).wait(Wait::Forever).shared();
+    let first = tokio::spawn(acquire(lock.clone()));
+    bench.settle().await;
+    let second = tokio::spawn(acquire(lock));
+    bench.settle().await;
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    writer.release().await.unwrap();
+    let first = first.await.unwrap().unwrap();
+    // The second is asking by now.
+    bench.pass(Duration::from_millis(7)).await;
+    suspended.jump_forward(TTL);
+    assert!(first.check().is_err(), "all that was asked before is over");
+    let second = second.await.unwrap().unwrap();
+    second.check().expect("a lease that has begun and is not over");
 }
