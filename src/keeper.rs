@@ -33,8 +33,10 @@ use crate::sweep::Sweep;
 use crate::wait::HandOver;
 use crate::wait::contest::COURTESY;
 use crate::wait::line::{Waiter, Whose};
+use again::Again;
 use renewals::OnItsWay;
 
+mod again;
 mod passing;
 mod renewals;
 mod retaining;
@@ -68,6 +70,8 @@ pub(crate) struct Keeper {
     due: Option<Moment>,
     /// How long to wait for the next try, where the latest renewal was not confirmed.
     retry: Option<Box<Backoff>>,
+    /// When to ask the nodes again that did not grant, where too few did.
+    again: Option<Box<Again>>,
     alarm: Alarm,
     held: Held,
     series: Series,
@@ -133,7 +137,7 @@ impl Keeper {
     ) -> Box<Keeper> {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
-        let keeper = Keeper {
+        let mut keeper = Keeper {
             state,
             claim,
             line: plan.line().clone(),
@@ -148,12 +152,14 @@ impl Keeper {
             renewing: None,
             due: plan.renewal.due(round.sent, plan.ttl),
             retry: None,
+            again: None,
             alarm: Alarm::default(),
             held: plan.meter.held(round.sent),
             series: Series::new(round.sent),
             shared: shared.clone(),
         };
-        keeper.state.follow(round);
+        let standings = keeper.state.follow(round);
+        keeper.look_for_gaps(standings);
         Box::new(keeper)
     }
 
@@ -214,6 +220,7 @@ impl Keeper {
             if let Some(ended) = self.attend().await {
                 return Box::pin(self.conclude(ended)).await;
             }
+            self.look_at_stragglers();
             let now = self.shared.now();
             match self.rest(now) {
                 Some(wanted) => {
@@ -347,6 +354,8 @@ impl Keeper {
                     if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) && !self.put_off(now)
                     {
                         self.renew(Vec::new());
+                    } else if self.is_to_ask_again(now) {
+                        self.ask_again(now);
                     }
                     Ok(())
                 }
@@ -390,10 +399,11 @@ impl Keeper {
     /// When there will be something to do.
     fn wake(&self, now: Moment) -> Moment {
         let end = self.state.term.remaining(now).unwrap_or(now);
-        match self.due {
-            Some(due) if self.renewing.is_none() => due.min(end),
-            _ => end,
+        if self.renewing.is_some() {
+            return end;
         }
+        let again = self.again.as_ref().map(|again| again.at);
+        self.due.into_iter().chain(again).chain([end]).min().unwrap_or(end)
     }
 
     /// Puts off what is due, while many other renewals are on their way, and says whether it has. One that
@@ -413,6 +423,7 @@ impl Keeper {
             renewing.asked_by.extend(asked_by);
             return;
         }
+        self.ask_again_no_more();
         // What it has not sent yet must not come after a release: the new round takes its place.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);

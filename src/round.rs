@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::lease::LeaseState;
 use crate::meter::Op;
 use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
-use crate::protocol::{Moment, Tally, Verdict};
+use crate::protocol::{Moment, Quorum, Tally, Verdict};
 use crate::standing::Standings;
 
 mod nodes;
@@ -324,14 +324,19 @@ impl Round {
     }
 
     /// From now on only how each node stands is of interest, to `heir`. It is told when all have answered,
-    /// and lets go of the round: a lease that is held for hours needs no more.
-    pub(crate) fn retire(&self, heir: Arc<LeaseState>) {
+    /// and lets go of the round: a lease that is held for hours needs no more. Returns how they stand now,
+    /// and whether all have answered: then it is not told again.
+    pub(crate) fn retire(&self, heir: &Arc<LeaseState>) -> (Standings, bool) {
         let mut slots = self.slots();
-        let before = slots.heir.replace(heir);
-        let heir = slots.heir_to_tell();
+        let (standings, all_heard) = (slots.standings(self.aim), slots.all_heard());
+        let before = if all_heard { None } else { slots.heir.replace(heir.clone()) };
         drop(slots);
         drop(before);
-        self.tell(heir);
+        (standings, all_heard)
+    }
+
+    pub(crate) fn quorum(&self) -> Quorum {
+        self.nodes.quorum
     }
 
     /// Not under the lock: the round may be the heir's, and end with it.

@@ -53,7 +53,9 @@ impl Keeper {
         let trail = self.state.take_trail();
         self.state = LeaseState::new(&next.resource, &self.claim, None, end, hold_until, &self.shared);
         match trail {
-            Trail::OnItsWay(round) => self.state.follow(&round),
+            Trail::OnItsWay(round) => {
+                self.state.follow(&round);
+            }
             Trail::Settled(standings) => self.standings = self.standings.then(standings),
             Trail::None => {}
         }

@@ -33,6 +33,11 @@ impl Renewals {
         OnItsWay(self.clone())
     }
 
+    /// Whether so many are on their way that others have to wait.
+    pub(crate) fn are_many(&self) -> bool {
+        self.open.load(Ordering::Relaxed) >= MANY
+    }
+
     /// Until when at `now` to put off one that was due at `due`, if at all. `random` is uniform over all
     /// of `u64`.
     pub(crate) fn put_off(
@@ -43,8 +48,7 @@ impl Renewals {
         random: impl FnOnce() -> u64,
     ) -> Option<Moment> {
         let latest = due + ttl / SLACK;
-        let are_many = self.open.load(Ordering::Relaxed) >= MANY;
-        (are_many && now < latest).then(|| latest.min(now + fraction(ttl / STEP, random())))
+        (self.are_many() && now < latest).then(|| latest.min(now + fraction(ttl / STEP, random())))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::{LossReason, Lost, RenewError};
 use crate::keeper::{Keeper, Retention};
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 use crate::round::Round;
-use crate::standing::Standings;
+use crate::standing::{Standing, Standings};
 use crate::tasks::{Helped, Registry};
 
 /// What the lease, its watchers and its keeper share.
@@ -42,6 +42,8 @@ pub(crate) struct LeaseState {
     pub(super) holds: AtomicUsize,
     desk: Mutex<Desk>,
     trail: Mutex<Trail>,
+    /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
+    minds_gaps: AtomicBool,
 }
 
 /// Where the keeper of the lease is.
@@ -143,6 +145,7 @@ impl LeaseState {
             holds: AtomicUsize::new(1),
             desk: Mutex::new(Desk::Away(None)),
             trail: Mutex::default(),
+            minds_gaps: AtomicBool::new(true),
         })
     }
 
@@ -270,20 +273,61 @@ impl LeaseState {
         drop(before);
     }
 
-    /// From now on keeps the standings that the round leaves, and until then the round.
-    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) {
+    /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
+    /// nodes stand by now.
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> Standings {
         drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
-        round.retire(self.clone());
+        let (standings, all_heard) = round.retire(self);
+        if all_heard {
+            self.keep(round, standings);
+        }
+        standings
     }
 
     /// All nodes have answered in the round.
     pub(crate) fn settled(&self, round: &Round, standings: Standings) {
+        let quorum = round.quorum();
+        let is_short = |standings: Standings| {
+            let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
+            held <= quorum.needed() && held < quorum.nodes()
+        };
+        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
+            self.leave(|letterbox| letterbox.rung = true);
+        }
+    }
+
+    /// Keeps what the round has left, if it is the latest.
+    fn keep(&self, round: &Round, standings: Standings) -> bool {
         let mut trail = self.trail();
         let followed = matches!(&*trail, Trail::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
         let before =
             if followed { mem::replace(&mut *trail, Trail::Settled(standings)) } else { Trail::None };
         drop(trail);
         drop(before);
+        followed
+    }
+
+    pub(crate) fn minds_gaps(&self) -> bool {
+        self.minds_gaps.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mind_no_gaps(&self) {
+        self.minds_gaps.store(false, Ordering::Relaxed);
+    }
+
+    /// What the latest round has left, if all have answered.
+    pub(crate) fn settled_standings(&self) -> Option<Standings> {
+        if let Trail::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
+    }
+
+    /// How the nodes stand by the latest round, and when that was sent if some have not answered.
+    pub(crate) fn latest_standings(&self) -> (Standings, Option<Moment>) {
+        let round = match &*self.trail() {
+            Trail::None => return (Standings::default(), None),
+            Trail::Settled(standings) => return (*standings, None),
+            Trail::OnItsWay(round) => round.clone(),
+        };
+        (round.standings(), Some(round.sent))
     }
 
     /// The round that is followed, or what it has left.

@@ -1,0 +1,172 @@
+//! A lock that was acquired at a bare quorum: the other nodes are asked again (rule I-38).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bench, LATE, TTL, another, bench};
+use quorlock::{Clock, Expiry, Fencing, Lease, Renewal, Wait};
+use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The last two of five nodes refuse for so long, as those do that had granted a client which lost.
+fn others_have_two(bench: &Bench, for_as_long: Duration) {
+    for node in &bench.nodes[3..] {
+        node.set_data("r", "another client's token", Expiry::In(for_as_long));
+    }
+}
+
+/// At how many nodes it is this lease.
+fn held(bench: &Bench, lease: &Lease) -> usize {
+    bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(lease.token())).count()
+}
+
+/// Questions of all kinds, to all nodes.
+fn asked(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.questions().total()).sum()
+}
+
+/// Five nodes, each with a clock of its own.
+fn with_clocks() -> (Bench, Vec<Arc<SkewedClock>>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let clocks: Vec<_> = (0..5).map(|_| Arc::new(SkewedClock::new(clock.clone(), 1.0))).collect();
+    let node = |(number, own): (usize, &Arc<SkewedClock>)| {
+        MemoryNode::with_own_clock(format!("node-{number}"), clock.clone(), own.clone())
+    };
+    let nodes: Vec<_> = clocks.iter().enumerate().map(node).collect();
+    nodes.iter().for_each(|node| node.age(TTL * 1000));
+    let coordinator = another(&clock, &nodes, |builder| builder);
+    (Bench { clock, nodes, coordinator }, clocks)
+}
+
+#[tokio::test(start_paused = true)]
+async fn i38_one_clock_that_is_stepped_does_not_take_a_lock_that_few_had_granted() {
+    let (bench, clocks) = with_clocks();
+    others_have_two(&bench, 2 * MS);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(100 * MS).await;
+    assert_eq!(held(&bench, &lease), 5);
+    clocks[0].jump_forward(TTL);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "one of five is outvoted");
+    lease.check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn i38_the_nodes_without_the_key_are_asked_again_whatever_kind_of_lock_it_is() {
+    for of_readers in [false, true] {
+        let bench = bench(5);
+        others_have_two(&bench, 2 * MS);
+        let lock = bench.lock().fencing(Fencing::Off).renewal(Renewal::Manual);
+        let lease = if of_readers { lock.shared() } else { lock }.acquire().await.unwrap();
+        bench.pass(100 * MS).await;
+        let shared = bench.nodes.iter().filter(|node| node.readers("r").len() == 1).count();
+        assert_eq!(if of_readers { shared } else { held(&bench, &lease) }, 5);
+        lease.release().await.unwrap();
+        bench.settle().await;
+        assert_eq!(bench.keys(), 0, "and it is given back there as well");
+    }
+    let bench = bench(5);
+    others_have_two(&bench, 2 * MS);
+    let lease = bench.coordinator.lock_all(["r", "s"]).ttl(TTL).acquire().await.unwrap();
+    bench.pass(100 * MS).await;
+    assert_eq!(held(&bench, &lease), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i38_what_is_stored_later_does_not_prolong_the_lease() {
+    let bench = bench(5);
+    others_have_two(&bench, 2 * MS);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    let end = bench.clock.now() + lease.remaining();
+    bench.pass(100 * MS).await;
+    assert_eq!((held(&bench, &lease), bench.clock.now() + lease.remaining()), (5, end));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i38_a_node_that_refuses_after_the_verdict_is_asked_again() {
+    let bench = bench(5);
+    others_have_two(&bench, LATE / 2);
+    bench.nodes[3..].iter().for_each(|node| node.delay(MS, LATE));
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(held(&bench, &lease), 3);
+    bench.pass(LATE * 2).await;
+    assert_eq!(held(&bench, &lease), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i38_a_node_that_comes_back_gets_the_key_before_a_renewal_is_due() {
+    let bench = bench(5);
+    bench.nodes[3..].iter().for_each(MemoryNode::disconnect);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(200 * MS).await;
+    bench.nodes[3].connect();
+    bench.pass(TTL / 6).await;
+    assert_eq!(held(&bench, &lease), 4, "the last one is away");
+    lease.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_asked_where_more_than_a_quorum_has_the_key() {
+    for away in [0, 1] {
+        let bench = bench(5);
+        bench.nodes[..away].iter().for_each(MemoryNode::disconnect);
+        let lease = bench.lock().acquire().await.unwrap();
+        bench.settle().await;
+        let before = asked(&bench.nodes);
+        bench.pass(TTL / 4).await;
+        assert_eq!(asked(&bench.nodes), before, "{away} away");
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stays_away_is_asked_ever_less_often() {
+    let bench = bench(3);
+    bench.nodes[0].set_data("r", "for ever", Expiry::Never);
+    let lease = bench.lock().wait(Wait::Never).acquire().await.unwrap();
+    bench.settle().await;
+    let before = asked(&bench.nodes);
+    bench.pass(TTL / 4).await;
+    let again = asked(&bench.nodes) - before;
+    assert!((4..=16).contains(&again), "asked {again} times in a quarter of the TTL");
+    bench.pass(TTL / 4).await;
+    let renewed = asked(&bench.nodes);
+    bench.pass(TTL / 10).await;
+    assert_eq!(asked(&bench.nodes), renewed, "from the first renewal on only renewals ask");
+    lease.check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_has_one_question_more_to_answer_and_no_others() {
+    let bench = bench(5);
+    bench.nodes[3].set_data("r", "for ever", Expiry::Never);
+    bench.nodes[4].delay(MS, TTL);
+    let _lease = bench.lock().acquire().await.unwrap();
+    bench.pass(TTL / 4).await;
+    assert!(asked(&bench.nodes[3..4]) >= 4, "the other is asked again");
+    assert_eq!(asked(&bench.nodes[4..]), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_overtakes_no_question_that_was_asked_again() {
+    let bench = bench(5);
+    others_have_two(&bench, 2 * MS);
+    bench.nodes[3..].iter().for_each(|node| node.delay(30 * MS, MS));
+    let lease = bench.lock().acquire().await.unwrap();
+    // Asked again, and on their way.
+    bench.pass(60 * MS).await;
+    lease.release().await.unwrap();
+    bench.pass(200 * MS).await;
+    assert_eq!(bench.keys(), 0);
+}
