@@ -130,12 +130,13 @@ impl Coordinator {
     }
 
     /// What stands out in how the connected nodes introduced themselves: eviction, replicas, a
-    /// promotion, memory that is nearly full. Asks nobody, and is the same that a `tracing` warning
+    /// promotion, memory that is nearly full, other clients with another `max_ttl`. Asks nobody, and is the same that a `tracing` warning
     /// tells of each connection. [`examine`](Coordinator::examine) finds far more.
     #[must_use]
     pub fn noticed(&self) -> Vec<Finding> {
         let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
-        told.flat_map(|(name, facts)| judge::on_sight(&name, &facts)).collect()
+        let of_nodes = told.flat_map(|(name, facts)| judge::on_sight(&name, &facts));
+        self.shared.nodes.max_ttls.finding().into_iter().chain(of_nodes).collect()
     }
 
     /// How the nodes stand, now and whenever that changes. Asks nobody.
@@ -295,7 +296,7 @@ impl Shared {
             ttl: self.ttl,
             max_ttl: self.max_ttl,
             drift: self.drift,
-            quarantine: self.nodes.quarantine,
+            quarantine: self.nodes.quarantine(),
             base_limit: self.nodes.base_limit,
         }
     }

@@ -71,8 +71,8 @@ pub enum ConfigError {
     },
     /// A TTL above the deployment's limit.
     #[error(
-        "a TTL of {} is above the deployment's max_ttl of {}; every client must use the same max_ttl, \
-         because restarted nodes wait for that long: raise it everywhere or use a shorter TTL",
+        "a TTL of {0} is above the deployment's max_ttl of {1}, for which restarted nodes wait: use a TTL of at \
+         most {1}, or set max_ttl to {0} at every client (`Builder::max_ttl`, --max-ttl, `max-ttl` in the file)",
         format_duration(*.ttl), format_duration(*.max_ttl)
     )]
     TtlTooLong {

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
+use crate::max_ttls::MaxTtls;
 use crate::meter::NodeMeter;
 use crate::node::{Contact, Instance, NodeError, Watcher};
 use crate::protocol::{Moment, Quarantine};
@@ -112,7 +113,7 @@ impl Health {
         let board = self.board.inside();
         let node = |(index, seat): (usize, &Seat)| NodeHealth {
             node: nodes.name(index),
-            condition: seat.condition(self.board.quarantine, now),
+            condition: seat.condition(self.board.quarantine(), now),
             lasted: now.since(seat.since),
             instance: seat.instance.clone(),
             restarts: seat.restarts,
@@ -168,7 +169,7 @@ impl Health {
         let is_new = board.version != self.seen || self.next_end.is_some_and(|end| now >= end);
         if is_new {
             self.seen = board.version;
-            let left = |seat: &Seat| seat.quarantine_left(self.board.quarantine, now);
+            let left = |seat: &Seat| seat.quarantine_left(self.board.quarantine(), now);
             self.next_end = board.seats.iter().filter_map(left).min().map(|left| now + left);
         }
         is_new
@@ -201,7 +202,8 @@ impl fmt::Display for Condition {
 #[derive(Debug)]
 pub(crate) struct Board {
     inside: Mutex<Inside>,
-    quarantine: Quarantine,
+    /// By our own settings, and what other clients have said.
+    quarantine: (Quarantine, Arc<MaxTtls>),
     /// Not a `watch` channel: that wakes those who wait in random order, which no seed reproduces.
     news: Notify,
 }
@@ -225,11 +227,16 @@ struct Seat {
 }
 
 impl Board {
-    pub(crate) fn new(nodes: usize, quarantine: Quarantine, now: Moment) -> Arc<Board> {
+    pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<Board> {
         let seat = Seat { contact: None, since: now, instance: None, restarts: 0 };
         // The first version is new to nobody: there is nothing to tell.
         let inside = Inside { seats: vec![seat; nodes], version: 0, closed: false };
         Arc::new(Board { inside: Mutex::new(inside), quarantine, news: Notify::new() })
+    }
+
+    fn quarantine(&self) -> Quarantine {
+        let (ours, max_ttls) = &self.quarantine;
+        max_ttls.quarantine(*ours)
     }
 
     /// There is nothing more to come.
@@ -298,7 +305,7 @@ impl Watcher for Eye {
             restarted = last.is_some_and(|last| last.id != instance.id);
             seat.restarts += u64::from(restarted);
         }
-        let left = seat.quarantine_left(self.board.quarantine, now);
+        let left = seat.quarantine_left(self.board.quarantine(), now);
         inside.version += 1;
         drop(inside);
         self.board.news.notify_waiters();

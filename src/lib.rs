@@ -118,6 +118,7 @@ mod keeper;
 mod lasting;
 mod lease;
 mod lock;
+mod max_ttls;
 mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -23,7 +23,7 @@ pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use moment::Moment;
 pub use names::{
     Claim, FENCE_MEMBER, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys,
-    semaphore_limit,
+    max_ttl_note, semaphore_limit,
 };
 pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;

@@ -84,6 +84,23 @@ fn a_ttl_that_leaves_nothing_to_hold() {
 fn a_ttl_above_the_limit_of_the_deployment() {
     let refused = refusal(with_nodes().max_ttl(Duration::from_secs(10)).ttl(Duration::from_secs(60)));
     assert!(refused.contains("1m is above the deployment's max_ttl of 10s"), "{refused}");
+    assert!(refused.contains("set max_ttl to 1m at every client"), "{refused}");
+}
+
+#[test]
+fn i13_a_ttl_above_30_s_where_nobody_has_set_the_limit_of_the_deployment() {
+    let minute = Duration::from_secs(60);
+    let refused = refusal(with_nodes().ttl(minute));
+    assert!(refused.contains("1m is above the deployment's max_ttl of 30s"), "{refused}");
+    with_nodes().max_ttl(minute).ttl(minute).build().unwrap();
+}
+
+#[test]
+fn a_limit_below_30_s_is_the_ttl_of_locks_that_set_none() {
+    let limit = Duration::from_secs(10);
+    let coordinator = with_nodes().max_ttl(limit).build().unwrap();
+    coordinator.lock("r").validate().unwrap();
+    assert!(format!("{:?}", coordinator.lock("r")).contains("ttl: 10s"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
 use crate::lock::Options;
+use crate::max_ttls::MaxTtls;
 use crate::meter::Meters;
 use crate::node::Node;
 #[cfg(feature = "tls")]
@@ -54,7 +55,7 @@ pub struct Builder {
     password: Option<Secret>,
     quorum: Option<usize>,
     drift: f64,
-    ttl: Duration,
+    ttl: Option<Duration>,
     max_ttl: Option<Duration>,
     node_limit: Option<Duration>,
     connect_limit: Duration,
@@ -126,7 +127,7 @@ impl Default for Builder {
             password: None,
             quorum: None,
             drift: Drift::default().factor(),
-            ttl: DEFAULT_TTL,
+            ttl: None,
             max_ttl: None,
             node_limit: None,
             connect_limit: DEFAULT_CONNECT_LIMIT,
@@ -205,16 +206,20 @@ impl Builder {
         self
     }
 
-    /// The TTL of locks that set none. 30 s unless set: see [`Lock::ttl`](crate::Lock::ttl).
+    /// The TTL of locks that set none. 30 s unless set, or [`max_ttl`](Builder::max_ttl) where that is
+    /// shorter: see [`Lock::ttl`](crate::Lock::ttl). More than 30 s is refused unless `max_ttl` is set.
     pub fn ttl(mut self, ttl: Duration) -> Builder {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
     /// The longest TTL that any client of the deployment may ask for: restarted nodes are not
-    /// counted for that long. 30 s unless set, or the coordinator's own TTL if that is set and
-    /// nothing else is: the shorter, the sooner a restarted node votes again. Every client must use
-    /// the same.
+    /// counted for that long. 30 s unless set: the shorter, the sooner a restarted node votes again.
+    ///
+    /// Every client must use the same. Each leaves its own at the nodes when it connects, under
+    /// `quorlock:gate:{PREFIX}:max-ttl`, for a month; a client that finds another one there warns,
+    /// [tells the program](Coordinator::noticed), and waits for restarted nodes as long as the larger asks
+    /// for. Custom nodes keep no such note.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
@@ -290,7 +295,8 @@ impl Builder {
     /// Says which setting cannot work, and what would.
     pub fn build(self) -> Result<Coordinator, ConfigError> {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
-        let max_ttl = self.max_ttl.unwrap_or(self.ttl.max(DEFAULT_TTL));
+        let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
+        let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
         if self.connect_limit.is_zero() {
             return Err(ConfigError::Zero { setting: "the connect limit" });
         }
@@ -301,7 +307,19 @@ impl Builder {
         if let Some(Err(problem)) = self.tls.as_ref().map(Tls::check) {
             return Err(ConfigError::Tls { problem });
         }
-        let nodes = self.make_nodes()?;
+        let count = self.addresses.len() + self.custom.len();
+        if count == 0 {
+            return Err(ConfigError::NoNodes);
+        }
+        if count > MAX_NODES {
+            return Err(ConfigError::TooManyNodes { given: count, most: MAX_NODES });
+        }
+        let quorum = match self.quorum {
+            None => Quorum::majority(count),
+            Some(needed) => Quorum::of(needed, count).ok_or(ConfigError::Quorum { needed, nodes: count })?,
+        };
+        let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
+        let nodes = self.make_nodes(&max_ttls)?;
         if let [node] = &nodes[..] {
             let node = node.name();
             info!(
@@ -309,12 +327,6 @@ impl Builder {
                 "one node: while it is down nothing is locked, and no other remembers what it forgets"
             );
         }
-        let quorum = match self.quorum {
-            None => Quorum::majority(nodes.len()),
-            Some(needed) => {
-                Quorum::of(needed, nodes.len()).ok_or(ConfigError::Quorum { needed, nodes: nodes.len() })?
-            }
-        };
         let quarantine = match self.guard {
             RestartGuard::On => Quarantine::new(max_ttl, drift),
             RestartGuard::Off => Quarantine::none(),
@@ -330,19 +342,19 @@ impl Builder {
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
         let meters = Meters::new(quorum);
-        let nodes = Nodes::new(nodes, quorum, self.clock, quarantine, base_limit);
+        let nodes = Nodes::new(nodes, quorum, self.clock, (quarantine, max_ttls), base_limit);
         let (tasks, registry) = Tasks::new(nodes.alarms.clone());
         let shared = Shared {
             nodes: Arc::new(nodes),
             entropy: self.entropy,
             drift,
-            ttl: self.ttl,
+            ttl,
             least_ttl,
             max_ttl,
             introduction: self.connect_limit,
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
-            options: Arc::new(Options::new(self.ttl, label.clone(), meters.lock(""))),
+            options: Arc::new(Options::new(ttl, label.clone(), meters.lock(""))),
             label,
             host,
             number: Shared::next_number(),
@@ -353,18 +365,11 @@ impl Builder {
             renewals: Arc::default(),
             meters,
         };
-        shared.check_ttl(self.ttl)?;
+        shared.check_ttl(ttl)?;
         Ok(Coordinator { shared: Arc::new(shared), together: Arc::default(), registry })
     }
 
-    fn make_nodes(&self) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
-        let given = self.addresses.len() + self.custom.len();
-        if given == 0 {
-            return Err(ConfigError::NoNodes);
-        }
-        if given > MAX_NODES {
-            return Err(ConfigError::TooManyNodes { given, most: MAX_NODES });
-        }
+    fn make_nodes(&self, max_ttls: &Arc<MaxTtls>) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
         let mut sites: Vec<Site> = Vec::with_capacity(self.addresses.len());
         for site in &self.addresses {
             let mut site = site.clone()?;
@@ -378,7 +383,7 @@ impl Builder {
             }
             sites.push(site);
         }
-        let redis = sites.into_iter().map(|site| {
+        let redis = sites.into_iter().enumerate().map(|(index, site)| {
             let settings = Settings {
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
@@ -391,6 +396,7 @@ impl Builder {
                     RestartGuard::On => Some(gate(&self.key_prefix).into()),
                     RestartGuard::Off => None,
                 },
+                max_ttls: Some((max_ttls.clone(), index)),
             };
             site.node(settings)
         });

@@ -40,6 +40,8 @@ pub struct Facts {
     pub promoted: Option<bool>,
     /// If it was: for how long clients have known it as the master that it is.
     pub reign: Option<Duration>,
+    /// The largest `max_ttl` that a client of this deployment has introduced itself with.
+    pub max_ttl: Option<Duration>,
     /// What its Sentinels call it, if they tell where it is.
     pub service: Option<Arc<str>>,
     /// Whether it stops to write when too few replicas hear it: `min-replicas-to-write`.

@@ -17,7 +17,7 @@ mod cluster;
 mod deployment;
 mod node;
 
-pub(crate) use deployment::findings as of_deployment;
+pub(crate) use deployment::{findings as of_deployment, max_ttl_differs};
 pub(crate) use node::{findings as of_node, on_sight};
 
 /// What a coordinator is set to.

@@ -32,6 +32,7 @@ use super::{Asked, Listener, Node, NodeError, Reply, Watcher};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
+use crate::max_ttls::MaxTtls;
 use crate::protocol::gate;
 
 mod address;
@@ -79,6 +80,8 @@ pub(crate) struct Settings {
     /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
     /// off, which does not want to know.
     pub(crate) gate: Option<Arc<str>>,
+    /// Where what nodes tell of other clients' `max_ttl` is compared with ours, and which of them this is.
+    pub(crate) max_ttls: Option<(Arc<MaxTtls>, usize)>,
 }
 
 /// Whether what stands out at a connection is logged.
@@ -107,6 +110,7 @@ impl Default for Settings {
             membership: Membership::Alone,
             copy_limit: Duration::from_millis(25),
             gate: Some(gate("").into()),
+            max_ttls: None,
         }
     }
 }

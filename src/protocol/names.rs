@@ -386,6 +386,12 @@ pub fn gate(prefix: &str) -> String {
     Sibling::new("gate", prefix, "reign").to_string()
 }
 
+/// The key in which a node keeps the largest `max_ttl` of the clients that use the [`gate`] at that key.
+#[must_use]
+pub fn max_ttl_note(gate: &str) -> String {
+    format!("{}max-ttl", gate.strip_suffix("reign").unwrap_or(gate))
+}
+
 /// The key in which a node keeps how many permits the semaphore at `key` has.
 #[must_use]
 pub fn semaphore_limit(key: &str) -> String {

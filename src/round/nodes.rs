@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::alarm::Alarms;
 use crate::clock::Clock;
 use crate::health::{Board, Eye};
+use crate::max_ttls::MaxTtls;
 use crate::meter::NodeMeter;
 use crate::node::Node;
 use crate::protocol::{Quarantine, Quorum, node_limit, smoothed};
@@ -17,7 +18,10 @@ pub(crate) struct Nodes {
     pub(super) members: Vec<Member>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) quarantine: Quarantine,
+    /// By our own settings.
+    quarantine: Quarantine,
+    /// What other clients have said.
+    pub(crate) max_ttls: Arc<MaxTtls>,
     /// How long a round waits for a node whose round trip is short.
     pub(crate) base_limit: Duration,
     pub(crate) board: Arc<Board>,
@@ -40,10 +44,10 @@ impl Nodes {
         nodes: Vec<Arc<dyn Node>>,
         quorum: Quorum,
         clock: Arc<dyn Clock>,
-        quarantine: Quarantine,
+        (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
         base_limit: Duration,
     ) -> Nodes {
-        let board = Board::new(nodes.len(), quarantine, clock.now());
+        let board = Board::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
@@ -59,7 +63,7 @@ impl Nodes {
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
         let alarms = Alarms::new(clock.clone());
-        Nodes { members, quorum, clock, quarantine, base_limit, board, alarms, introduced }
+        Nodes { members, quorum, clock, quarantine, max_ttls, base_limit, board, alarms, introduced }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -75,12 +79,18 @@ impl Nodes {
             quorum: self.quorum,
             clock: self.clock.clone(),
             quarantine: self.quarantine,
+            max_ttls: self.max_ttls.clone(),
             base_limit: self.base_limit,
             // How they stand is seen where they came from.
-            board: Board::new(0, self.quarantine, self.clock.now()),
+            board: Board::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             alarms: self.alarms.clone(),
             introduced: self.introduced.clone(),
         }
+    }
+
+    /// For how long a node that restarted does not vote, by all that is known.
+    pub(crate) fn quarantine(&self) -> Quarantine {
+        self.max_ttls.quarantine(self.quarantine)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {

@@ -62,7 +62,7 @@ impl Round {
             (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
                 // The age counts when the question was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
-                let left = answer.instance.stands_aside(self.nodes.quarantine, self.sent);
+                let left = answer.instance.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
             }
             (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,

@@ -6,8 +6,9 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::clock::Sleep;
+use crate::max_ttls::MaxTtls;
 use crate::node::{Instance, Node, Question};
-use crate::protocol::{Claim, Quarantine, Quorum, Token};
+use crate::protocol::{Claim, Drift, Quarantine, Token};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
@@ -89,7 +90,9 @@ impl Bench {
         let nodes = vec![(); 5].into_iter().map(|()| Told::default()).collect::<Vec<_>>();
         let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
         let quorum = Quorum::of(needed, 5).unwrap();
-        let members = Arc::new(Nodes::new(members, quorum, clock.clone(), Quarantine::none(), LIMIT));
+        let max_ttls = Arc::new(MaxTtls::new(LIMIT, Drift::default(), quorum));
+        let members =
+            Arc::new(Nodes::new(members, quorum, clock.clone(), (Quarantine::none(), max_ttls), LIMIT));
         let round = Bench::ask(&members, asked);
         Bench { clock, nodes, members, round }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, RestartGuard, Said, Wait};
+use quorlock::{AcquireError, Coordinator, Matter, Renewal, RestartGuard, Said, Wait};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, World, client};
@@ -14,17 +14,14 @@ fn guarded(servers: &Servers, guard: RestartGuard) -> Coordinator {
     client(&servers.urls(), |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
 }
 
-/// Holds the lock at servers 0, 1 and 2 only, renews it, and lets server 0 forget it.
+/// Holds the lock, and lets all servers but two forget it. Renewals would store it anew.
 async fn forget(world: &World, holder: &Coordinator) -> quorlock::Lease {
-    let lock = holder.lock("r").ttl(MAX_TTL).wait(Wait::UpTo(DEADLINE));
-    for server in &world.servers[3..] {
-        server.freeze().unwrap();
-    }
+    let lock = holder.lock("r").ttl(MAX_TTL).renewal(Renewal::Manual).wait(Wait::UpTo(DEADLINE));
     let lease = lock.acquire().await.unwrap();
-    for server in &world.servers[3..] {
+    world.wait_for_keys(5).await;
+    for server in &world.servers[2..] {
         server.restart_empty().await.unwrap();
     }
-    world.servers[0].restart_empty().await.unwrap();
     lease
 }
 
@@ -62,7 +59,7 @@ async fn with_the_guard_off_a_restart_makes_two_holders() {
     let other = guarded(&world.servers, RestartGuard::Off);
     let second = other.lock("r").ttl(MAX_TTL).wait(Wait::Never).acquire().await.unwrap();
     assert!(second.check().is_ok());
-    // The first one learns at its next renewal. Until then both believe they hold.
+    // The first one would learn at its next renewal. Until then both believe they hold.
     held.lost().await;
 }
 
@@ -79,4 +76,51 @@ async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
     })
     .await
     .unwrap();
+}
+
+/// What each client sees of another one that says another `max_ttl`.
+#[tokio::test(flavor = "multi_thread")]
+async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the_larger() {
+    let world = World::start(3).await;
+    let hour = Duration::from_secs(3600);
+    let with = |max_ttl: Duration| {
+        client(&world.servers.urls(), |builder| {
+            builder.ttl(MAX_TTL).max_ttl(max_ttl).restart_guard(RestartGuard::On)
+        })
+    };
+    let found = |coordinator: &Coordinator| {
+        let noticed = coordinator.noticed().into_iter();
+        noticed.filter(|finding| finding.matter == Matter::MaxTtl).map(|finding| finding.evidence).collect()
+    };
+    let alone = with(MAX_TTL);
+    drop(alone.lock("r").inspect().await);
+    let none: Vec<String> = found(&alone);
+    assert!(none.is_empty(), "{none:?}");
+
+    let longer = with(hour);
+    drop(longer.lock("r").inspect().await);
+    eventually("it finds the shorter one", DEADLINE, async || !found(&longer).is_empty()).await.unwrap();
+    let told: Vec<String> = found(&longer);
+    assert!(told[0].contains("max_ttl is 1h here, and another client has 2s"), "{told:?}");
+
+    let shorter = with(MAX_TTL);
+    drop(shorter.lock("r").inspect().await);
+    eventually("it finds the longer one", DEADLINE, async || !found(&shorter).is_empty()).await.unwrap();
+    let told: Vec<String> = found(&shorter);
+    assert!(told[0].contains("max_ttl is 2s here, and another client has 1h"), "{told:?}");
+    let examined = shorter.examine().await;
+    assert_eq!(examined.findings.iter().filter(|finding| finding.matter == Matter::MaxTtl).count(), 1);
+
+    // The servers have forgotten what was noted there, and the client has not.
+    for server in &world.servers[..2] {
+        server.restart_empty().await.unwrap();
+    }
+    let waits_an_hour = async || {
+        let Err(AcquireError::Unavailable { ballot, .. }) = shorter.lock("r").try_acquire().await else {
+            return false;
+        };
+        let long = |said: &Said| matches!(said, Said::Quarantined { left } if *left > hour / 2);
+        ballot.papers().iter().filter(|paper| long(&paper.said)).count() >= 2
+    };
+    eventually("two nodes that are silent for an hour", DEADLINE, waits_an_hour).await.unwrap();
 }

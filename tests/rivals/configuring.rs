@@ -73,8 +73,8 @@ async fn extreme_settings_of_a_coordinator_work_or_are_refused_and_never_panic()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ttl_is_the_only_setting_that_a_shorter_or_longer_lock_needs() {
-    for ttl in [100, 300, 1_000, 10_000, 30_000, 300_000] {
+async fn a_ttl_is_the_only_setting_that_a_shorter_lock_needs() {
+    for ttl in [100, 300, 1_000, 10_000, 30_000] {
         let ttl = ttl * MS;
         let bench = bench_with(5, |builder| builder.ttl(ttl));
         for node in &bench.nodes {

@@ -341,6 +341,28 @@ impl Store {
         }
     }
 
+    /// `max_ttl.lua`: the largest that a client has noted, and notes `ours`, in milliseconds, where none is
+    /// larger.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get`].
+    pub fn max_ttl(
+        &mut self,
+        now: Moment,
+        note: &[u8],
+        ours: Duration,
+        kept: Duration,
+    ) -> Result<i64, Failure> {
+        let noted = self.get(now, note)?.and_then(|noted| std::str::from_utf8(noted).ok()?.parse().ok());
+        let (theirs, ours) = (noted.unwrap_or(0), i64::try_from(ours.as_millis()).unwrap_or(i64::MAX));
+        if theirs <= ours {
+            let ends = millis(now).saturating_add(span(kept));
+            self.put(note, Value::Text(ours.to_string().into_bytes()), Some(ends));
+        }
+        Ok(theirs)
+    }
+
     /// `SET`. Tells whether it was done.
     pub fn set(&mut self, now: Moment, key: &[u8], value: Value, options: SetOptions) -> bool {
         let before = self.live(now, key).map(|entry| entry.ends);

@@ -1,18 +1,19 @@
 //! What the nodes mean together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Setting, Sheet, alike, length, network};
 use crate::examination::facts::{ClockReading, Facts, Place};
-use crate::examination::finding::{Finding, Matter, Severity};
+use crate::examination::finding::{Finding, Matter, Severity, Subject};
 use crate::examination::{NodeReport, Standing};
 
 /// A node that told something, with its name.
 pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);
 
-const CHECKS: [fn(&Case<'_>, &mut Sheet<'_>); 7] =
-    [votes, number, same_server, shared_host, loopback, clocks, plain_text];
+const CHECKS: [fn(&Case<'_>, &mut Sheet<'_>); 8] =
+    [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
 
 struct Case<'a> {
     told: &'a [Told<'a>],
@@ -155,6 +156,34 @@ fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
         let evidence = format!("{differ}, which shows in fair order; exclusion is not touched");
         sheet.note(Severity::Note, Matter::ClockSpread, evidence);
     }
+}
+
+/// What it means that another client of the deployment has `theirs`, which is not `ours`.
+pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
+    let both = format!("max_ttl is {} here, and another client has {}", length(ours), length(theirs));
+    let evidence = if theirs > ours {
+        format!(
+            "{both}: its locks may last longer than restarted nodes stay silent for us. As long as more \
+             nodes tell of it than may be wrong, we wait as long as it does"
+        )
+    } else {
+        format!("{both}: it counts restarted nodes before our locks are over, unless it connects anew")
+    };
+    let cure = format!(
+        "{}; where no client has the other one any more, delete the key `quorlock:gate:…:max-ttl` at the nodes",
+        Matter::MaxTtl.cure()
+    );
+    let (severity, subject) = (Severity::Warning, Subject::Deployment);
+    Finding { severity, subject, matter: Matter::MaxTtl, evidence, cure }
+}
+
+/// What the nodes tell of the clients.
+fn max_ttls(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let ours = case.setting.max_ttl;
+    let told = case.told.iter().filter_map(|(_, facts)| facts.max_ttl);
+    let differing: BTreeSet<Duration> =
+        told.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
+    sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
 }
 
 fn plain_text(case: &Case<'_>, sheet: &mut Sheet<'_>) {

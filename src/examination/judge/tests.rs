@@ -324,3 +324,18 @@ fn the_longest_of_twenty_is_the_99th_percentile() {
     assert_eq!((trips.median, trips.p99), (Duration::from_millis(10), Duration::from_millis(20)));
     assert_eq!(RoundTrips::of(&[]), None);
 }
+
+#[test]
+fn clients_that_differ_about_max_ttl_are_found_once() {
+    let sound = [sound(0), sound(1), sound(2)];
+    for (theirs, said) in
+        [(10, "another client has 10s: it counts"), (60, "another client has 1m: its locks")]
+    {
+        let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
+        let found = examine(&told, &setting(3)).findings;
+        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Matter::MaxTtl).collect();
+        assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
+    }
+    let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
+    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Matter::MaxTtl));
+}

@@ -19,7 +19,7 @@ use super::{Membership, Notices, RedisNode, Settings, start};
 use crate::clock::Clock;
 use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
 use crate::node::NodeError;
-use crate::protocol::Moment;
+use crate::protocol::{Moment, max_ttl_note};
 
 mod neighbours;
 mod probe;
@@ -75,6 +75,7 @@ async fn ask_all(
     hints(&mut session, connector.hears_pushes(), facts).await?;
     if facts.role == Some(Role::Master) && facts.unfit.is_none() && facts.loading != Some(true) {
         reign(&mut session, settings, &info, facts).await?;
+        max_ttl(&mut session, settings, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
         let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
@@ -158,6 +159,15 @@ async fn reign(
     };
     let answers = session.ask_each(&[gate::question(gate, run_id, history).to_vec()]).await?;
     facts.reign = answers.first().and_then(gate::answer);
+    Ok(())
+}
+
+/// Reads which `max_ttl` the clients have, and leaves it as it is.
+async fn max_ttl(session: &mut Session, settings: &Settings, facts: &mut Facts) -> Result<(), NodeError> {
+    let Some(gate) = &settings.gate else { return Ok(()) };
+    let noted = text(session.ask(&["GET", &max_ttl_note(gate)]).await?);
+    let millis = noted.and_then(|noted| noted.parse().ok());
+    facts.max_ttl = millis.map(Duration::from_millis).filter(|theirs| !theirs.is_zero());
     Ok(())
 }
 

@@ -13,7 +13,9 @@ use super::failure::{Asked, refused, unconnected, unexpected};
 use super::handshake::Process;
 use super::line::{Line, text};
 use super::scripts;
+use crate::max_ttls::millis;
 use crate::node::{Lasting, NodeError};
+use crate::protocol::max_ttl_note;
 
 /// For how long the process at the other end, which was promoted, has been known as a master. Notes
 /// it, if nobody has before.
@@ -59,6 +61,21 @@ pub(super) fn question(gate: &str, run_id: &str, history: &str) -> [String; 5] {
 pub(super) fn answer(noted: &Value) -> Option<Duration> {
     let Value::Int(millis) = noted else { return None };
     u64::try_from(*millis).ok().map(Duration::from_millis)
+}
+
+/// For how long a node remembers the `max_ttl` of a client, from its last connection on: longer than most
+/// programs run, and not for ever, since it may have been a mistake.
+const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The words that ask which `max_ttl` other clients have, and note ours.
+pub(super) fn max_ttl_question(gate: &str, ours: Duration) -> [String; 6] {
+    let (script, note) = (scripts::MAX_TTL.text().to_owned(), max_ttl_note(gate));
+    ["EVAL".into(), script, "1".into(), note, millis(ours).to_string(), millis(REMEMBERED).to_string()]
+}
+
+/// The `max_ttl` in the answer to that. A node that must not say, or knows of none, tells nothing.
+pub(super) fn max_ttl_answer(noted: &Value) -> Option<Duration> {
+    answer(noted).filter(|theirs| !theirs.is_zero())
 }
 
 fn silence() -> NodeError {

@@ -10,7 +10,7 @@ use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 use super::address::{Address, Endpoint};
 use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
-use super::gate::reign;
+use super::gate::{max_ttl_answer, max_ttl_question, reign};
 use super::hints::Listeners;
 use super::info::{facts_in, field, promoted, short, turns, uptime};
 use super::line::{Line, text};
@@ -113,9 +113,16 @@ impl Connector {
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
         let (mut line, watch) = self.greet().await?;
 
-        let mut introduction = Pipeline::with_capacity(12);
+        let mut introduction = Pipeline::with_capacity(13);
         if let Some(gate) = &self.settings.gate {
             start::ask(&mut introduction, gate);
+        }
+        let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
+        if let Some((gate, (max_ttls, _))) = max_ttl {
+            // Before the server is told to remember what we read. A user without the right to it can vote all
+            // the same.
+            let [command, words @ ..] = max_ttl_question(gate, max_ttls.ours());
+            introduction.cmd(&command).arg(&words[..]);
         }
         // The name is for people who look at the server's list of clients. Its answer does not
         // matter: a user without the right to set it can vote all the same.
@@ -155,6 +162,9 @@ impl Connector {
         };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
+        if max_ttl.is_some() {
+            facts.max_ttl = answers.get(1).and_then(max_ttl_answer);
+        }
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
             // The answer to the first question.

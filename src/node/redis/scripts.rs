@@ -130,6 +130,8 @@ pub static FORGET: LazyLock<Script> = plain!(24, "forget");
 pub static DRAW: LazyLock<Script> = fenced!(23, "draw");
 /// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
 pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
+/// Tells which `max_ttl` other clients have, and notes ours. No vote: asked once for a connection.
+pub static MAX_TTL: LazyLock<Script> = plain!(25, "max_ttl");
 
 /// Each of them.
 #[must_use]

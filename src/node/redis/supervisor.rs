@@ -148,6 +148,13 @@ impl Supervisor {
                         for Finding { matter, evidence, cure, .. } in on_sight(name, &facts) {
                             warn!(node = %name, finding = %matter, cure, "the server {evidence}");
                         }
+                        // Before its first vote is counted.
+                        let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
+                        let found =
+                            told.and_then(|((max_ttls, index), theirs)| max_ttls.hear(*index, theirs));
+                        if let Some(Finding { matter, evidence, cure, .. }) = found {
+                            warn!(node = %name, finding = %matter, cure, "{evidence}");
+                        }
                     }
                     state.introduced(facts);
                     let since = clock.now();

@@ -39,6 +39,7 @@ pub(super) fn settings() -> Settings {
         membership: Membership::Alone,
         copy_limit: Duration::from_millis(25),
         gate: Some(crate::protocol::gate("").into()),
+        max_ttls: None,
     }
 }
 

@@ -82,6 +82,13 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     if let Some(told) = several(&mut store, now, shared.clock.wall(), script, &keys, &arguments) {
         return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
     }
+    if let (script, [note], [ours, kept]) = (script.as_slice(), keys.as_slice(), arguments.as_slice())
+        && is(script, &scripts::MAX_TTL)
+    {
+        let (ours, kept) = (millis(ours).unwrap_or_default(), millis(kept).unwrap_or_default());
+        let told = store.max_ttl(now, note, ours, kept);
+        return told.map_or_else(|failure| Resp::Error(failure.to_string()), Resp::Number);
+    }
     let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
