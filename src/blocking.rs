@@ -105,6 +105,15 @@ impl Coordinator {
         Semaphore::new(self.coordinator.semaphore(resource, permits), &self.background)
     }
 
+    /// As [`crate::Coordinator::permits`].
+    ///
+    /// # Errors
+    ///
+    /// [`InAsyncContext`].
+    pub fn permits(&self, resource: impl AsRef<str>) -> Result<Option<usize>, InAsyncContext> {
+        self.background.run(self.coordinator.permits(resource))
+    }
+
     /// As [`crate::Coordinator::election`].
     pub fn election(&self, resource: impl AsRef<str>) -> Election {
         Election::new(self.coordinator.election(resource), &self.background)

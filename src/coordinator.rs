@@ -155,6 +155,20 @@ impl Coordinator {
         Semaphore::new(&self.shared, resource.as_ref(), permits)
     }
 
+    /// How many permits the semaphore of this name has, as most of the nodes that answer in time keep it.
+    /// `None` where none keeps a number: no permit is taken, or there is no such semaphore.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub async fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
+        Box::pin(crate::semaphore::permits(&self.shared, resource.as_ref())).await
+    }
+
     /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
     /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
     ///

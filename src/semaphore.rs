@@ -13,8 +13,9 @@ use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, Full, WithError};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::{Fencing, Lock, Renewal};
-use crate::node::Node;
-use crate::protocol::{Moment, Resource, Verdict, fraction};
+use crate::node::{Node, Question};
+use crate::protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
+use crate::round::{Aim, Round};
 use crate::wait::{HandOver, Wait, Waiting};
 
 use limit::Limited;
@@ -336,6 +337,16 @@ impl Semaphore {
         }
         Full { resource, holders: ballots.iter().map(Ballot::holder).collect(), waited }.into()
     }
+}
+
+/// The number that is kept beside the permits of the semaphore called `name`.
+pub(crate) async fn permits(shared: &Arc<Shared>, name: &str) -> Option<usize> {
+    shared.introduced().await;
+    let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();
+    let question = |_| Some(Question::Inspect { key: key.clone() });
+    let round = Round::start(&shared.nodes, Aim::Hear, shared.max_ttl, question);
+    round.settled().await;
+    str::from_utf8(round.ballot().holder()?.token.as_bytes()).ok()?.parse().ok()
 }
 
 /// Whether so many nodes have somebody's token that nobody else can have a quorum now.

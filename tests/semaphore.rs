@@ -363,3 +363,16 @@ async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_we
     bench.settle().await;
     assert_eq!(keys(&bench, 1), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_many_permits_there_are_is_known_while_one_is_taken() {
+    let bench = bench(5);
+    let coordinator = &bench.coordinator;
+    assert_eq!(coordinator.permits("s").await, None);
+    let permit = coordinator.semaphore("s", 3).acquire().await.unwrap();
+    assert_eq!(coordinator.permits("s").await, Some(3));
+    assert_eq!(coordinator.permits("another").await, None);
+    bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::hang);
+    assert_eq!(coordinator.permits("s").await, Some(3), "those that answer");
+    permit.lease.release().await.unwrap();
+}

@@ -166,6 +166,10 @@ pub(crate) struct RunArgs {
     /// shorter than from one run to the next
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
+    /// Take one of so many permits, 1 to 64, in the place of the lock: so many run at once. The same
+    /// number at every client; nodes refuse another one while a permit is taken
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also", "fair"])]
+    pub(crate) permits: Option<usize>,
     /// Report on stderr in JSON, a line for each event: acquired, held, lost, released, retained
     #[arg(long)]
     pub(crate) json: bool,
@@ -241,12 +245,14 @@ The command finds in its environment:
   QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
   QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
   QUORLOCK_TTL_MS    the TTL in milliseconds
+  QUORLOCK_PERMIT    with --permits N, which one: 0 to N-1
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
   quorlock run --shared catalog -- ./export         # beside others who share it
+  quorlock run --permits 3 exports -- ./export.sh   # three at once
   quorlock run accounts/1 --also accounts/2 -- pay  # both at once, or neither
   quorlock run db/migrate -c 'migrate up && seed'";
 

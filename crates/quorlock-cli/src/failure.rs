@@ -67,7 +67,7 @@ impl Failure {
     /// An attempt to acquire that failed; `held` is the code for a lock that others have.
     pub(crate) fn of_acquiring(error: AcquireError, held: u8) -> Failure {
         match error {
-            AcquireError::Contended { .. } => Failure::Held { error, code: held },
+            AcquireError::Contended { .. } | AcquireError::Full(_) => Failure::Held { error, code: held },
             AcquireError::Config(error) => error.into(),
             AcquireError::Unavailable { ref ballot, .. } | AcquireError::NeedsMending { ref ballot, .. } => {
                 Failure::NoQuorum(format!("{error}{}", restart_hint(ballot)))
@@ -155,7 +155,9 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
         match error {
             // These stand on the command line and nowhere else.
-            ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } => Failure::Usage(error.to_string()),
+            ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } => {
+                Failure::Usage(error.to_string())
+            }
             ConfigError::NoNodes
             | ConfigError::TooManyNodes { .. }
             | ConfigError::Address(_)

@@ -17,6 +17,7 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
 use crate::waiting;
+use crate::wanted::Wanted;
 
 mod stdin;
 
@@ -80,7 +81,7 @@ async fn until_told(
     coordinator: &Coordinator,
     report: Report,
 ) -> Result<u8, Failure> {
-    let lock = args.lock.lock(coordinator, settings, &args.resource)?;
+    let lock = Wanted::Lock(args.lock.lock(coordinator, settings, &args.resource)?);
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     // From the beginning: whoever goes away while this waits wants the lock no more.
     let closed = stdin::closed(args.until_eof);
@@ -91,7 +92,8 @@ async fn until_told(
         () = &mut closed => return Err(Failure::StdinEnded),
         acquired = waiting::acquire(&lock, &mut signals, report, "while waiting for the lock") => acquired?,
     };
-    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let lease = acquired.lease;
     let since = now();
     metrics::waited(since.since(asked));
 

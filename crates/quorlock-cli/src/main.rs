@@ -39,6 +39,7 @@ mod stderr;
 mod stdout;
 mod terminal;
 mod waiting;
+mod wanted;
 
 fn main() -> ExitCode {
     quorlock_testkit::serve_if_asked();

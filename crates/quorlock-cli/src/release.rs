@@ -74,10 +74,22 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     let token = read_token(args)?;
     let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
-        let lock = settings.coordinator()?.lock_all(&resources);
+        let coordinator = settings.coordinator()?;
+        let lock = coordinator.lock_all(&resources);
         match token {
             Some(token) => Ok(Some(Outcome::of_one(&token, &lock.revoke(&token).await?))),
-            None => force::take_away(&lock, &args.resource, args.yes).await,
+            None => match force::take_away(&lock, &args.resource, args.yes).await? {
+                // There is no such lock, but perhaps a semaphore.
+                Some(outcome) if outcome.found_nothing() => match coordinator.permits(&args.resource).await {
+                    None => Ok(Some(outcome)),
+                    Some(permits) => Err(Failure::Usage(format!(
+                        "`{name}` is a semaphore of {permits} permits, each of which is a lock: name the one \
+                             to release, such as `{name}#0`; `quorlock status {name}` shows all of them",
+                        name = args.resource,
+                    ))),
+                },
+                outcome => Ok(outcome),
+            },
         }
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };

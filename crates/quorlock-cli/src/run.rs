@@ -19,6 +19,7 @@ use crate::report::Report;
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
 use crate::waiting;
+use crate::wanted::{Acquired, Wanted};
 
 mod descendants;
 mod guardian;
@@ -55,7 +56,13 @@ async fn under_lock(
 ) -> Result<u8, Failure> {
     let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
     let slot = Slot::of(args.at_least);
-    let lock = slot.watched(args.lock.lock(coordinator, settings, &args.resource)?);
+    let wanted = match args.permits {
+        None => Wanted::Lock(args.lock.lock(coordinator, settings, &args.resource)?),
+        Some(permits) => {
+            Wanted::Permit(args.lock.semaphore(coordinator, settings, &args.resource, permits)?)
+        }
+    };
+    let wanted = slot.watched(wanted);
     let kept_for = KeptFor::asked_for(args.wait_for_descendants)?;
     let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
     let mut command = program.find()?;
@@ -64,16 +71,17 @@ async fn under_lock(
     let asked = now();
     let acquired = tokio::select! {
         biased;
-        acquired = waiting::acquire(&lock, &mut signals, report, WHILE_WAITING) => acquired?,
-        error = slot.has_had_its_run(&lock, &args.resource, asked) => Err(error),
+        acquired = waiting::acquire(&wanted, &mut signals, report, WHILE_WAITING) => acquired?,
+        outcome = slot.has_had_its_run(&wanted) => outcome,
     };
-    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let Acquired { lease, permit } = acquired;
     let since = now();
     report.acquired(&lease, since.since(asked));
     metrics::waited(since.since(asked));
     let run = Run::begins(since);
 
-    tell_command(&mut command, &lease, ttl);
+    tell_command(&mut command, &lease, permit, ttl);
     let name = command.get_program().to_owned();
     let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
     let until = notice.guard_until(now(), lease.remaining());
@@ -104,7 +112,7 @@ async fn under_lock(
 }
 
 /// After the inherited environment, so that a lock within a lock sees its own.
-fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) {
+fn tell_command(command: &mut Command, lease: &Lease, permit: Option<usize>, ttl: std::time::Duration) {
     command
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
@@ -113,6 +121,10 @@ fn tell_command(command: &mut Command, lease: &Lease, ttl: std::time::Duration) 
         // These are taken; a lock within a lock has metrics of its own.
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
+    match permit {
+        Some(number) => command.env("QUORLOCK_PERMIT", number.to_string()),
+        None => command.env_remove("QUORLOCK_PERMIT"),
+    };
     match lease.try_fencing_token() {
         Some(fencing_token) => command.env("QUORLOCK_FENCE", fencing_token.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),

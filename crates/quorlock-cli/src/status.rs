@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use humantime::parse_duration;
 use quorlock::{Ballot, Coordinator};
 
@@ -75,13 +76,28 @@ struct Look {
 
 /// Asks for all at the same time.
 async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>, Failure> {
-    let look = async |resource: &String| {
-        let ballot = coordinator.lock(resource).inspect().await;
-        let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
-        let finding = Finding::of(&ballot);
-        Ok(Look { resource: resource.clone(), ballot, finding })
+    let each = async |resource: &String| {
+        let seen = look_at(coordinator, resource.clone()).await?;
+        // The name may be that of a semaphore: then each of its permits is a lock.
+        let permits = match seen.finding {
+            Finding::Free => coordinator.permits(resource).await,
+            Finding::Held(_) | Finding::Unclear(_) => None,
+        };
+        let Some(permits) = permits else { return Ok(vec![seen]) };
+        let names = (0..permits.min(MOST_PERMITS)).map(|number| format!("{resource}#{number}"));
+        try_join_all(names.map(|name| look_at(coordinator, name))).await
     };
-    futures::future::join_all(args.resource.iter().map(look)).await.into_iter().collect()
+    Ok(try_join_all(args.resource.iter().map(each)).await?.into_iter().flatten().collect())
+}
+
+/// No semaphore has more: what stands there otherwise was not stored by this program.
+const MOST_PERMITS: usize = 64;
+
+async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
+    let ballot = coordinator.lock(&resource).inspect().await;
+    let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+    let finding = Finding::of(&ballot);
+    Ok(Look { resource, ballot, finding })
 }
 
 fn code(looks: &[Look]) -> u8 {

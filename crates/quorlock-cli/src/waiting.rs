@@ -3,30 +3,31 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Lease, Lock};
+use quorlock::AcquireError;
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;
-use crate::report::{Report, length, progress};
+use crate::report::{Report, progress};
 use crate::runtime::sleep;
 use crate::signals::Signals;
+use crate::wanted::{Acquired, Wanted};
 
-/// Acquires `lock`.
+/// Acquires what is `wanted`.
 ///
 /// A signal that asks to end ends the wait at once: [`Failure::Interrupted`], with `what` was
 /// interrupted. The attempt cleans up after itself; whoever closes the coordinator waits for that.
 pub(crate) async fn acquire(
-    lock: &Lock,
+    wanted: &Wanted,
     signals: &mut Signals,
     report: Report,
     what: &'static str,
-) -> Result<Result<Lease, AcquireError>, Failure> {
+) -> Result<Result<Acquired, AcquireError>, Failure> {
     let _log = HeldBack::begin();
     let acquired = tokio::select! {
         biased;
         signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
-        acquired = lock.acquire() => acquired,
-        never = tell(lock, report) => match never {},
+        acquired = wanted.acquire() => acquired,
+        never = tell(wanted, report) => match never {},
         never = tell_later() => match never {},
     };
     if acquired.is_ok() {
@@ -49,26 +50,14 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const WIDTH: usize = 79;
 
 /// Keeps a line on the terminal up to date.
-async fn tell(lock: &Lock, report: Report) -> Infallible {
+async fn tell(wanted: &Wanted, report: Report) -> Infallible {
     if !report.may_show_progress() {
         return std::future::pending().await;
     }
     sleep(FIRST_AFTER).await;
     let _line = Line;
     loop {
-        let text = match lock.inspect().await.map(|ballot| (ballot.holder(), ballot)) {
-            Ok((Some(holder), ballot)) => format!(
-                "waiting: {}{} {} at {} of {} nodes for up to {} more",
-                holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
-                if holder.token.is_retained() { "stays taken:" } else { "held by" },
-                holder.describe(),
-                holder.nodes,
-                ballot.quorum().nodes(),
-                length(holder.remaining),
-            ),
-            Ok((None, ballot)) => format!("waiting for a quorum: {ballot}"),
-            Err(error) => format!("waiting: {error}"),
-        };
+        let text = format!("waiting: {}", wanted.in_the_way().await);
         let cut: String = text.chars().take(WIDTH).collect();
         progress(&cut);
         sleep(AGAIN_AFTER).await;

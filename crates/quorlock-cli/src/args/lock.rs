@@ -4,7 +4,7 @@ use std::iter;
 use std::time::Duration;
 
 use humantime::parse_duration;
-use quorlock::{Coordinator, Fencing, Lock, Wait};
+use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait};
 
 use super::{DeploymentArgs, Switch, WaitArg};
 use crate::config::Settings;
@@ -84,5 +84,25 @@ impl LockArgs {
         }
         lock.validate()?;
         Ok(lock)
+    }
+
+    /// A semaphore of so many permits, checked.
+    pub(crate) fn semaphore(
+        &self,
+        coordinator: &Coordinator,
+        settings: &Settings,
+        resource: &str,
+        permits: usize,
+    ) -> Result<Semaphore, Failure> {
+        let mut semaphore = coordinator.semaphore(resource, permits);
+        semaphore = semaphore.ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
+        if self.fencing == Switch::Off {
+            semaphore = semaphore.fencing(Fencing::Off);
+        }
+        if let Some(longest) = self.max_hold {
+            semaphore = semaphore.max_hold(longest);
+        }
+        semaphore.validate()?;
+        Ok(semaphore)
     }
 }

@@ -65,6 +65,11 @@ impl Outcome {
         }
     }
 
+    /// Whether a quorum says that there was nothing to release.
+    pub(super) fn found_nothing(&self) -> bool {
+        self.code() == exit::SUCCESS && self.count(|state| matches!(state, State::Deleted(_))) == 0
+    }
+
     pub(super) fn code(&self) -> u8 {
         if self.count(|state| matches!(state, State::Deleted(_) | State::Nothing)) < self.needed {
             exit::NO_QUORUM

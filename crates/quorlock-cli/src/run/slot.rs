@@ -5,15 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 use quorlock::protocol::Moment;
-use quorlock::{
-    AcquireError, Clock as _, ConfigError, Lease, Lock, Lost, Resource, RetainError, SystemClock,
-};
+use quorlock::{AcquireError, Clock as _, Lease, Lost, RetainError, SystemClock};
 use tokio::sync::Notify;
 
 use super::code_of;
 use super::watch::Ended;
 use crate::report::{Reason, Report, length};
 use crate::runtime::now;
+use crate::wanted::{Acquired, Wanted};
 
 /// How long the lock stays taken from its start on, if it was asked to.
 #[derive(Debug)]
@@ -41,32 +40,26 @@ impl Slot {
         Slot { at_least, met: Arc::default() }
     }
 
-    /// Has those who wait for `lock` look whether the slot has had its run.
-    pub(super) fn watched(&self, lock: Lock) -> Lock {
+    /// Has those who wait look whether the slot has had its run.
+    pub(super) fn watched(&self, wanted: Wanted) -> Wanted {
         if self.at_least.is_none() {
-            return lock;
+            return wanted;
         }
         let met = self.met.clone();
-        lock.on_wait(move |waiting| {
+        wanted.on_wait(move |waiting| {
             if waiting.holder.as_ref().is_some_and(|holder| holder.token.is_retained()) {
                 met.notify_one();
             }
         })
     }
 
-    /// Ends when a quorum says that the slot has had its run: there is nothing to wait for then (rule
-    /// While the job still runs it may crash, and that is waited for.
-    pub(super) async fn has_had_its_run(&self, lock: &Lock, name: &str, since: Moment) -> AcquireError {
+    /// Ends when a quorum says that the slot has had its run, or as many as there are permits: there is
+    /// nothing to wait for then (rule R-12). While the job still runs it may crash, and that is waited for.
+    pub(super) async fn has_had_its_run(&self, wanted: &Wanted) -> Result<Acquired, AcquireError> {
         loop {
             self.met.notified().await;
-            let Ok(ballot) = lock.inspect().await else { continue };
-            let needed = ballot.quorum().needed();
-            if ballot.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed) {
-                let (ballot, waited) = (Box::new(ballot), now().since(since));
-                return match Resource::parse(name) {
-                    Ok(resource) => AcquireError::Contended { resource, ballot, waited },
-                    Err(error) => ConfigError::from(error).into(),
-                };
+            if let Some(outcome) = wanted.ask_once_if_retained().await {
+                return outcome;
             }
         }
     }

@@ -27,6 +27,7 @@ mod migration;
 mod observability;
 mod once;
 #[cfg(target_os = "linux")]
+mod permits;
 mod phases;
 #[cfg(target_os = "linux")]
 mod pty;

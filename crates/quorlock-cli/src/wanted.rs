@@ -1,0 +1,98 @@
+//! What a command waits for: a lock, or one of so many permits.
+
+use quorlock::{AcquireError, Ballot, Holder, Lease, Lock, Permit, Semaphore, Wait, Waiting};
+
+use crate::report::length;
+
+/// A lock or a semaphore, with its options.
+pub(crate) enum Wanted {
+    Lock(Lock),
+    Permit(Semaphore),
+}
+
+/// What was acquired.
+pub(crate) struct Acquired {
+    pub(crate) lease: Lease,
+    /// Which of the semaphore's permits, if it is one.
+    pub(crate) permit: Option<usize>,
+}
+
+impl Wanted {
+    pub(crate) async fn acquire(&self) -> Result<Acquired, AcquireError> {
+        match self {
+            Wanted::Lock(lock) => Ok(Acquired { lease: lock.acquire().await?, permit: None }),
+            Wanted::Permit(semaphore) => permit(semaphore.acquire().await?),
+        }
+    }
+
+    /// Tells `listener` of whoever is in the way.
+    pub(crate) fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Wanted {
+        match self {
+            Wanted::Lock(lock) => Wanted::Lock(lock.on_wait(listener)),
+            Wanted::Permit(semaphore) => Wanted::Permit(semaphore.on_wait(listener)),
+        }
+    }
+
+    /// Asks once more, and does not wait, if a quorum says that no process holds it and that it is taken
+    /// all the same: `None` if not.
+    pub(crate) async fn ask_once_if_retained(&self) -> Option<Result<Acquired, AcquireError>> {
+        match self {
+            Wanted::Lock(lock) => {
+                is_retained(&lock.inspect().await.ok()?).then_some(())?;
+                let lock = Wanted::Lock(lock.clone().wait(Wait::Never));
+                Some(Box::pin(lock.acquire()).await)
+            }
+            Wanted::Permit(semaphore) => {
+                semaphore.inspect().await.ok()?.iter().all(is_retained).then_some(())?;
+                let semaphore = Wanted::Permit(semaphore.clone().wait(Wait::Never));
+                Some(Box::pin(semaphore.acquire()).await)
+            }
+        }
+    }
+
+    /// Who is in the way, for people.
+    pub(crate) async fn in_the_way(&self) -> String {
+        match self {
+            Wanted::Lock(lock) => match lock.inspect().await {
+                Ok(ballot) => of_lock(&ballot),
+                Err(error) => error.to_string(),
+            },
+            Wanted::Permit(semaphore) => match semaphore.inspect().await {
+                Ok(ballots) => of_permits(&ballots),
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+}
+
+fn permit(Permit { number, lease, .. }: Permit) -> Result<Acquired, AcquireError> {
+    Ok(Acquired { lease, permit: Some(number) })
+}
+
+fn is_retained(ballot: &Ballot) -> bool {
+    let needed = ballot.quorum().needed();
+    ballot.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed)
+}
+
+fn of_lock(ballot: &Ballot) -> String {
+    let Some(holder) = ballot.holder() else { return format!("no quorum: {ballot}") };
+    format!(
+        "{}{} {} at {} of {} nodes for up to {} more",
+        holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
+        if holder.token.is_retained() { "stays taken:" } else { "held by" },
+        holder.describe(),
+        holder.nodes,
+        ballot.quorum().nodes(),
+        length(holder.remaining),
+    )
+}
+
+fn of_permits(ballots: &[Ballot]) -> String {
+    let holders: Vec<Option<Holder>> = ballots.iter().map(Ballot::holder).collect();
+    let permit = |(number, holder): (usize, &Option<Holder>)| {
+        let who = holder.as_ref().map_or_else(|| "nobody".to_owned(), Holder::describe);
+        format!("#{number} {who}")
+    };
+    let all: Vec<String> = holders.iter().enumerate().map(permit).collect();
+    format!("all {} permits are taken: {}", ballots.len(), all.join(", "))
+}

@@ -1,0 +1,93 @@
+//! `run --permits`: so many at once, and no more.
+
+use std::fs;
+
+use quorlock_testkit::{Servers, eventually};
+
+use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+
+const UNTIL_ENOUGH: &str = "echo $QUORLOCK_PERMIT; while [ ! -e enough ]; do sleep 0.05; done";
+
+/// Those who hold both of two permits.
+async fn both(servers: &Servers) -> Vec<Running> {
+    let mut holders = Vec::new();
+    for _ in 0..2 {
+        let holder = run(servers, &["--permits", "2", "--label", "export"], UNTIL_ENOUGH).start();
+        holder.lines(1).await;
+        holders.push(holder);
+    }
+    holders
+}
+
+async fn end(holders: Vec<Running>) {
+    for holder in holders {
+        fs::write(holder.path("enough"), "").unwrap();
+        holder.end().await.expect(0);
+    }
+}
+
+#[tokio::test]
+async fn two_run_at_once_and_the_third_waits_or_is_refused() {
+    let Some(servers) = servers(3).await else { return };
+    let mut holders = both(&servers).await;
+    let mut numbers: Vec<String> = holders.iter().map(Running::stdout).collect();
+    numbers.sort();
+    assert_eq!(numbers, ["0\n", "1\n"], "each knows its number");
+
+    let refused = run(&servers, &["--permits", "2", "-n"], "echo ran").end().await.expect(75);
+    assert!(refused.stderr.contains("all 2 permits of `job` are taken"), "{}", refused.stderr);
+    assert!(refused.stderr.contains(" export"), "by whom: {}", refused.stderr);
+    run(&servers, &["--permits", "2", "-n", "-E", "9"], "echo ran").end().await.expect(9);
+
+    let waiter = run(&servers, &["--permits", "2", "-w", "forever", "-vv"], "echo ran").start();
+    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    assert_eq!(waiter.stdout(), "", "three hold two permits");
+    end(vec![holders.remove(0)]).await;
+    assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
+    end(holders).await;
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn another_number_of_permits_is_refused_with_both_numbers() {
+    let Some(servers) = servers(3).await else { return };
+    let holders = both(&servers).await;
+    let refused = run(&servers, &["--permits", "3", "-n"], "echo ran").end().await.expect(69);
+    assert!(refused.stderr.contains("has 2 permits") && refused.stderr.contains('3'), "{}", refused.stderr);
+    end(holders).await;
+    for number in ["0", "65"] {
+        let refused = run(&servers, &["--permits", number], "echo ran").end().await.expect(64);
+        assert!(refused.stderr.contains("between 1 and 64"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn status_shows_each_permit_and_release_asks_for_one_of_them() {
+    let Some(servers) = servers(3).await else { return };
+    let holders = both(&servers).await;
+    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    for permit in ["`job#0` is held by", "`job#1` is held by"] {
+        assert!(status.stdout.contains(permit), "{}", status.stdout);
+    }
+    assert!(!status.stdout.contains("`job` is free"), "{}", status.stdout);
+
+    let which = Quorlock::new(["release", "--force", "--yes", "job"]).on(&servers).end().await.expect(64);
+    assert!(which.stderr.contains("a semaphore of 2 permits"), "{}", which.stderr);
+    assert!(which.stderr.contains("`job#0`"), "{}", which.stderr);
+    end(holders).await;
+    let free = Quorlock::new(["release", "--force", "--yes", "nothing"]).on(&servers).end().await.expect(0);
+    assert!(free.stdout.contains("is free"), "{}", free.stdout);
+}
+
+#[tokio::test]
+async fn with_at_least_there_are_so_many_runs_in_a_slot() {
+    let Some(servers) = servers(3).await else { return };
+    let options = ["--permits", "2", "--at-least", "1h"];
+    for _ in 0..2 {
+        assert_eq!(run(&servers, &options, "echo ran").end().await.expect(0).stdout, "ran\n");
+    }
+    let late = run(&servers, &options, "echo ran").end().await.expect(75);
+    assert!(late.stderr.contains(" ran at 20") && late.stderr.contains("(exit 0)"), "{}", late.stderr);
+    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(status.stdout.contains("`job#1` stays taken"), "{}", status.stdout);
+}
