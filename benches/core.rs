@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use quorlock::protocol::{
-    Backoff, Claim, Drawn, Drift, FencingToken, Moment, Quorum, Tally, Term, Token, node_limit,
+    Backoff, Claim, Drawn, Drift, FencingToken, Moment, Quorum, RoundTrip, Tally, Term, Token, node_limit,
 };
 use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
 use quorlock_testkit::memory_nodes;
@@ -50,7 +50,10 @@ fn rules(criterion: &mut Criterion) {
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(100));
         bencher.iter(|| {
             let base = Duration::from_millis(50);
-            (backoff.next(black_box(7)), node_limit(base, black_box(base), Duration::from_secs(30)))
+            (
+                backoff.next(black_box(7)),
+                node_limit(None, Some(RoundTrip::first(black_box(base))), Duration::from_secs(30)),
+            )
         });
     });
     criterion.bench_function("look at the clock", |bencher| {

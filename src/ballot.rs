@@ -175,11 +175,12 @@ impl Ballot {
         !self.bars_a_quorum(|paper| paper.needs_mending() || quarantined(paper))
     }
 
-    /// Whether several ask for a lock that none of them can have got: nobody has a quorum, not even with
-    /// the nodes of which it could not be found out.
+    /// Whether several ask for a lock that none of them may have got: nobody has a quorum, not even with
+    /// the nodes of which it could not be found out. Those that have not answered yet may have nobody.
     pub(crate) fn is_split(&self) -> bool {
         let unknown = |paper: &&Paper| {
-            matches!(paper.said, Said::Failed(_) | Said::Quarantined { .. } | Said::Duplicate { .. })
+            let late = matches!(paper.said, Said::Failed(NodeError::Unanswered { .. }));
+            !late && matches!(paper.said, Said::Failed(_) | Said::Quarantined { .. } | Said::Duplicate { .. })
         };
         let ahead = self.papers.iter().filter(|paper| paper.said == Said::Behind).count();
         let most = self.holder().map_or(0, |holder| holder.nodes) + ahead;

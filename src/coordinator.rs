@@ -110,7 +110,8 @@ impl Coordinator {
     /// takes a lock of its own there and gives it back, and says what is unsafe, what is wrong and
     /// what could not be found out, each with its cure.
     ///
-    /// Takes some forty round trips, and at most about ten times the connect limit. Changes nothing
+    /// Takes some forty round trips, and at most a minute, or thirty times the connect limit if that is
+    /// set. Changes nothing
     /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
     /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
     /// of fencing tokens within a day.
@@ -311,7 +312,7 @@ impl Shared {
             max_ttl: self.max_ttl,
             drift: self.drift,
             quarantine: self.nodes.quarantine(),
-            base_limit: self.nodes.base_limit,
+            node_limit: self.nodes.set_limit,
         }
     }
 
@@ -332,9 +333,9 @@ impl Shared {
     }
 
     /// Before the first round: waits for the connections, so that a cold start is not taken for
-    /// an outage. Ends when every node has been contacted or has failed to be; or when a quorum is
-    /// there and the others have had the time of a round; or when the time for connecting is up.
-    /// Later rounds wait for nobody.
+    /// an outage. Ends when a quorum is there, or when every node has been contacted or has failed to be,
+    /// or when the time for connecting is up. The others are asked as soon as they are there. Later
+    /// rounds wait for nobody.
     pub(crate) async fn introduced(&self) {
         if !self.nodes.introduced.load(Ordering::Acquire) {
             Box::pin(self.introduce()).await;
@@ -342,15 +343,10 @@ impl Shared {
     }
 
     async fn introduce(&self) {
-        let started = self.now();
         let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
+        let end = self.now() + self.introduction;
         let mut connected = 0;
-        loop {
-            let patience = if connected < self.nodes.quorum.needed() {
-                self.introduction
-            } else {
-                self.nodes.base_limit
-            };
+        while connected < self.nodes.quorum.needed() {
             tokio::select! {
                 biased;
                 contact = contacts.next() => match contact {
@@ -358,7 +354,7 @@ impl Shared {
                     Some(Err(_)) => {}
                     None => break,
                 },
-                () = self.rest_until(started + patience) => break,
+                () = self.rest_until(end) => break,
             }
         }
         self.nodes.introduced.store(true, Ordering::Release);

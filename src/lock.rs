@@ -251,7 +251,8 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Lock::acquire), but never [`Contended`](AcquireError::Contended): an error
-    /// means that nobody could find out, and comes within the time limit of a node.
+    /// means that nobody could find out, because too few nodes are connected or answer within the
+    /// [limit of a node](crate::Builder::node_limit).
     ///
     /// # Cancel safety
     ///
@@ -308,8 +309,8 @@ impl Lock {
         lease.run(work).await
     }
 
-    /// Asks all nodes who holds the lock, and waits for each of them at most its time limit.
-    /// Changes nothing. Of [several](crate::Coordinator::lock_all) resources it tells of the first, by
+    /// Asks all nodes who holds the lock, and waits for each of them at most its time limit; once a quorum
+    /// has answered, a quarter of a second or four round trips for the rest. Changes nothing. Of [several](crate::Coordinator::lock_all) resources it tells of the first, by
     /// name, that is held; the holder says [which](crate::Holder::key).
     ///
     /// # Errors
@@ -473,12 +474,12 @@ impl Lock {
         })
     }
 
-    /// Gives what a runtime has left undone when it ended the time of a node: it may be the release of what
+    /// Gives what a runtime has left undone when it ended the time that the nodes should need: it may be the release of what
     /// is asked for here.
     async fn catch_up(&self) {
         let undone = self.shared.tasks.help(&Handle::current());
-        let nodes = &self.shared.nodes;
-        let late = self.shared.rest_until(self.shared.now() + nodes.base_limit);
+        let overdue = self.shared.nodes.all_overdue_after(self.shared.ttl);
+        let late = self.shared.rest_until(self.shared.now() + overdue);
         match select(join_all(undone), late).await {
             Either::Left(_) | Either::Right(_) => {}
         }

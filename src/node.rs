@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
@@ -63,6 +64,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// questions may have to wait for the connection. Ready at once unless overridden.
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// How long the server took to answer when the connection was made: a hint of how long to wait for
+    /// its first vote. `None`, unless overridden; then the votes tell.
+    fn round_trip(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether it understands a claim of [several](crate::protocol::Claim::and) keys: does what is asked at all of them

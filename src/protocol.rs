@@ -7,6 +7,7 @@
 //! This module is public for checkers and for the curious. Programs need none of it.
 
 mod fence;
+mod limits;
 mod moment;
 mod names;
 mod quorum;
@@ -20,6 +21,7 @@ mod term;
 mod validity;
 
 pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
+pub use limits::{RoundTrip, node_limit, overdue_after};
 pub use moment::Moment;
 pub use names::{
     Claim, FENCE_MEMBER, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys,
@@ -28,7 +30,7 @@ pub use names::{
 pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
-pub use schedule::{Backoff, fraction, node_limit, renewal_every, smoothed};
+pub use schedule::{Backoff, fraction, renewal_every};
 pub(crate) use several::Keys;
 pub use several::MOST_RESOURCES;
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio::task::yield_now;
 
 use crate::alarm::Alarm;
 use crate::ballot::Said;
@@ -47,6 +48,8 @@ pub(crate) struct Round {
     op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
+    /// After how long the first of them is overdue.
+    overdue: Duration,
     slots: Mutex<Slots>,
     abandoned: AtomicBool,
 }
@@ -56,6 +59,15 @@ const KNOCK: u32 = 4;
 
 /// As many nodes as a round has room for without asking the allocator once more.
 const USUAL: usize = 5;
+
+/// The least time that a node has before something is done without it that may be done without it: far
+/// more than a round trip within a region, and no more than a person notices.
+const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+/// The same for whoever only wants to know what the nodes say, and is not in a hurry.
+const LEAST_LOOK: Duration = Duration::from_millis(250);
+/// How often others have their turn before silence counts: the first has what came read from the sockets
+/// of a runtime with one thread, the second has it understood.
+const LAST_LOOKS: usize = 3;
 
 /// What a question wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -125,18 +137,23 @@ impl Round {
         states: impl Iterator<Item = State>,
     ) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let limit = |member: &Member| sent + member.limit(nodes.base_limit, ttl);
-        let slots =
-            nodes.members.iter().zip(states).map(|(member, state)| Slot { limit: limit(member), state });
+        let mut overdue = ttl;
+        let slot = |(member, state): (&Member, State)| {
+            overdue = overdue.min(nodes.overdue_after(member, LEAST_PATIENCE, ttl));
+            let limit = sent + nodes.limit(member, ttl);
+            Slot { asked: sent, limit, state }
+        };
+        let slots = nodes.members.iter().zip(states).map(slot);
         let slots = Mutex::new(Slots::new(slots.collect()));
-        Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned: AtomicBool::new(false) })
+        let abandoned = AtomicBool::new(false);
+        Arc::new(Round { sent, aim, op, ttl, overdue, slots, nodes: nodes.clone(), abandoned })
     }
 
     /// Asks a node that has not been asked.
     fn ask(self: &Arc<Round>, index: usize, question: Asked) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        let limit = self.nodes.clock.now() + member.limit(self.nodes.base_limit, self.ttl);
-        self.slots().asked(index, limit);
+        let now = self.nodes.clock.now();
+        self.slots().asked(index, now, now + self.nodes.limit(member, self.ttl));
         self.send(index, question);
     }
 
@@ -147,18 +164,19 @@ impl Round {
     }
 
     /// Waits for the verdict: until it cannot change any more, or every node that has not
-    /// answered has had its time.
+    /// answered has had its time. Once it is certain that the verdict is not *unavailable*, that is little.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost: the round goes on, and can be asked again.
     pub(crate) async fn verdict(&self) -> Verdict {
-        self.wait_for(|slots, now| self.decide(slots, now)).await
+        self.wait_for(None, |slots, now| self.decide(slots, now)).await
     }
 
-    /// Waits until every node that was asked has answered or has had its time.
+    /// Waits until every node that was asked has answered or has had its time. Whoever only wants to hear
+    /// what they say waits a little while for the rest once enough have answered.
     pub(crate) async fn settled(&self) {
-        self.wait_for(|slots, now| slots.next_limit(now).is_none().then_some(())).await;
+        self.wait_for(None, |slots, now| slots.next_limit(now).is_none().then_some(())).await;
     }
 
     /// Wakes the task of `context` once, no later than when the last answer comes. Returns when the first
@@ -170,56 +188,83 @@ impl Round {
         Some(limit)
     }
 
-    /// Waits until the node at `index` has answered or has had its time, and says whether it
-    /// refused.
+    /// Waits until the node at `index` has answered or is overdue, and says whether it refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
-        self.wait_for(|slots, now| {
+        let patience = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
+        let asked = self.slots().asked_at(index);
+        let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
+        self.wait_for(overdue, |slots, now| {
             slots.waiting.for_each_answer();
-            match self.said(slots, index, now)? {
-                Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => Some(true),
+            let Some(said) = self.said(slots, index, now) else {
+                return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
+            };
+            Some(match said {
+                Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => true,
                 Said::Granted
                 | Said::Restored
                 | Said::Quarantined { .. }
                 | Said::Duplicate { .. }
                 | Said::Pending
                 | Said::Failed(_)
-                | Said::Skipped => Some(false),
-            }
+                | Said::Skipped => false,
+            })
         })
         .await
     }
 
-    async fn wait_for<T>(&self, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
+    /// Waits until something is `done`, which may be because the time of a node is up, or because it is
+    /// `until`.
+    async fn wait_for<T>(&self, until: Option<Moment>, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
         let mut wait = Wait { round: self, alarm: Alarm::default(), begun: false, knocked: false };
         // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
         // there is need of a look at the clock.
         let mut now = self.sent;
-        poll_fn(|context| {
-            let mut slots = self.slots();
-            let mut outcome = done(&mut slots, now);
-            if outcome.is_none() && wait.begun {
-                now = self.nodes.clock.now();
-                outcome = done(&mut slots, now);
-            }
-            if let Some(outcome) = outcome {
-                return Poll::Ready(outcome);
-            }
-            wait.begun = true;
-            slots.waiting.join(context);
-            let next = slots.next_limit(now);
-            drop(slots);
-            if let Some(limit) = next {
-                let knock = self.sent + limit.since(self.sent) / KNOCK;
-                if !wait.knocked && now >= knock {
+        loop {
+            let outcome = poll_fn(|context| {
+                let mut slots = self.slots();
+                let mut outcome = done(&mut slots, now);
+                if outcome.is_none() && wait.begun {
+                    let present = self.nodes.clock.now();
+                    let is_up = |time: Moment| now < time && time <= present;
+                    if slots.next_limit(now).is_some_and(is_up) || until.is_some_and(is_up) {
+                        return Poll::Ready(None);
+                    }
+                    now = present;
+                    outcome = done(&mut slots, now);
+                }
+                if outcome.is_some() {
+                    return Poll::Ready(outcome);
+                }
+                wait.begun = true;
+                slots.waiting.join(context);
+                let next = slots.next_limit(now);
+                drop(slots);
+                let knock = next.map(|limit| self.sent + (limit.since(self.sent) / KNOCK).min(self.overdue));
+                if !wait.knocked && knock.is_some_and(|knock| now >= knock) {
                     wait.knocked = true;
                     self.knock();
                 }
-                let at = if wait.knocked { limit } else { knock };
-                self.nodes.alarms.set(&mut wait.alarm, at, context);
+                let next = if wait.knocked { next } else { knock };
+                let at = next.into_iter().chain(until.filter(|until| *until > now)).min();
+                if let Some(at) = at {
+                    self.nodes.alarms.set(&mut wait.alarm, at, context);
+                }
+                Poll::Pending
+            })
+            .await;
+            if let Some(outcome) = outcome {
+                return outcome;
             }
-            Poll::Pending
-        })
-        .await
+            // Where this program had to wait for its own turn, the answers may have come before it, and
+            // silence is not theirs (rule I-46): whoever reads them has its turn first.
+            for _ in 0..LAST_LOOKS {
+                yield_now().await;
+                if let Some(outcome) = done(&mut self.slots(), now) {
+                    return outcome;
+                }
+            }
+            now = self.nodes.clock.now();
+        }
     }
 
     /// Sees to it that somebody answers for the nodes that have not: a node's task may have ended, or
@@ -258,24 +303,45 @@ impl Round {
 
     /// The node at `index` has answered at `now`.
     fn answered(&self, index: usize, result: Result<Answer, NodeError>, now: Moment) {
-        let took = now.since(self.sent);
         let Some(member) = self.nodes.members.get(index) else { return };
+        let mut slots = self.slots();
+        let took = now.since(slots.asked_at(index).unwrap_or(self.sent));
         member.meter.answered(self.op, &result, took);
         if result.is_ok() {
             member.answered_after(took);
         }
-        let mut slots = self.slots();
         if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
             member.meter.late();
         }
         let is_news = slots.all_heard()
             || !slots.in_time(now)
             || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
+        let is_news = self.hasten(&mut slots, now) || is_news;
         let woken = slots.waiting.leave(is_news);
         let heir = slots.heir_to_tell();
         drop(slots);
         self.tell(heir);
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Once so many have answered that the verdict is not *unavailable*, whatever the rest say, those are
+    /// waited for no longer than they should need (rule I-47). Says whether that begins now.
+    fn hasten(&self, slots: &mut Slots, now: Moment) -> bool {
+        let hears = self.aim == Aim::Hear;
+        let enough = slots.heard_of(self.nodes.quorum.needed());
+        if !enough || slots.hastened || slots.all_heard() || (slots.verdict.is_some() && !hears) {
+            return false;
+        }
+        let tally = self.count(slots, now);
+        if tally.granted() + tally.denied() < self.nodes.quorum.needed() {
+            return false;
+        }
+        let least = if hears { LEAST_LOOK } else { LEAST_PATIENCE };
+        slots.hasten(|index| match self.nodes.members.get(index) {
+            Some(member) => now + self.nodes.overdue_after(member, least, self.ttl),
+            None => now,
+        });
+        true
     }
 
     /// Gives the round up: questions that are not on their way yet need not be sent.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quorlock::protocol::{Backoff, Claim, Drift, Quarantine, Resource, node_limit, renewal_every, smoothed};
+use quorlock::protocol::{
+    Backoff, Claim, Drift, Quarantine, Resource, RoundTrip, node_limit, overdue_after, renewal_every,
+};
 use quorlock::{Coordinator, Question, RestartGuard, Token, Vote, Wait, ask};
 use quorlock_testkit::{MemoryNode, memory_nodes};
 
@@ -43,10 +45,13 @@ proptest! {
         prop_assert!(drift.validity(one) <= one, "a lease outlives its keys");
         prop_assert!(drift.stretch(one) >= one, "a key may be there for longer than the quarantine");
         prop_assert!(Quarantine::new(one, drift).left(two) <= drift.stretch(one));
-        prop_assert!(node_limit(one, two, three) <= three / 10);
+        let trip = RoundTrip::first(one).then(two);
+        prop_assert!(trip.smoothed() <= one.max(two) && trip.deviation() <= one.max(two));
+        for limit in [node_limit(None, Some(trip), three), node_limit(Some(one), Some(trip), three)] {
+            prop_assert!(limit <= three / 4);
+            prop_assert!(overdue_after(Some(trip), two, limit) <= limit);
+        }
         prop_assert!(renewal_every(one) <= one);
-        let smooth = smoothed(one, two);
-        prop_assert!(one.is_zero() || smooth <= one.max(two));
         let mut backoff = Backoff::new(one, two);
         for _ in 0..70 {
             prop_assert!(backoff.next(random) <= two);

@@ -13,8 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quorlock::protocol::{
     Backoff, Claim, Draw, Drawn, Drift, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
-    ResourceError, Tally, Term, Ticket, Token, Verdict, age, believed, fraction, line_keys, node_limit,
-    renewal_every, smoothed,
+    ResourceError, RoundTrip, Tally, Term, Ticket, Token, Verdict, age, believed, fraction, line_keys,
+    node_limit, overdue_after, renewal_every,
 };
 
 fn at(millis: u64) -> Moment {
@@ -191,11 +191,37 @@ fn the_allowance_is_taken_off_at_the_holder_and_added_at_the_nodes() {
 }
 
 #[test]
-fn a_round_trip_is_smoothed_by_an_eighth_and_waited_for_four_times() {
+fn a_round_trip_is_estimated_as_tcp_does() {
     let ms = Duration::from_millis;
-    assert_eq!(smoothed(Duration::ZERO, ms(80)), ms(80), "the first sample counts in full");
-    assert_eq!(smoothed(ms(80), ms(160)), ms(90));
-    assert_eq!(node_limit(ms(50), ms(20), ms(10_000)), ms(80));
+    let first = RoundTrip::first(ms(80));
+    assert_eq!((first.smoothed(), first.deviation()), (ms(80), ms(40)), "the first sample counts in full");
+    let then = first.then(ms(160));
+    assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
+    let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
+    assert_eq!(steady.several().as_millis(), 320, "what never varies is waited for four times");
+}
+
+#[test]
+fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
+    let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
+    let far = Some(RoundTrip::first(ms(300)));
+    assert_eq!(node_limit(None, None, ttl), ms(1_000));
+    assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
+    assert_eq!(node_limit(None, far, ttl), ms(1_800));
+    assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
+    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a number is a number");
+    assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
+    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "no later than it is given up");
+    assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
+}
+
+#[test]
+fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
+    let ttl = Duration::from_secs(30);
+    for tenths in 1..=100 {
+        let trip = ttl / 1_000 * tenths;
+        assert!(node_limit(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
+    }
 }
 
 #[test]
@@ -289,11 +315,11 @@ proptest! {
     }
 
     #[test]
-    fn a_node_limit_is_small_against_the_ttl(base in 1u64..10_000, measured in 0u64..10_000, ttl in 20u64..100_000) {
+    fn a_node_limit_is_small_against_the_ttl(set in prop::option::of(1u64..10_000), measured in 0u64..10_000, ttl in 20u64..100_000) {
         let ms = Duration::from_millis;
-        let limit = node_limit(ms(base), ms(measured), ms(ttl));
-        prop_assert!(limit <= ms(ttl) / 10);
-        prop_assert!(limit >= ms(base).min(ms(ttl) / 10));
+        let limit = node_limit(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
+        prop_assert!(limit <= ms(ttl) / 4);
+        prop_assert!(limit >= set.map_or(ms(1_000), ms).min(ms(ttl) / 4));
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::node::Node;
 #[cfg(feature = "tls")]
 use crate::node::redis::Tls;
 use crate::node::redis::{
-    Address, AddressError, ClusterAddress, ClusterNode, DEFAULT_CONNECT_LIMIT, Dial, Membership, Notices,
-    RedisNode, Settings, SystemDial,
+    Address, AddressError, ClusterAddress, ClusterNode, ConnectLimit, Dial, Membership, Notices, RedisNode,
+    Settings, SystemDial,
 };
 use crate::protocol::{Drift, Quarantine, Quorum, gate};
 use crate::round::Nodes;
@@ -58,7 +58,7 @@ pub struct Builder {
     ttl: Option<Duration>,
     max_ttl: Option<Duration>,
     node_limit: Option<Duration>,
-    connect_limit: Duration,
+    connect_limit: Option<Duration>,
     guard: RestartGuard,
     key_prefix: String,
     label: String,
@@ -130,7 +130,7 @@ impl Default for Builder {
             ttl: None,
             max_ttl: None,
             node_limit: None,
-            connect_limit: DEFAULT_CONNECT_LIMIT,
+            connect_limit: None,
             guard: RestartGuard::On,
             key_prefix: String::new(),
             label: String::new(),
@@ -144,7 +144,11 @@ impl Default for Builder {
 }
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
+/// How long a vote waits for replicas, unless a node limit is set: all that is asked behind it waits, too.
+const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
+/// How long the first use waits for a quorum of nodes to be contacted, unless a connect limit is set. Those
+/// that are servers say sooner that they cannot be.
+const LONGEST_INTRODUCTION: Duration = Duration::from_secs(10);
 /// No deployment needs more, and every round asks all of them.
 const MAX_NODES: usize = 31;
 /// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
@@ -225,18 +229,23 @@ impl Builder {
         self
     }
 
-    /// How long a round waits for one node. 50 ms unless set, which is long for a round trip within
-    /// a region and little of a TTL of seconds; more for a node whose measured round trip is longer
-    /// than a quarter of that, and never more than a tenth of the TTL.
+    /// How long a round waits for one node: this, whatever its round trip. Unless set, a second, or four
+    /// of the node's round trips with what they vary by, if that is more, and at most a quarter of the TTL.
+    ///
+    /// A lock that a quorum grants does not wait for it, nor does one that others hold. It says how soon a
+    /// lock is given up that too few nodes answer for: so there is little to gain by a smaller number.
+    /// The TTL must be ten times as long.
     pub fn node_limit(mut self, limit: Duration) -> Builder {
         self.node_limit = Some(limit);
         self
     }
 
-    /// How long making a connection may take, handshake included. 1 s unless set. It delays no
-    /// round, but the first use of a coordinator waits that long for nodes that do not answer.
+    /// How long making a connection may take in all, handshake included. Unless set, each step of it has
+    /// two seconds, and its time in all is not bounded: to dial is one of them, or two with TLS, and each
+    /// of the one or two exchanges that follow is one. It delays no round, but the first use of a
+    /// coordinator waits that long where a quorum of nodes does not answer.
     pub fn connect_limit(mut self, limit: Duration) -> Builder {
-        self.connect_limit = limit;
+        self.connect_limit = Some(limit);
         self
     }
 
@@ -297,7 +306,7 @@ impl Builder {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
-        if self.connect_limit.is_zero() {
+        if self.connect_limit.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the connect limit" });
         }
         if self.node_limit.is_some_and(|limit| limit.is_zero()) {
@@ -333,7 +342,6 @@ impl Builder {
         };
         let least_ttl =
             self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
-        let base_limit = self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT);
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
         for (node, listened) in nodes.iter().enumerate() {
             for lines in [&lines, &readers] {
@@ -342,7 +350,7 @@ impl Builder {
         }
         let (host, label) = (host(), Arc::<str>::from(self.label));
         let meters = Meters::new(quorum);
-        let nodes = Nodes::new(nodes, quorum, self.clock, (quarantine, max_ttls), base_limit);
+        let nodes = Nodes::new(nodes, quorum, self.clock, (quarantine, max_ttls), self.node_limit);
         let (tasks, registry) = Tasks::new(nodes.alarms.clone());
         let shared = Shared {
             nodes: Arc::new(nodes),
@@ -351,7 +359,7 @@ impl Builder {
             ttl,
             least_ttl,
             max_ttl,
-            introduction: self.connect_limit,
+            introduction: self.connect_limit.unwrap_or(LONGEST_INTRODUCTION),
             key_prefix: self.key_prefix,
             context: context(&host, &label).into(),
             options: Arc::new(Options::new(ttl, label.clone(), meters.lock(""))),
@@ -388,10 +396,10 @@ impl Builder {
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
                 dial: self.dial.clone(),
-                connect_limit: self.connect_limit,
+                connect_limit: self.connect_limit.map_or(ConnectLimit::default(), ConnectLimit::Whole),
                 notices: Notices::Logged,
                 membership: Membership::Alone,
-                copy_limit: self.node_limit.unwrap_or(DEFAULT_NODE_LIMIT) / 2,
+                copy_limit: self.node_limit.map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
                 gate: match self.guard {
                     RestartGuard::On => Some(gate(&self.key_prefix).into()),
                     RestartGuard::Off => None,

@@ -221,7 +221,7 @@ matters! {
         "The time limit of the node is shorter than some of its round trips, so its votes come too late."
         "raise the node limit (--node-limit, `Builder::node_limit`)"
     ShortTtl "short-ttl"
-        "The TTL is short against the round trips: a round is cut off after a tenth of it."
+        "The TTL is short against the round trips: a round is cut off after a quarter of it."
         "use a longer TTL, or nodes that are nearer"
     ClockSpread "clock-spread"
         "Calendar clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do, and fair order."

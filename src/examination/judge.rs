@@ -28,8 +28,8 @@ pub(crate) struct Setting {
     pub(crate) max_ttl: Duration,
     pub(crate) drift: Drift,
     pub(crate) quarantine: Quarantine,
-    /// How long a round waits for a node that is near.
-    pub(crate) base_limit: Duration,
+    /// How long a round waits for a node, where that is set.
+    pub(crate) node_limit: Option<Duration>,
 }
 
 impl Setting {

@@ -24,6 +24,7 @@ pub use dial::{Dial, Stream, SystemDial};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 
+pub(crate) use self::connect_limit::ConnectLimit;
 use self::hints::Listeners;
 use self::home::Home;
 use self::state::{Ask, Stage, State};
@@ -38,6 +39,7 @@ use crate::protocol::gate;
 mod address;
 mod bounds;
 mod cluster;
+mod connect_limit;
 mod contained;
 mod copies;
 mod dial;
@@ -71,8 +73,7 @@ pub(crate) struct Settings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) dial: Arc<dyn Dial>,
-    /// How long one attempt may take from dialling to the answer to `INFO`.
-    pub(crate) connect_limit: Duration,
+    pub(crate) connect_limit: ConnectLimit,
     pub(crate) notices: Notices,
     pub(crate) membership: Membership,
     /// How long a vote may wait for replicas, where the address asks for that.
@@ -105,7 +106,7 @@ impl Default for Settings {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             dial: Arc::new(SystemDial::default()),
-            connect_limit: DEFAULT_CONNECT_LIMIT,
+            connect_limit: ConnectLimit::default(),
             notices: Notices::Logged,
             membership: Membership::Alone,
             copy_limit: Duration::from_millis(25),
@@ -114,9 +115,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// Many times a handshake to the other side of the earth; a server that takes longer is not there.
-pub(crate) const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// A [`Node`] that is a Redis or Valkey server, reached over one supervised connection.
 ///
@@ -203,6 +201,10 @@ impl Node for RedisNode {
             desk.contacted().await;
             state.connected()
         })
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.state.round_trip()
     }
 
     fn takes_several(&self) -> bool {

@@ -1,26 +1,5 @@
 use std::time::Duration;
 
-/// How long one node may take to answer before the round goes on without it.
-///
-/// Small against the TTL, so that a node that hangs costs a fraction of the validity: never above
-/// a tenth of it. Not smaller than a few round trips, or a far node would never be heard:
-/// `measured` is the smoothed round trip to it, and four of them leave room for variation, as in
-/// TCP's retransmission timer (RFC 6298).
-#[must_use]
-pub fn node_limit(base: Duration, measured: Duration, ttl: Duration) -> Duration {
-    base.max(measured.saturating_mul(4)).min(ttl / 10)
-}
-
-/// The smoothed round trip after one more sample: an eighth of the way to it, as RFC 6298 has it.
-#[must_use]
-pub fn smoothed(old: Duration, sample: Duration) -> Duration {
-    if old.is_zero() {
-        return sample;
-    }
-    let nanos = (old.as_nanos() * 7 + sample.as_nanos()) / 8;
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
-
 /// The usual time between two renewals: a third of the TTL, so that two may fail before the lease
 /// is lost.
 #[must_use]

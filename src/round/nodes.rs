@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::LEAST_PATIENCE;
 use crate::alarm::Alarms;
 use crate::clock::Clock;
 use crate::health::{Board, Eye};
 use crate::max_ttls::MaxTtls;
 use crate::meter::NodeMeter;
 use crate::node::Node;
-use crate::protocol::{Quarantine, Quorum, node_limit, smoothed};
+use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
 
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(crate) struct Nodes {
     quarantine: Quarantine,
     /// What other clients have said.
     pub(crate) max_ttls: Arc<MaxTtls>,
-    /// How long a round waits for a node whose round trip is short.
-    pub(crate) base_limit: Duration,
+    /// How long a round waits for a node, where that is set.
+    pub(crate) set_limit: Option<Duration>,
     pub(crate) board: Arc<Board>,
     pub(crate) alarms: Arc<Alarms>,
     /// Whether the next round need not wait for connections.
@@ -34,8 +35,7 @@ pub(crate) struct Nodes {
 pub(super) struct Member {
     pub(super) node: Arc<dyn Node>,
     pub(super) name: Arc<str>,
-    /// The smoothed round trip in nanoseconds; 0 before the first answer.
-    round_trip: AtomicU64,
+    measured: Measured,
     pub(super) meter: Arc<NodeMeter>,
 }
 
@@ -45,7 +45,7 @@ impl Nodes {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
-        base_limit: Duration,
+        set_limit: Option<Duration>,
     ) -> Nodes {
         let board = Board::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
@@ -59,11 +59,11 @@ impl Nodes {
                 clock: clock.clone(),
                 introduced: introduced.clone(),
             }));
-            Member { node, name, round_trip: AtomicU64::new(0), meter }
+            Member { node, name, measured: Measured::default(), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
         let alarms = Alarms::new(clock.clone());
-        Nodes { members, quorum, clock, quarantine, max_ttls, base_limit, board, alarms, introduced }
+        Nodes { members, quorum, clock, quarantine, max_ttls, set_limit, board, alarms, introduced }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -71,7 +71,7 @@ impl Nodes {
         let member = |known: &Member| Member {
             node: made(known.node.clone()),
             name: known.name.clone(),
-            round_trip: AtomicU64::new(known.round_trip.load(Ordering::Relaxed)),
+            measured: Measured::of(known.measured.get()),
             meter: known.meter.clone(),
         };
         Nodes {
@@ -80,7 +80,7 @@ impl Nodes {
             clock: self.clock.clone(),
             quarantine: self.quarantine,
             max_ttls: self.max_ttls.clone(),
-            base_limit: self.base_limit,
+            set_limit: self.set_limit,
             // How they stand is seen where they came from.
             board: Board::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             alarms: self.alarms.clone(),
@@ -97,10 +97,35 @@ impl Nodes {
         self.members.iter().map(|member| &member.node)
     }
 
-    /// The smoothed round trip of the node at `index`, once it has answered.
+    /// The smoothed round trip of the node at `index`, once it has been measured.
     pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
-        let nanos = self.members.get(index)?.round_trip.load(Ordering::Relaxed);
-        (nanos > 0).then_some(Duration::from_nanos(nanos))
+        self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
+    }
+
+    /// How long a round waits for this node.
+    pub(super) fn limit(&self, member: &Member, ttl: Duration) -> Duration {
+        node_limit(self.set_limit, self.expected(member), ttl)
+    }
+
+    /// After how long this node is overdue, but at `least` this.
+    pub(super) fn overdue_after(&self, member: &Member, least: Duration, ttl: Duration) -> Duration {
+        let measured = self.expected(member);
+        overdue_after(measured, least, node_limit(self.set_limit, measured, ttl))
+    }
+
+    /// After how long all nodes are overdue.
+    pub(crate) fn all_overdue_after(&self, ttl: Duration) -> Duration {
+        let overdue = |member| self.overdue_after(member, LEAST_PATIENCE, ttl);
+        self.members.iter().map(overdue).max().unwrap_or_default()
+    }
+
+    /// Its round trip: where that has not been measured, it may be as far away as the farthest that has.
+    fn expected(&self, member: &Member) -> Option<RoundTrip> {
+        let farthest = || {
+            let measured = self.members.iter().filter_map(Member::round_trip);
+            measured.max_by_key(|trip| trip.several())
+        };
+        member.round_trip().or_else(farthest)
     }
 
     pub(crate) fn name(&self, index: usize) -> Arc<str> {
@@ -115,14 +140,44 @@ impl Drop for Nodes {
 }
 
 impl Member {
-    pub(super) fn limit(&self, base: Duration, ttl: Duration) -> Duration {
-        node_limit(base, Duration::from_nanos(self.round_trip.load(Ordering::Relaxed)), ttl)
+    /// As its votes have it, or else the making of its connection.
+    fn round_trip(&self) -> Option<RoundTrip> {
+        self.measured.get().or_else(|| self.node.round_trip().map(RoundTrip::first))
     }
 
     pub(super) fn answered_after(&self, sample: Duration) {
-        let old = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
-        let new = u64::try_from(smoothed(old, sample).as_nanos()).unwrap_or(u64::MAX);
-        // Two answers at once may lose one sample; the next one makes up for it.
-        self.round_trip.store(new, Ordering::Relaxed);
+        let trip = self.round_trip().map_or_else(|| RoundTrip::first(sample), |trip| trip.then(sample));
+        self.measured.set(trip);
+    }
+}
+
+/// What the votes of a node have shown of its round trip.
+#[derive(Debug, Default)]
+struct Measured {
+    /// In nanoseconds, and one more; 0 before the first answer.
+    smoothed: AtomicU64,
+    deviation: AtomicU64,
+}
+
+impl Measured {
+    fn of(trip: Option<RoundTrip>) -> Measured {
+        let measured = Measured::default();
+        if let Some(trip) = trip {
+            measured.set(trip);
+        }
+        measured
+    }
+
+    fn get(&self) -> Option<RoundTrip> {
+        let smoothed = self.smoothed.load(Ordering::Relaxed).checked_sub(1)?;
+        let deviation = self.deviation.load(Ordering::Relaxed);
+        Some(RoundTrip::of(Duration::from_nanos(smoothed), Duration::from_nanos(deviation)))
+    }
+
+    /// Two answers at the same moment may lose one sample, or mix two; the next one makes up for it.
+    fn set(&self, trip: RoundTrip) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.deviation.store(nanos(trip.deviation()), Ordering::Relaxed);
+        self.smoothed.store(nanos(trip.smoothed()).saturating_add(1), Ordering::Relaxed);
     }
 }

@@ -17,7 +17,7 @@ impl Round {
             State::Skipped => return Some(Said::Skipped),
             State::Unasked => return None,
             State::Pending if now < slot.limit => return None,
-            State::Pending => return Some(unanswered(slot.limit.since(self.sent))),
+            State::Pending => return Some(unanswered(slot.limit.since(slot.asked))),
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
@@ -116,7 +116,7 @@ impl Round {
         let now = self.nodes.clock.now();
         let slots = self.slots();
         let paper = |(index, slot): (usize, &Slot)| {
-            let waited = now.since(self.sent);
+            let waited = now.since(slot.asked);
             let said = match slot.state {
                 State::Unasked => Said::Failed(NodeError::NotAsked),
                 State::Skipped | State::Pending | State::Answered { .. } => {

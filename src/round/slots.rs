@@ -21,6 +21,8 @@ pub(super) struct Slots {
     heard: usize,
     /// When the time of the first node is up.
     first_limit: Moment,
+    /// Whether those who have not answered are waited for no longer than they should need.
+    pub(super) hastened: bool,
     /// What the answers have amounted to, whatever else is said.
     pub(super) verdict: Option<Verdict>,
     /// Whose lease it is learns how each node stands, once all have answered.
@@ -32,14 +34,38 @@ impl Slots {
     pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Slots {
         let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).count();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
-        Slots { nodes, heard, first_limit, verdict: None, heir: None, waiting: Waiting::default() }
+        Slots {
+            nodes,
+            heard,
+            first_limit,
+            hastened: false,
+            verdict: None,
+            heir: None,
+            waiting: Waiting::default(),
+        }
     }
 
-    /// The node at `index` is asked now, and waited for until `limit`.
-    pub(super) fn asked(&mut self, index: usize, limit: Moment) {
+    /// The node at `index` is `asked` now, and waited for until `limit`.
+    pub(super) fn asked(&mut self, index: usize, asked: Moment, limit: Moment) {
         if let Some(slot) = self.nodes.get_mut(index) {
-            *slot = Slot { limit, state: State::Pending };
+            *slot = Slot { asked, limit, state: State::Pending };
         }
+    }
+
+    /// Those that have not answered are waited for until the moment that `soon` says, and no longer.
+    pub(super) fn hasten(&mut self, soon: impl Fn(usize) -> Moment) {
+        self.hastened = true;
+        for (index, slot) in self.nodes.iter_mut().enumerate() {
+            if matches!(slot.state, State::Pending) {
+                slot.limit = slot.limit.min(soon(index));
+                self.first_limit = self.first_limit.min(slot.limit);
+            }
+        }
+    }
+
+    /// When the node at `index` was asked, if it has not answered.
+    pub(super) fn asked_at(&self, index: usize) -> Option<Moment> {
+        self.nodes.get(index).filter(|slot| matches!(slot.state, State::Pending)).map(|slot| slot.asked)
     }
 
     /// The node at `index` has answered. Returns until when it was waited for.
@@ -59,6 +85,11 @@ impl Slots {
     /// Whether nobody's answer is still to come.
     pub(super) fn all_heard(&self) -> bool {
         self.heard == self.nodes.len()
+    }
+
+    /// Whether so many have answered, or are not to be asked.
+    pub(super) fn heard_of(&self, many: usize) -> bool {
+        self.heard >= many
     }
 
     /// Whether no node's time is up at `now`.
@@ -152,6 +183,7 @@ impl Waiting {
 
 #[derive(Debug)]
 pub(super) struct Slot {
+    pub(super) asked: Moment,
     /// Until when the round waits for this node.
     pub(super) limit: Moment,
     pub(super) state: State,

@@ -65,10 +65,11 @@ struct Waiter<T> {
 impl<T> Waiter<T> {
     fn look(&mut self) -> Option<T> {
         let waker = Waker::from(self.bell.clone());
-        match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
+        // Before it judges silence it lets others have their turn.
+        (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
-        }
+        })
     }
 
     fn rung(&self) -> usize {
@@ -86,13 +87,17 @@ struct Bench {
 impl Bench {
     /// A round of five of which so many are needed, and those given are asked.
     fn of(needed: usize, asked: &[usize]) -> Bench {
+        Bench::with(Some(LIMIT), needed, asked)
+    }
+
+    fn with(limit: Option<Duration>, needed: usize, asked: &[usize]) -> Bench {
         let clock = Arc::new(SetClock::default());
         let nodes = vec![(); 5].into_iter().map(|()| Told::default()).collect::<Vec<_>>();
         let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
         let quorum = Quorum::of(needed, 5).unwrap();
         let max_ttls = Arc::new(MaxTtls::new(LIMIT, Drift::default(), quorum));
         let members =
-            Arc::new(Nodes::new(members, quorum, clock.clone(), (Quarantine::none(), max_ttls), LIMIT));
+            Arc::new(Nodes::new(members, quorum, clock.clone(), (Quarantine::none(), max_ttls), limit));
         let round = Bench::ask(&members, asked);
         Bench { clock, nodes, members, round }
     }
@@ -129,6 +134,12 @@ impl Bench {
 
     fn grant_as(&self, node: usize, process: &str) {
         self.reply(node).send(Ok(granted(process)));
+    }
+
+    fn refuse(&self, node: usize) {
+        let holding = crate::Holding::new(Token::new(9, ""), crate::Expiry::In(TTL));
+        let instance = Arc::new(Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
+        self.reply(node).send(Ok(Answer::new(holding.into(), instance)));
     }
 
     fn fail(&self, node: usize) {
@@ -203,14 +214,15 @@ async fn once_the_time_of_a_node_is_up_each_answer_counts() {
 
 #[tokio::test]
 async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
-    let mut bench = Bench::new();
-    bench.clock.pass(LIMIT * 3 / 5);
+    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    (0..4).for_each(|node| bench.grant(node));
+    bench.clock.pass(Duration::from_millis(300));
     bench.grant(4);
     bench.round = Bench::ask(&bench.members, &[0, 1, 2, 3, 4]);
     (0..3).for_each(|node| bench.grant(node));
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
-    bench.clock.pass(LIMIT);
+    bench.clock.pass(Duration::from_secs(1));
     assert_eq!(settled.look(), None, "the other is a slow one, and has more time");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
@@ -226,6 +238,108 @@ async fn a_verdict_that_rests_on_silence_changes_when_somebody_speaks() {
     assert_eq!(verdict.look(), Some(Verdict::Unavailable));
     bench.grant(2);
     assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
+async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn() {
+    let bench = Bench::new();
+    let mut verdict = Box::pin(bench.round.verdict());
+    assert!(futures::poll!(&mut verdict).is_pending());
+    let replies: Vec<Reply> = (0..3).map(|node| bench.reply(node)).collect();
+    // Whoever reads the sockets has its turn after whoever waits.
+    drop(tokio::spawn(async move {
+        for (node, reply) in replies.into_iter().enumerate() {
+            reply.send(Ok(granted(&node.to_string())));
+        }
+    }));
+    bench.clock.pass(LIMIT * 10);
+    assert_eq!(verdict.await, Verdict::Carried);
+}
+
+const PATIENCE: Duration = LEAST_PATIENCE;
+const MOMENT: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_round_trips_only() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    (0..2).for_each(|node| bench.grant(node));
+    bench.clock.pass(MOMENT);
+    bench.refuse(2);
+    assert_eq!(
+        (verdict.rung(), verdict.look()),
+        (1, None),
+        "the two others may grant; there is less time for them"
+    );
+    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
+    assert_eq!(verdict.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(verdict.look(), Some(Verdict::Contended));
+}
+
+#[tokio::test]
+async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    (0..2).for_each(|node| bench.grant_as(node, "one"));
+    bench.refuse(2);
+    bench.clock.pass(PATIENCE * 2);
+    assert_eq!(verdict.look(), None, "without the others nobody could say whether it is free");
+    (3..5).for_each(|node| bench.grant(node));
+    assert_eq!(verdict.look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
+async fn a_node_that_was_measured_to_be_far_has_some_of_its_own_round_trips() {
+    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    bench.clock.pass(Duration::from_millis(100));
+    bench.grant(4);
+    (0..4).for_each(|node| bench.fail(node));
+    bench.round = Bench::ask(&bench.members, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    (0..2).for_each(|node| bench.grant(node));
+    bench.refuse(2);
+    bench.fail(3);
+    bench.clock.pass(Duration::from_millis(599));
+    assert_eq!(verdict.look(), None, "four of 100 ms, and half of that for what they vary by");
+    bench.clock.pass(MOMENT);
+    assert_eq!(verdict.look(), Some(Verdict::Contended));
+}
+
+#[tokio::test]
+async fn the_preferred_node_is_not_waited_for_longer_than_it_should_need() {
+    let bench = Bench::with(None, 3, &[0]);
+    let mut refuses = bench.waiter(|round| async move { round.refuses(0).await });
+    assert_eq!(refuses.look(), None);
+    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
+    assert_eq!(refuses.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(refuses.look(), Some(false));
+    bench.refuse(0);
+    assert_eq!(bench.waiter(|round| async move { round.refuses(0).await }).look(), Some(true));
+}
+
+#[tokio::test]
+async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_has() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut settled = bench.waiter(|round| async move { round.settled().await });
+    assert_eq!(settled.look(), None);
+    let hear = Round::start(&bench.members, Aim::Hear, TTL, |_| {
+        Some(Asked::from(Question::Inspect { key: "r".into() }))
+    });
+    let mut heard = Waiter {
+        wait: Box::pin({
+            let hear = hear.clone();
+            async move { hear.settled().await }
+        }),
+        bell: Arc::default(),
+    };
+    (0..3).for_each(|node| bench.refuse(node));
+    bench.clock.pass(LEAST_LOOK.saturating_sub(MOMENT));
+    assert_eq!(heard.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(heard.look(), Some(()));
 }
 
 #[tokio::test]

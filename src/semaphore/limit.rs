@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
@@ -52,6 +53,10 @@ impl Node for Limited {
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         self.node.ready()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.node.round_trip()
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
@@ -158,7 +163,6 @@ fn of_both(limit: Answer, slot: Answer) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::node::{Expiry, Holding, Instance};

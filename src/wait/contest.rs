@@ -72,8 +72,8 @@ struct Intent {
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// And none is longer. Nobody tells when a split is over.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How often somebody who asks once asks again after a split vote: together for 150 ms at most in one
-/// datacenter, in which one of those who ask will have got the lock.
+/// How often somebody who asks once asks again after a vote in which nobody was seen to have a quorum:
+/// together for 150 ms at most in one datacenter, in which one of those who ask will have got the lock.
 const SPLITS: usize = 5;
 /// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
 /// lost with a connection that nobody has noticed yet.

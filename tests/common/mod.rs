@@ -12,7 +12,9 @@ use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 pub const TTL: Duration = Duration::from_secs(10);
 /// TTL less 1 % and 2 ms.
 pub const VALIDITY: Duration = Duration::from_millis(9_898);
-/// Longer than the limit of a node.
+/// How long a round waits for a node here.
+pub const LIMIT: Duration = Duration::from_millis(50);
+/// Longer than that.
 pub const LATE: Duration = Duration::from_millis(80);
 
 thread_local! {
@@ -31,14 +33,28 @@ pub fn bench(nodes: usize) -> Bench {
 }
 
 pub fn bench_with(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
+    bench_by_default(nodes, |builder| set(builder.node_limit(LIMIT)))
+}
+
+/// With the limits of nodes as they are where nothing is set.
+pub fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let nodes = memory_nodes_on(&clock, nodes);
-    let coordinator = another(&clock, &nodes, set);
+    let coordinator = another_by_default(&clock, &nodes, set);
     Bench { clock, nodes, coordinator }
 }
 
 /// One more client of the same nodes.
 pub fn another(
+    clock: &Arc<dyn Clock>,
+    nodes: &[MemoryNode],
+    set: impl FnOnce(Builder) -> Builder,
+) -> Coordinator {
+    another_by_default(clock, nodes, |builder| set(builder.node_limit(LIMIT)))
+}
+
+/// The same, with the limits of nodes as they are where nothing is set.
+pub fn another_by_default(
     clock: &Arc<dyn Clock>,
     nodes: &[MemoryNode],
     set: impl FnOnce(Builder) -> Builder,

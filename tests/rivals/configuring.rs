@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, HandOver, Renewal, RestartGuard, Wait};
 
-use crate::common::{bench, bench_with};
+use crate::common::{bench, bench_by_default};
 
 const MS: Duration = Duration::from_millis(1);
 const EXTREMES: [Duration; 6] = [
@@ -76,7 +76,7 @@ async fn extreme_settings_of_a_coordinator_work_or_are_refused_and_never_panic()
 async fn a_ttl_is_the_only_setting_that_a_shorter_lock_needs() {
     for ttl in [100, 300, 1_000, 10_000, 30_000] {
         let ttl = ttl * MS;
-        let bench = bench_with(5, |builder| builder.ttl(ttl));
+        let bench = bench_by_default(5, |builder| builder.ttl(ttl));
         for node in &bench.nodes {
             node.delay(5 * MS / 2, 5 * MS / 2);
         }

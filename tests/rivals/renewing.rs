@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::{Expiry, LossReason, Lost, RenewError, Renewal, Wait};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{TTL, VALIDITY, another, bench};
+use crate::common::{TTL, VALIDITY, another, bench, bench_by_default};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -95,7 +95,7 @@ async fn a_renewal_takes_nothing_from_somebody_else() {
 
 #[tokio::test(start_paused = true)]
 async fn work_goes_on_while_a_renewal_is_under_way() {
-    let bench = bench(5);
+    let bench = bench_by_default(5, |builder| builder);
     // A renewal takes most of a second.
     bench.nodes.iter().for_each(|node| node.delay(400 * MS, 400 * MS));
     let lock = bench.lock().wait(Wait::UpTo(TTL));

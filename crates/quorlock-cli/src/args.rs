@@ -112,7 +112,7 @@ pub(crate) struct DeploymentArgs {
     /// Stands before every resource name in its key [default: nothing]
     #[arg(long, global = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
-    /// How long to wait for one node [default: 50ms, more for a distant one]
+    /// How long to wait for one node [default: 1s, more for a distant one]
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) node_limit: Option<Duration>,
     /// The share of the TTL given up because clocks run at different rates [default: 0.01]

@@ -71,7 +71,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
             progress("");
         }
         // However it ends, nothing stays.
-        coordinator.close(settings.patience()).await;
+        coordinator.close(Settings::patience(&coordinator)).await;
         if args.fencing == Switch::On {
             clean::remove_counters(&settings, locks.iter().map(|(name, _)| name.as_str())).await;
         }

@@ -29,7 +29,10 @@ pub(crate) struct Settings {
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const DEFAULT_DRIFT: f64 = 0.01;
-const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
+
+/// The least that the end of the program waits, and the most.
+const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Settings {
     /// For verbs without settings of their own.
@@ -167,11 +170,6 @@ impl Settings {
             .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
     }
 
-    /// How long a node has for its answer, unless it is far away.
-    pub(crate) fn node_limit(&self) -> Duration {
-        self.said.node_limit.unwrap_or(DEFAULT_NODE_LIMIT)
-    }
-
     pub(crate) fn wait(&self) -> Wait {
         self.said.wait.map_or(Wait::UpTo(DEFAULT_WAIT), |WaitArg(wait)| wait)
     }
@@ -181,9 +179,12 @@ impl Settings {
     }
 
     /// How long the end of the program waits for nodes that have not yet confirmed that the lock
-    /// was given back. What is not confirmed by then ends with its TTL.
-    pub(crate) fn patience(&self) -> Duration {
-        self.node_limit().saturating_mul(4)
+    /// was given back: some round trips of those that do answer. The others have been told, or will not
+    /// be. What is not confirmed by then ends with its TTL.
+    pub(crate) fn patience(coordinator: &Coordinator) -> Duration {
+        let nodes = coordinator.health().now();
+        let farthest = nodes.iter().filter_map(|node| node.round_trip).max().unwrap_or_default();
+        farthest.saturating_mul(4).clamp(LEAST_PATIENCE, LONGEST_PATIENCE)
     }
 }
 
@@ -226,6 +227,12 @@ mod tests {
         prop::option::of(prop_oneof![extreme, any::<Duration>()])
     }
 
+    #[tokio::test]
+    async fn nodes_that_never_answered_keep_the_end_of_the_program_waiting_for_a_moment() {
+        let coordinator = Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();
+        assert_eq!(Settings::patience(&coordinator), LEAST_PATIENCE);
+    }
+
     proptest! {
         #[test]
         fn no_settings_make_it_panic(
@@ -237,7 +244,6 @@ mod tests {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
             let said = Layer { nodes, node_limit, drift, max_ttl, ttl, ..Layer::default() };
             let settings = Settings { said, password: None };
-            prop_assert!(settings.patience() >= node_limit.unwrap_or_default());
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {

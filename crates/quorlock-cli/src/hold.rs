@@ -69,7 +69,7 @@ pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> 
         block_on(async {
             let coordinator = settings.coordinator()?;
             let outcome = until_told(args, &settings, &coordinator, Report::to(args.json, quiet)).await;
-            coordinator.close(settings.patience()).await;
+            coordinator.close(Settings::patience(&coordinator)).await;
             outcome
         })
     })

@@ -42,7 +42,7 @@ pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Res
         block_on(async {
             let coordinator = settings.coordinator()?;
             let outcome = under_lock(args, &settings, &coordinator, report).await;
-            coordinator.close(settings.patience()).await;
+            coordinator.close(Settings::patience(&coordinator)).await;
             outcome
         })
     })

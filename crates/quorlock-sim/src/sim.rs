@@ -355,8 +355,8 @@ impl Sim {
 fn links(plan: &Plan, dice: &Dice, hosts: usize) -> Vec<Vec<Link>> {
     let link = || {
         let latency = dice.nanos(50_000, nanos(plan.distance));
-        // The node limit is 50 ms.
-        let late = if plan.twist == Twist::LatePackets { (31, 50_000_000) } else { (0, 0) };
+        // A node has a second at most.
+        let late = if plan.twist == Twist::LatePackets { (31, 1_000_000_000) } else { (0, 0) };
         Link { latency, jitter: latency / 2, late, ..Link::default() }
     };
     (0..hosts).map(|_| (0..hosts).map(|_| link()).collect()).collect()

@@ -7,7 +7,7 @@ use super::{Setting, Sheet, length, needed_to_vote, quarantined, running};
 use crate::examination::RoundTrips;
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
-use crate::protocol::{Moment, Past, node_limit};
+use crate::protocol::{Moment, Past, RoundTrip, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
 const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, unguarded, eviction, memory_full];
@@ -295,7 +295,7 @@ fn hints(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
     let most = setting.ttl / 10;
-    let limit = node_limit(setting.base_limit, trips.median, setting.ttl);
+    let limit = node_limit(setting.node_limit, Some(RoundTrip::first(trips.median)), setting.ttl);
     let took = format!(
         "answers within {} in half of all cases, and within {} in nearly all",
         length(trips.median),

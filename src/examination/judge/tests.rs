@@ -16,7 +16,7 @@ pub(super) fn setting(nodes: usize) -> Setting {
         max_ttl,
         drift: Drift::default(),
         quarantine: Quarantine::new(max_ttl, Drift::default()),
-        base_limit: Duration::from_millis(50),
+        node_limit: Some(Duration::from_millis(50)),
     }
 }
 
@@ -296,8 +296,11 @@ fn clocks_are_judged_by_what_is_certain() {
 
 #[test]
 fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
-    let far = one_with(|it| it.round_trips = vec![Duration::from_millis(80); 20], &setting(3));
-    assert_eq!(found(&far), []);
+    let far = |trip, setting: &Setting| {
+        found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
+    };
+    assert_eq!(far(80, &setting(3)), [(Severity::Warning, Matter::SlowNode)], "a number is a number");
+    assert_eq!(far(1_500, &Setting { node_limit: None, ..setting(3) }), []);
 }
 
 #[test]

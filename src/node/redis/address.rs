@@ -105,7 +105,7 @@ impl Address {
     /// address says otherwise.
     ///
     /// Redis copies to its replicas after it has answered. With `?wait=1` each vote is followed by
-    /// `WAIT 1` on its connection, for at most half of the node limit; a vote that is not confirmed by
+    /// `WAIT 1` on its connection, for at most 25 ms, or half of the node limit if that is set; a vote that is not confirmed by
     /// then counts as unanswered, and is cleaned up. So a replica that takes the place of its master
     /// lacks fewer locks. It is not consensus: which replica is promoted is decided by others, and one
     /// that has confirmed may forget. It costs a round trip from the master to its replica for each

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
@@ -237,6 +238,11 @@ impl Node for ClusterNode {
                 None => Err(NodeError::NotAsked),
             }
         })
+    }
+
+    /// Of the master that is farthest away.
+    fn round_trip(&self) -> Option<Duration> {
+        self.inside.desk().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
     }
 
     /// Where their names put them into one slot. Else its master refuses, and says how they would be.

@@ -29,13 +29,13 @@ use probe::Probe;
 
 /// How many small questions measure the way there. With twenty, the longest is the 99th percentile.
 const ROUND_TRIPS: usize = 20;
-/// So many times the connect limit a check-up takes at most. A healthy one takes some forty round
-/// trips: two seconds to the other side of the earth and back.
-const PATIENCE: u32 = 10;
+/// So many times the limit of one step a check-up takes at most. A healthy one takes some forty round
+/// trips: twelve seconds to the other side of the earth and back.
+const PATIENCE: u32 = 30;
 
 /// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
 pub(in crate::node::redis) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
-    let end = settings.clock.now() + settings.connect_limit.saturating_mul(PATIENCE);
+    let end = settings.clock.now() + settings.connect_limit.step().saturating_mul(PATIENCE);
     let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
@@ -102,7 +102,8 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
         let line = String::from_utf8_lossy(words.get(..length)?).into_owned();
         Some(line.strip_prefix('-')?.lines().next()?.to_owned())
     };
-    let late = settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit));
+    let late =
+        settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit.step()));
     match select(pin!(listen), late).await {
         Either::Left((line, _)) => {
             let line = line?;
@@ -247,7 +248,7 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
     };
-    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_limit));
+    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_limit.step()));
     let mut addresses: Vec<IpAddr> = match select(settings.dial.resolve(host), late).await {
         Either::Left((addresses, _)) => addresses,
         Either::Right(_) => Vec::new(),
@@ -267,13 +268,8 @@ pub(super) struct Session {
 
 impl Session {
     async fn open(connector: &mut Connector, settings: &Settings, end: Moment) -> Result<Session, NodeError> {
-        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit);
-        let late = clock.sleep_until(clock.now() + limit);
-        let greeted = match select(pin!(connector.greet()), late).await {
-            Either::Left((greeted, _)) => Some(greeted.map(|(line, _)| line)),
-            Either::Right(_) => None,
-        };
-        let line = greeted.unwrap_or_else(|| Err(connector.out_of_time(limit)))?;
+        let (line, _) = connector.greet_in_time().await?;
+        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit.step());
         Ok(Session { line, clock, limit, end })
     }
 

@@ -8,6 +8,7 @@ use futures::future::{Either, select};
 use redis::{Pipeline, ProtocolVersion, ServerError, Value};
 
 use super::address::{Address, Endpoint};
+use super::connect_limit::{ConnectLimit, Steps};
 use super::copies::Copies;
 use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
 use super::gate::{max_ttl_answer, max_ttl_question, reign};
@@ -45,6 +46,8 @@ pub(crate) struct Greeted {
     pub(crate) watch: Option<Watch>,
     /// What it can do without scripts.
     pub(crate) means: Means,
+    /// How long it took to introduce itself.
+    pub(crate) round_trip: Duration,
 }
 
 /// Connects to one address, and remembers who answered there.
@@ -53,6 +56,7 @@ pub(crate) struct Connector {
     /// Where that is: another place after each failover, if it is a service.
     target: Address,
     settings: Settings,
+    steps: Arc<Steps>,
     listeners: Arc<Listeners>,
     protocol: ProtocolVersion,
     last: Option<Seen>,
@@ -71,10 +75,12 @@ struct Seen {
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
         let target = address.clone();
+        let steps = Steps::new(settings.connect_limit, Arc::clone(&settings.clock));
         Connector {
             address,
             target,
             settings,
+            steps,
             listeners,
             protocol: ProtocolVersion::RESP3,
             last: None,
@@ -100,14 +106,22 @@ impl Connector {
         }
     }
 
-    /// Dials, logs in, and asks who answers, all within one time limit.
+    /// Dials, logs in, and asks who answers, as long as that does not take too long.
     pub(crate) async fn connect(&mut self) -> Result<Greeted, NodeError> {
-        let limit = self.settings.connect_limit;
-        let late = self.settings.clock.sleep_until(self.settings.clock.now() + limit);
-        if let Either::Left((result, _)) = select(pin!(self.attempt()), late).await {
+        let late = self.steps.late();
+        if let Either::Left((result, _)) = select(pin!(self.attempt()), pin!(late)).await {
             return result;
         }
-        Err(self.out_of_time(limit))
+        Err(self.out_of_time())
+    }
+
+    /// The same, without asking who answers.
+    pub(super) async fn greet_in_time(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+        let late = self.steps.late();
+        if let Either::Left((result, _)) = select(pin!(self.greet()), pin!(late)).await {
+            return result;
+        }
+        Err(self.out_of_time())
     }
 
     async fn attempt(&mut self) -> Result<Greeted, NodeError> {
@@ -137,7 +151,10 @@ impl Connector {
             Means::ask(&mut introduction);
         }
         introduction.cmd("INFO");
+        self.steps.next(1);
+        let asked = self.settings.clock.now();
         let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
+        let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
@@ -177,18 +194,20 @@ impl Connector {
         facts.service = self.address.service().map(Into::into);
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
+            self.steps.next(1);
             let reign = reign(&mut line, gate, &process, history, self.user()).await?;
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
         let copies = Copies::wanted(&self.address, &self.settings);
         if let Some(copies) = copies {
+            self.steps.next(1);
             copies.try_out(&mut line, self.user()).await?;
         }
         self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
         let instance = self.recognise(process, past, now);
-        Ok(Greeted { line, instance, copies, hints, facts, history, watch, means })
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch, means, round_trip })
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what
@@ -204,6 +223,7 @@ impl Connector {
         for client in &self.behind {
             ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
         }
+        self.steps.next(1);
         let answers = line.exchange(&ends).await.map_err(|reason| unconnected(&reason))?;
         self.behind.clear();
         match answers.into_iter().find_map(server_error) {
@@ -218,6 +238,7 @@ impl Connector {
             return Ok((self.hello().await?, None));
         };
         let asked = self.settings.clock.now();
+        self.steps.next_within(self.settings.connect_limit.sentinels());
         let named = sentinels.master().await?;
         self.target = self.address.at(named.master.clone());
         Ok((self.hello().await?, Some(sentinels.watch(named, asked))))
@@ -274,15 +295,18 @@ impl Connector {
         NodeError::Unreachable { reason: format!("{CLOSED} before it said anything; {likely}").into() }
     }
 
-    /// The error of a server that was given up after `limit`.
-    pub(super) fn out_of_time(&self, limit: Duration) -> NodeError {
-        let limit = humantime::format_duration(limit);
+    /// The error of a server that was given up.
+    fn out_of_time(&self) -> NodeError {
+        let limit = humantime::format_duration(self.settings.connect_limit.step());
         let likely = match self.target.endpoint() {
             Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
-        let reason = format!("it did not connect and introduce itself within {limit}{likely}");
-        NodeError::Unreachable { reason: reason.into() }
+        let missed = match self.settings.connect_limit {
+            ConnectLimit::Whole(_) => "connect and introduce itself",
+            ConnectLimit::EachStep(_) => "go on connecting or introducing itself",
+        };
+        NodeError::Unreachable { reason: format!("it did not {missed} within {limit}{likely}").into() }
     }
 
     /// Whether the server can say something unasked, as it turned out at the last greeting.
@@ -291,6 +315,8 @@ impl Connector {
     }
 
     async fn log_in(&self) -> Result<Line, Refusal> {
+        let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
+        self.steps.next(if negotiates { 2 } else { 1 });
         let dialled = self.settings.dial.dial(&self.target).await;
         let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
         let mut login = Pipeline::with_capacity(4);
@@ -314,6 +340,7 @@ impl Connector {
         for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
+        self.steps.next(1);
         let answers = line.exchange(&login).await.map_err(|reason| Refusal::Error(unconnected(&reason)))?;
         for (command, answer) in asked.into_iter().zip(answers) {
             if let Value::ServerError(error) = answer {

@@ -31,7 +31,7 @@ use crate::protocol::Moment;
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
-/// After how long without an answer a node counts as stalled.
+/// After how long without an answer a node counts as stalled, or after four of its round trips.
 const STALL: Duration = Duration::from_secs(1);
 /// After how long without an answer the connection is given up, for platforms and networks in
 /// which the operating system does not notice.
@@ -81,6 +81,7 @@ pub(crate) async fn carry(
         batch: Vec::new(),
         library: Library::default(),
         pace: Pace::Fluent,
+        stall: STALL.max(greeted.round_trip.saturating_mul(4)),
         heard: clock.now(),
         timer: None,
         farewell: None,
@@ -197,6 +198,7 @@ struct Link<'a> {
     /// What the server has run.
     library: Library,
     pace: Pace,
+    stall: Duration,
     /// When the last answer came.
     heard: Moment,
     /// Fires when it is time to look whether the node has stalled. Armed once a second at most,
@@ -364,7 +366,7 @@ impl Link<'_> {
                 let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
                 (0, Way::One(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
-                ask.answer(self.state, Err(stalled()));
+                ask.answer(self.state, Err(stalled(self.stall)));
                 continue;
             } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
                 ask.answer(self.state, Err(doubt.clone()));
@@ -396,7 +398,7 @@ impl Link<'_> {
             self.flight.push_back(Sent { what: What::Copies, at, prelude: 0 });
         }
         if self.timer.is_none() && !self.flight.is_empty() {
-            self.timer = Some(self.clock.sleep_until(at + STALL));
+            self.timer = Some(self.clock.sleep_until(at + self.stall));
         }
     }
 
@@ -482,7 +484,7 @@ impl Link<'_> {
         self.connector.answered(now);
         if self.pace == Pace::Stalled {
             self.pace = Pace::Fluent;
-            self.timer = Some(self.clock.sleep_until(now + STALL));
+            self.timer = Some(self.clock.sleep_until(now + self.stall));
             self.state.open();
         }
     }
@@ -501,14 +503,14 @@ impl Link<'_> {
             let waited = humantime::format_duration(GIVE_UP);
             return Some(End::Lost(format!("no answer for {waited}").into()));
         }
-        if now >= since + STALL {
+        if now >= since + self.stall {
             if self.pace == Pace::Fluent {
                 self.pace = Pace::Stalled;
-                self.state.stalled(stalled());
+                self.state.stalled(stalled(self.stall));
             }
             self.timer = Some(self.clock.sleep_until(since + GIVE_UP));
         } else {
-            self.timer = Some(self.clock.sleep_until(since + STALL));
+            self.timer = Some(self.clock.sleep_until(since + self.stall));
         }
         None
     }
@@ -524,7 +526,7 @@ fn demoted() -> NodeError {
     NodeError::Unreachable { reason: "it has become a replica, or was one meanwhile".into() }
 }
 
-fn stalled() -> NodeError {
-    let reason = format!("it has not answered for more than {}", humantime::format_duration(STALL));
+fn stalled(after: Duration) -> NodeError {
+    let reason = format!("it has not answered for more than {}", humantime::format_duration(after));
     NodeError::Unreachable { reason: reason.into() }
 }

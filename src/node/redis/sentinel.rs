@@ -129,7 +129,7 @@ impl Sentinels {
         Watch { replaced: Box::pin(replaced), confirmed }
     }
 
-    /// What they say, until most of them have, or for half of the time for a connection.
+    /// What they say, until most of them have, or their time is up.
     async fn ask(&mut self) -> (Vec<Named>, Vec<NodeError>) {
         let clock = Arc::clone(&self.settings.clock);
         let (service, settings, given) = (&self.service, &self.settings, self.members.len());
@@ -147,7 +147,7 @@ impl Sentinels {
                 }
             }
         };
-        let late = clock.sleep_until(clock.now() + settings.connect_limit / 2);
+        let late = clock.sleep_until(clock.now() + settings.connect_limit.sentinels());
         match select(pin!(collect), late).await {
             Either::Left(_) | Either::Right(_) => (answers, errors),
         }

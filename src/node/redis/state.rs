@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::contained::contained;
 use crate::examination::Facts;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
+    /// How long the server took to introduce itself, in nanoseconds; 0 before it has.
+    round_trip: AtomicU64,
     /// What the server said of itself at the last connection.
     facts: Mutex<Option<Arc<Facts>>>,
 }
@@ -99,17 +102,25 @@ impl State {
             instance: Mutex::new(None),
             observers: Mutex::new(Vec::new()),
             unanswered: AtomicU64::new(0),
+            round_trip: AtomicU64::new(0),
             facts: Mutex::default(),
         }
     }
 
-    /// Keeps what a server has said of itself.
-    pub(crate) fn introduced(&self, facts: Facts) {
+    /// Keeps what a server has said of itself, and how long that took.
+    pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
+        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        self.round_trip.store(nanos.max(1), Ordering::Relaxed);
         *lock(&self.facts) = Some(Arc::new(facts));
     }
 
     pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
         lock(&self.facts).clone()
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        let nanos = self.round_trip.load(Ordering::Relaxed);
+        (nanos > 0).then_some(Duration::from_nanos(nanos))
     }
 
     /// A place among the unanswered questions, or why there is none.
@@ -238,8 +249,6 @@ pub(crate) struct Place {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::protocol::{Claim, Token};
 

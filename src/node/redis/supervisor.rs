@@ -156,7 +156,7 @@ impl Supervisor {
                             warn!(node = %name, finding = %matter, cure, "{evidence}");
                         }
                     }
-                    state.introduced(facts);
+                    state.introduced(facts, greeted.round_trip);
                     let since = clock.now();
                     state.connect(Arc::clone(&greeted.instance));
                     drop(self.contacting.take());

@@ -34,7 +34,7 @@ pub(super) fn settings() -> Settings {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         dial: Arc::new(SystemDial::default()),
-        connect_limit: Duration::from_secs(1),
+        connect_limit: super::ConnectLimit::Whole(Duration::from_secs(1)),
         notices: Notices::Logged,
         membership: Membership::Alone,
         copy_limit: Duration::from_millis(25),

@@ -12,5 +12,5 @@ pub(super) async fn remove_counters<'a>(settings: &Settings, names: impl Iterato
     let Ok(coordinator) = settings.builder().and_then(|builder| Ok(builder.build()?)) else { return };
     let forgotten = names.map(async |name| drop(coordinator.lock(name).forget().await));
     join_all(forgotten).await;
-    coordinator.close(settings.patience()).await;
+    coordinator.close(Settings::patience(&coordinator)).await;
 }

@@ -139,21 +139,15 @@ fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
 
 /// Asks one member, over a connection of its own.
 async fn ask(inside: &Inside, member: Address) -> Result<(Map, Teller), NodeError> {
-    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit);
     let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
-    let late = clock.sleep_until(clock.now() + limit);
-    let greeted = match select(pin!(connector.greet()), late).await {
-        Either::Left((greeted, _)) => Some(greeted?),
-        Either::Right(_) => None,
-    };
-    let (line, _) = greeted.ok_or_else(|| connector.out_of_time(limit))?;
+    let (line, _) = connector.greet_in_time().await?;
     tell(inside, Teller { member, line }).await
 }
 
 /// Has a member tell the map.
 async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
     // One that hangs must leave time to ask another one while the last word is good.
-    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.min(LOOK));
+    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.step().min(LOOK));
     let mut question = Pipeline::with_capacity(1);
     question.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);
