@@ -12,6 +12,7 @@
 mod benching;
 mod command;
 mod demonstration;
+mod distance;
 mod doctor;
 mod examples;
 mod exit_codes;

@@ -40,16 +40,19 @@ impl Authority {
 }
 
 /// A server with a port that speaks TLS and one that does not, and files for its clients.
-struct World {
+pub(crate) struct World {
     servers: Servers,
-    tls_port: u16,
+    pub(crate) tls_port: u16,
     authority: Authority,
     folder: TempDir,
 }
 
 impl World {
     /// `None`, and a word, where no server can do it.
-    async fn start(wants_certificates: &str, change: impl FnOnce(&mut CertificateParams)) -> Option<World> {
+    pub(crate) async fn start(
+        wants_certificates: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Option<World> {
         servers(0).await?;
         let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
         let [certificate, key] = authority.issue("localhost", change);
@@ -80,7 +83,7 @@ impl World {
         }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

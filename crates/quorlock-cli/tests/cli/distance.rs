@@ -1,0 +1,213 @@
+//! Right at the first try, from a program that has met none of its nodes: from far away, on a busy machine,
+//! in a herd, and beside nodes that hang.
+//!
+//! The gate tries a little of each. All of it, with figures, is
+//! `QUORLOCK_DISTANCE=50 cargo test -p quorlock-cli --all-features --test cli distance:: -- --nocapture --test-threads 1`.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures::future::join_all;
+use quorlock::{Clock as _, SystemClock};
+use quorlock_testkit::{Proxy, Servers, Way, eventually};
+
+use crate::support::{Quorlock, SOON, run, servers};
+#[cfg(feature = "tls")]
+use crate::tls::World;
+
+/// How often each is tried for the table; `None` in the gate.
+fn times() -> Option<usize> {
+    std::env::var("QUORLOCK_DISTANCE").ok()?.parse().ok()
+}
+
+/// Not by `println`, which the harness keeps to itself.
+fn tell(line: &str) {
+    if times().is_some() {
+        drop(writeln!(std::io::stderr(), "{line}"));
+    }
+}
+
+/// Something else that this machine has to do.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn with(loops: usize) -> Busy {
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        Busy((0..loops).map(|_| spin().unwrap()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Proxies before nodes, and how to reach those through them.
+struct Far {
+    proxies: Vec<Proxy>,
+    urls: Vec<String>,
+    options: Vec<String>,
+}
+
+impl Far {
+    async fn plain(servers: &Servers) -> Far {
+        let mut proxies = Vec::new();
+        for server in servers.iter() {
+            proxies.push(Proxy::start(server.address()).await.unwrap());
+        }
+        let urls = proxies.iter().map(Proxy::url).collect();
+        Far { proxies, urls, options: Vec::new() }
+    }
+
+    #[cfg(feature = "tls")]
+    async fn encrypted(worlds: &[World], authorities: &str) -> Far {
+        let (mut proxies, mut urls) = (Vec::new(), Vec::new());
+        for world in worlds {
+            let proxy = Proxy::start(([127, 0, 0, 1], world.tls_port).into()).await.unwrap();
+            urls.push(format!("rediss://localhost:{}", proxy.address().port()));
+            proxies.push(proxy);
+        }
+        Far { proxies, urls, options: vec!["--tls-ca".into(), authorities.into()] }
+    }
+
+    /// Runs a command that tells when it was started, and gives how long that took.
+    async fn try_once(&self, name: &str) -> Duration {
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let words = [&["run", "-n", name], &options[..], &["--", "date", "+%s%N"]].concat();
+        let before = SystemClock::default().wall();
+        let started = Quorlock::new(words)
+            .env("QUORLOCK_NODES", &self.urls.join(","))
+            .env("QUORLOCK_RESTART_GUARD", "off");
+        let ended = started.end().await.expect(0);
+        Duration::from_nanos(ended.stdout.trim().parse().unwrap()).saturating_sub(before)
+    }
+
+    async fn try_all(&self, kind: &str) {
+        let (count, round_trips): (_, &[u64]) =
+            times().map_or((1, &[60, 300]), |count| (count, &[0, 10, 60, 150, 300]));
+        for millis in round_trips {
+            for proxy in &self.proxies {
+                proxy.delay(Way::Both, Duration::from_millis(millis / 2));
+            }
+            let mut took = Vec::new();
+            for number in 0..count {
+                took.push(self.try_once(&format!("{kind}-{millis}-{number}")).await.as_millis());
+            }
+            took.sort_unstable();
+            let (half, most) = (took[took.len() / 2], took[took.len() - 1]);
+            tell(&format!(
+                "{kind}, {millis} ms: {count} of {count}, command started after {half} ms, {most} ms at most"
+            ));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away() {
+    let Some(servers) = servers(5).await else { return };
+    let far = Far::plain(&servers).await;
+    far.try_all("plain").await;
+    if times().is_some() {
+        let _busy = Busy::with(16);
+        far.try_all("plain beside sixteen busy loops").await;
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away_over_tls() {
+    let mut worlds = Vec::new();
+    for _ in 0..5 {
+        let Some(world) = World::start("no", |_| {}).await else { return };
+        worlds.push(world);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = folder.path().join("all.pem");
+    let all: Vec<String> =
+        worlds.iter().map(|world| fs::read_to_string(world.file("ca.pem")).unwrap()).collect();
+    fs::write(&authorities, all.concat()).unwrap();
+    let far = Far::encrypted(&worlds, &authorities.display().to_string()).await;
+    far.try_all("TLS").await;
+    if times().is_some() {
+        let _busy = Busy::with(16);
+        far.try_all("TLS beside sixteen busy loops").await;
+    }
+}
+
+/// Their exit codes. Whoever has the lock keeps it until all others have ended.
+async fn herd(servers: &Servers, name: &str, count: usize) -> Vec<i32> {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done", gate.display());
+    let start = |_| Quorlock::new(["run", "-n", name, "--", "sh", "-c", &script]).on(servers).start();
+    let running: Vec<_> = (0..count).map(start).collect();
+    let ended = Cell::new(0);
+    let codes = running.into_iter().map(async |running| {
+        let code = running.end().await.code.unwrap();
+        ended.set(ended.get() + 1);
+        code
+    });
+    let opening = async {
+        drop(eventually("all but one to end", SOON, async || ended.get() + 1 >= count).await);
+        fs::write(&gate, "").unwrap();
+    };
+    futures::future::join(join_all(codes), opening).await.0
+}
+
+#[tokio::test]
+async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_it_is_held() {
+    let Some(servers) = servers(5).await else { return };
+    let (count, rounds) = times().map_or((12, 1), |_| (50, 10));
+    for round in 0..rounds {
+        let free = format!("free-{round}");
+        let codes = herd(&servers, &free, count).await;
+        tell(&format!("free, {count} at once: {:?}", tally(&codes)));
+        assert_eq!(tally(&codes), [(0, 1), (75, count - 1)]);
+
+        let held = format!("held-{round}");
+        let mut holder = Quorlock::new(["hold", "--json", &held]).on(&servers).stdin_open().start();
+        holder.lines(1).await;
+        let codes = herd(&servers, &held, count).await;
+        tell(&format!("held, {count} at once: {:?}", tally(&codes)));
+        assert_eq!(tally(&codes), [(75, count)]);
+        holder.close_stdin();
+        holder.end().await.expect(0);
+    }
+}
+
+/// How often each exit code was seen.
+fn tally(codes: &[i32]) -> Vec<(i32, usize)> {
+    let mut seen = std::collections::BTreeMap::new();
+    for code in codes {
+        *seen.entry(*code).or_default() += 1;
+    }
+    seen.into_iter().collect()
+}
+
+#[tokio::test]
+async fn nodes_that_hung_before_the_start_keep_nobody_waiting() {
+    let Some(servers) = servers(5).await else { return };
+    let mut figures = Vec::new();
+    for hung in [0, 2] {
+        servers.iter().take(hung).for_each(|server| server.freeze().unwrap());
+        let mut took = Vec::new();
+        for _ in 0..times().unwrap_or(1) {
+            let before = SystemClock::default().wall();
+            run(&servers, &["-n"], "true").end().await.expect(0);
+            took.push(SystemClock::default().wall().saturating_sub(before).as_millis());
+        }
+        took.sort_unstable();
+        figures.push((hung, took[took.len() / 2], took[took.len() - 1]));
+        servers.iter().take(hung).for_each(|server| server.thaw().unwrap());
+    }
+    for (hung, half, most) in figures {
+        tell(&format!("{hung} of 5 stopped before the start: all done after {half} ms, {most} ms at most"));
+    }
+}
