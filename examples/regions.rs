@@ -33,15 +33,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let coordinator = Coordinator::builder()
         .nodes(proxies.iter().map(Proxy::url))
-        // At least forty times the longest round trip, since a node gets at most a tenth of it; the
-        // same everywhere, because a restarted node is silent for the longest TTL that there is.
+        // Far more than twenty times the longest round trip; the same everywhere, because a restarted
+        // node is silent for the longest TTL that there is. Time limits follow the round trips by themselves.
         .ttl(Duration::from_secs(10))
         .max_ttl(Duration::from_secs(10))
-        // How long a round waits for one node. It costs nothing while a quorum answers, and grows by
-        // itself to four times the round trip that is measured.
-        .node_limit(Duration::from_millis(100))
-        // The first lock of a program waits for its connections: three round trips, and a bad day.
-        .connect_limit(Duration::from_secs(2))
         // Only for servers that were started just now: leave this out for yours.
         .restart_guard(RestartGuard::Off)
         .build()?;
