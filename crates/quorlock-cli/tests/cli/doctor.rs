@@ -159,8 +159,10 @@ async fn every_fault_that_can_be_made_here_is_named() {
 
     stopped[0].thaw().unwrap();
     for server in [&master[0], &evicting[0], &no_scripts[0], &mute[0], &far[0], &barred[0]] {
-        let keys = server.command(&["KEYS", "*"]).await.unwrap();
-        assert_eq!(keys, Resp::List(Vec::new()), "the check-up left something behind");
+        let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
+        // It notes that it has met a young server, as any client does.
+        let left: Vec<_> = keys.iter().filter(|key| !key.to_string().starts_with("quorlock:gate:")).collect();
+        assert!(left.is_empty(), "the check-up left something behind: {left:?}");
     }
 }
 
