@@ -224,8 +224,9 @@ pub(crate) struct Shared {
     /// Of a lock for which nothing else is set.
     pub(crate) options: Arc<Options>,
     host: String,
-    /// What others read of a holder, with the usual label: made once, since nearly all have it.
-    context: Arc<str>,
+    /// What others read of a holder in the process of this number, with the usual label: made once, since
+    /// nearly all have it.
+    context: (u32, Arc<str>),
     /// What is unique to it: an address may be used again.
     pub(crate) number: u64,
     pub(crate) tasks: Tasks,
@@ -329,7 +330,10 @@ impl Shared {
 
     /// What others read of a holder with this label.
     pub(crate) fn context(&self, label: &Arc<str>) -> Arc<str> {
-        if Arc::ptr_eq(label, &self.label) { self.context.clone() } else { context(&self.host, label).into() }
+        let (process, usual) = &self.context;
+        // After a fork the coordinator may be in another one.
+        let is_usual = Arc::ptr_eq(label, &self.label) && *process == std::process::id();
+        if is_usual { usual.clone() } else { context(&self.host, label).into() }
     }
 
     /// Before the first round: waits for the connections, so that a cold start is not taken for

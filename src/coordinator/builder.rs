@@ -361,7 +361,7 @@ impl Builder {
             max_ttl,
             introduction: self.connect_limit.unwrap_or(LONGEST_INTRODUCTION),
             key_prefix: self.key_prefix,
-            context: context(&host, &label).into(),
+            context: (std::process::id(), context(&host, &label).into()),
             options: Arc::new(Options::new(ttl, label.clone(), meters.lock(""))),
             label,
             host,
