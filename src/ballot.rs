@@ -98,6 +98,14 @@ impl Ballot {
         self
     }
 
+    /// The same after a second question, for what the first one has not done.
+    pub(crate) fn and(self, second: Ballot) -> Ballot {
+        let done = |paper: &Paper| paper.said == Said::Granted;
+        let papers = self.papers.into_iter().zip(second.papers);
+        let papers = papers.map(|(first, second)| if done(&first) { first } else { second });
+        Ballot { quorum: self.quorum, papers: papers.collect() }
+    }
+
     /// One paper for each node, in the order of the configuration.
     #[must_use]
     pub fn papers(&self) -> &[Paper] {

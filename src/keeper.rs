@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use crate::alarm::Alarm;
 use crate::attempt::{Attempt, clean_up};
-use crate::ballot::Holder;
+use crate::ballot::{Ballot, Holder};
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lasting::Lasting;
@@ -533,11 +533,21 @@ impl Keeper {
         if let Some(sweep) = sweep {
             let verdict = sweep.confirmed().await;
             self.meter.released(verdict);
+            if verdict != Verdict::Carried {
+                self.not_confirmed(sweep.ballot());
+            }
             if sweep.is_wanted() {
                 self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
             }
             sweep.leave(self.runtime.clone());
         }
+    }
+
+    /// No quorum has confirmed that the lock is given back.
+    fn not_confirmed(&self, ballot: Ballot) {
+        let (resource, token) = (&self.state.resource, self.state.token().short());
+        warn!(%resource, %token, %ballot, "release not confirmed; it may stay locked until its TTL ends");
+        self.state.not_confirmed(ballot);
     }
 
     /// The holder gives the lock back.

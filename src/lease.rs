@@ -194,8 +194,9 @@ impl Lease {
     /// Gives the lock back, and says whether the lease held until now.
     ///
     /// Ends when a quorum has confirmed, or after the time limit of a node. Nodes that did not
-    /// answer are told again in the background until the TTL has passed, when the lock ends there
-    /// by itself.
+    /// answer are told again in the background until the TTL has passed, when the lock expires there.
+    /// `Ok` says that the lease held until now, not that others can have the lock already: where that
+    /// matters, ask [`LeaseWatch::unconfirmed_release`] afterwards. It is logged as a warning.
     ///
     /// # Errors
     ///

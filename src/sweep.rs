@@ -11,6 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use crate::alarm::Alarm;
+use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::node::{Asked, Question, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
@@ -75,6 +76,11 @@ impl Sweep {
     /// Waits until a quorum has let go, or the nodes have had their time to, and says which.
     pub(crate) async fn confirmed(&self) -> Verdict {
         self.round.verdict().await
+    }
+
+    /// What the nodes have said so far.
+    pub(crate) fn ballot(&self) -> Ballot {
+        self.round.ballot()
     }
 
     /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait

@@ -365,6 +365,34 @@ async fn a_node_that_says_later_that_it_could_not_release_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_no_quorum_confirmed_says_so() {
+    for (failing, confirmed) in [(2, true), (3, false), (5, false)] {
+        let bench = bench(5);
+        let lease = bench.lock().acquire().await.unwrap();
+        let watch = lease.watch();
+        bench.nodes[..failing].iter().for_each(|node| node.fail("NOPERM this user may not run 'del'"));
+        assert_eq!(watch.unconfirmed_release(), None, "it is held");
+        lease.release().await.unwrap();
+        let unconfirmed = watch.unconfirmed_release();
+        assert_eq!(unconfirmed.is_none(), confirmed, "{failing} refuse: {unconfirmed:?}");
+        assert!(unconfirmed.is_none_or(|ballot| ballot.to_string().contains("may not run")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_could_not_be_passed_on_is_not_confirmed_to_be_released() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let (watch, next) = (lease.watch(), bench.lock().wait(Wait::UpTo(TTL / 10)));
+    let waiting = tokio::spawn(async move { next.acquire().await });
+    bench.settle().await;
+    bench.nodes[..3].iter().for_each(|node| node.fail("NOPERM this user may not run 'set'"));
+    lease.release().await.unwrap();
+    assert!(watch.unconfirmed_release().is_some());
+    waiting.await.unwrap().unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_closes_waits_for_answers_that_a_release_did_not_wait_for() {
     for hangs in [Duration::from_millis(5), Duration::from_millis(500)] {
         let bench = bench(5);

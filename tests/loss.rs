@@ -11,12 +11,14 @@ mod common;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{TTL, VALIDITY, another, bench};
 use futures::poll;
-use quorlock::{LossReason, Lost, Wait, WithError};
-use quorlock_testkit::SkewedClock;
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Coordinator, LossReason, Lost, Sleep, Wait, WithError};
+use quorlock_testkit::{SkewedClock, memory_nodes_on};
 
 #[tokio::test(start_paused = true)]
 async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
@@ -229,4 +231,35 @@ async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
         (lost.reason, bench.clock.now().since(start)),
         (LossReason::Expired, VALIDITY - Duration::from_millis(2))
     );
+}
+
+/// Timers that fire only when somebody is ready for them, as on a machine that has just woken up.
+#[derive(Debug, Default)]
+struct LateTimers {
+    millis: AtomicU64,
+}
+
+impl Clock for LateTimers {
+    fn now(&self) -> Moment {
+        Moment::since_origin(Duration::from_millis(self.millis.load(Ordering::SeqCst)))
+    }
+
+    fn sleep_until(&self, _: Moment) -> Sleep {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_release_after_the_end_says_that_the_lease_was_lost_though_no_timer_has_fired() {
+    let late = Arc::new(LateTimers::default());
+    let clock: Arc<dyn Clock> = late.clone();
+    let nodes = memory_nodes_on(&clock, 3);
+    let coordinator = Coordinator::builder().custom_nodes(nodes).clock(clock).ttl(TTL).build().unwrap();
+    let [held, lapsed] = ["held", "lapsed"].map(|name| coordinator.lock(name));
+    let (held, lapsed) = (held.acquire().await.unwrap(), lapsed.acquire().await.unwrap());
+    let before_the_end = u64::try_from(VALIDITY.as_millis()).unwrap() - 1;
+    late.millis.store(before_the_end, Ordering::SeqCst);
+    held.release().await.unwrap();
+    late.millis.store(before_the_end + 1, Ordering::SeqCst);
+    assert_eq!(lapsed.release().await.unwrap_err().reason, LossReason::Expired);
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use common::{TTL, another, bench};
 use quorlock::protocol::Claim;
 use quorlock::{LossReason, Question, Said, Vote, Wait, ask};
+use quorlock_testkit::InSocket;
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
@@ -100,4 +101,25 @@ async fn a_reader_loses_its_share_by_its_token_and_the_others_keep_theirs() {
     assert_eq!(ballot.granted(), 3, "{ballot}");
     let left = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
     assert_eq!(left, [other.token().clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_revoked_everywhere_though_a_node_has_not_heard_of_its_downgrade() {
+    let bench = bench(5);
+    let writer = bench.lock().acquire().await.unwrap();
+    let deaf = &bench.nodes[4];
+    deaf.hang();
+    let reader = writer.downgrade().await.unwrap();
+    deaf.in_socket(InSocket::Lost);
+    deaf.disconnect();
+    deaf.resume();
+    deaf.connect();
+    bench.settle().await;
+    assert_eq!(deaf.holder("r").as_ref(), Some(reader.token()), "still held alone there");
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let ballot = operator.lock("r").revoke(reader.token()).await.unwrap();
+    assert_eq!(ballot.granted(), 5, "{ballot}");
+    assert_eq!(bench.keys(), 0);
+    assert_eq!(reader.lost().await.reason, LossReason::Refuted);
+    assert_eq!(bench.keys(), 0);
 }

@@ -88,6 +88,9 @@ impl Keeper {
         let decision = draw::decide(&self.shared, &to, &round).await;
         let now = self.shared.now();
         let deadline = self.shared.drift.deadline(round.sent, ttl);
+        if decision.verdict != Verdict::Carried {
+            self.not_confirmed(decision.round.ballot());
+        }
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }

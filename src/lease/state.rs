@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::ballot::Ballot;
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
@@ -52,8 +53,8 @@ enum Desk {
     Idle(Box<Keeper>),
     /// With whoever has taken it, who looks for letters.
     Away(Option<Box<Letterbox>>),
-    /// There is none any more.
-    Gone,
+    /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
+    Gone(Option<Box<Ballot>>),
 }
 
 /// What was left for the keeper while it was away, and who is woken by it.
@@ -105,7 +106,7 @@ impl fmt::Debug for Desk {
         f.write_str(match self {
             Desk::Idle(_) => "Idle",
             Desk::Away(_) => "Away",
-            Desk::Gone => "Gone",
+            Desk::Gone(_) => "Gone",
         })
     }
 }
@@ -203,7 +204,7 @@ impl LeaseState {
         let mut desk = self.desk();
         match &*desk {
             Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
-            Desk::Idle(_) | Desk::Away(_) | Desk::Gone => {
+            Desk::Idle(_) | Desk::Away(_) | Desk::Gone(_) => {
                 let before = mem::replace(&mut *desk, Desk::Idle(keeper));
                 drop(desk);
                 drop(before);
@@ -252,7 +253,7 @@ impl LeaseState {
     fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
         let mut desk = self.desk();
         let mut letters = match &mut *desk {
-            Desk::Gone => return,
+            Desk::Gone(_) => return,
             Desk::Away(there) => there.take().unwrap_or_default(),
             Desk::Idle(_) => Box::default(),
         };
@@ -269,8 +270,23 @@ impl LeaseState {
 
     /// From now on there is no keeper.
     pub(crate) fn close_desk(&self) {
-        let before = mem::replace(&mut *self.desk(), Desk::Gone);
+        let mut desk = self.desk();
+        if matches!(&*desk, Desk::Gone(_)) {
+            return;
+        }
+        let before = mem::replace(&mut *desk, Desk::Gone(None));
+        drop(desk);
         drop(before);
+    }
+
+    /// The lease was given back, and no quorum has confirmed it.
+    pub(crate) fn not_confirmed(&self, ballot: Ballot) {
+        let before = mem::replace(&mut *self.desk(), Desk::Gone(Some(Box::new(ballot))));
+        drop(before);
+    }
+
+    pub(super) fn unconfirmed(&self) -> Option<Ballot> {
+        if let Desk::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
     }
 
     /// From now on keeps the standings that the round leaves, and until then the round. Returns how the

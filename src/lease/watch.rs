@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use super::state::LeaseState;
+use crate::ballot::Ballot;
 use crate::clock::Clock;
 use crate::error::Lost;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
@@ -73,6 +74,14 @@ impl LeaseWatch {
     pub fn remaining(&self) -> Duration {
         let now = self.state.clock.now();
         self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// What the nodes said to the [release](crate::Lease::release) of the lease, if no quorum of them confirmed
+    /// it within their time limit. The lock may still be held by a lease that is over, until its TTL ends:
+    /// they refused, or could not be reached, and are told again in the background.
+    #[must_use]
+    pub fn unconfirmed_release(&self) -> Option<Ballot> {
+        self.state.unconfirmed()
     }
 
     /// As [`Lease::lost`](crate::Lease::lost).

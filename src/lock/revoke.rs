@@ -66,11 +66,14 @@ impl Lock {
         if self.options.mode == Mode::Exclusive {
             let several = claim.is_several();
             let ballot = self.cancel(claim).await;
-            if several || ballot.granted() > 0 {
+            if several || ballot.granted() >= ballot.quorum().needed() {
                 return Ok(ballot);
             }
+            // Too few hold it alone with this token. It may be that of somebody who shares it, perhaps since
+            // a downgrade of which these have not heard.
+            let shared = self.cancel(self.keys.claim(token.clone()).shared()).await;
+            return Ok(ballot.and(shared));
         }
-        // Nobody who holds the lock alone has this token: it may be that of somebody who shares it.
         Ok(self.cancel(self.keys.claim(token.clone()).shared()).await)
     }
 

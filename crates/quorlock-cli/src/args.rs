@@ -170,7 +170,7 @@ pub(crate) struct RunArgs {
     /// number at every client; nodes refuse another one while a permit is taken
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also", "fair"])]
     pub(crate) permits: Option<usize>,
-    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released, retained
+    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released, unconfirmed, retained
     #[arg(long)]
     pub(crate) json: bool,
     // Last, because its heading holds for all that follows.

@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsArgs};
-use crate::report::{Reason, Report, length, millis, plain};
+use crate::report::{Reason, Report, length, millis, not_confirmed, plain, unconfirmed};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
@@ -32,7 +32,7 @@ pub(crate) struct HoldArgs {
     /// says that whoever wanted the lock has gone. A terminal, a file and /dev/null say nothing
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     until_eof: UntilEof,
-    /// Print JSON, a line for each event: acquired, lost, released
+    /// Print JSON, a line for each event: acquired, lost, released, unconfirmed
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -112,14 +112,21 @@ async fn until_told(
             }
         }
     };
-    let (token, held) = (lease.token().short(), now().since(since));
+    let (watch, token, held) = (lease.watch(), lease.token().short(), now().since(since));
     let lost = match lost {
         Some(lost) => Some(lost),
         None => lease.release().await.err(),
     };
     match lost {
         None => {
-            tell_end(args, &json!({ "event": "released", "token": token, "held_ms": millis(held) })).await?;
+            let end = match watch.unconfirmed_release() {
+                None => json!({ "event": "released", "token": token, "held_ms": millis(held) }),
+                Some(ballot) => {
+                    report.words(&not_confirmed(&args.resource, &ballot));
+                    unconfirmed(&args.resource, &token, held, &ballot)
+                }
+            };
+            tell_end(args, &end).await?;
             Ok(exit::SUCCESS)
         }
         Some(lost) => {

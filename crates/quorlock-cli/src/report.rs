@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use humantime::format_duration;
-use quorlock::{FencingToken, Lease, LossReason};
+use quorlock::{Ballot, FencingToken, Lease, LossReason};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -107,6 +107,15 @@ impl Report {
         }));
     }
 
+    /// Given back, and no quorum has confirmed it.
+    pub(crate) fn unconfirmed(self, resource: &str, token: &str, held: Duration, ballot: &Ballot) {
+        self.event(&unconfirmed(resource, token, held, ballot));
+        if self == Report::Errors {
+            // Else the library's warning says it.
+            self.words(&not_confirmed(resource, ballot));
+        }
+    }
+
     /// A sentence about what went wrong.
     pub(crate) fn words(self, sentence: &str) {
         if self != Report::Json {
@@ -181,6 +190,24 @@ pub(crate) fn plain(text: &str) -> String {
         }
     }
     shown
+}
+
+/// For JSON: given back, and no quorum has confirmed it.
+pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, ballot: &Ballot) -> Value {
+    json!({
+        "event": "unconfirmed",
+        "resource": resource,
+        "token": token,
+        "held_ms": millis(held),
+        "message": not_confirmed(resource, ballot),
+    })
+}
+
+/// The same in words.
+pub(crate) fn not_confirmed(resource: &str, ballot: &Ballot) -> String {
+    format!(
+        "the release of `{resource}` was not confirmed, so it may stay locked until its TTL ends: {ballot}"
+    )
 }
 
 /// Writes `line` over the one before on the terminal, or nothing.

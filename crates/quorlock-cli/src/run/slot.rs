@@ -99,8 +99,12 @@ impl Slot {
 }
 
 async fn release(lease: Lease, held: Duration, report: Report) -> Result<(), Lost> {
-    let (resource, token) = (lease.resource().clone(), lease.token().short());
+    let (watch, token) = (lease.watch(), lease.token().short());
     lease.release().await?;
-    report.released(resource.as_str(), &token, held);
+    let resource = watch.resource().as_str();
+    match watch.unconfirmed_release() {
+        None => report.released(resource, &token, held),
+        Some(ballot) => report.unconfirmed(resource, &token, held, &ballot),
+    }
     Ok(())
 }

@@ -137,3 +137,40 @@ async fn a_lock_that_somebody_got_in_between_is_not_taken_away() {
     let Resp::List(held) = servers[0].command(&["MGET", "job"]).await.unwrap() else { panic!("a list") };
     assert_eq!(held[0].to_string(), other);
 }
+
+/// Every node carries out a lock's acquisition, and refuses its release.
+#[tokio::test]
+async fn a_release_that_the_nodes_refuse_is_not_called_one() {
+    let servers = Servers::setup().options(&["--rename-command", "DEL", ""]).start(3).await.unwrap();
+    if !matches!(servers.kind(), quorlock_testkit::Kind::Program { .. }) {
+        return println!("skipped: the built-in server renames no command");
+    }
+    let ended = run(&servers, &["-t", "30s", "--json"], "exit 5").end().await.expect(5);
+    let last: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"], "unconfirmed", "{ended:?}");
+    assert!(last["message"].as_str().unwrap().contains("0 of 3"), "{last}");
+    assert_eq!(keys(&servers).await, ["job"; 3]);
+
+    let free = async || {
+        for server in servers.iter() {
+            server.command(&["FLUSHALL"]).await.unwrap();
+        }
+    };
+    for options in [&["-t", "30s"][..], &["-t", "30s", "-q"]] {
+        free().await;
+        let ended = run(&servers, options, "true").end().await.expect(0);
+        assert_eq!(ended.stderr.matches("not confirmed").count(), 1, "{ended:?}");
+    }
+
+    free().await;
+    let holder = Quorlock::new(["hold", "--json", "job"]).on(&servers).start();
+    holder.lines(1).await;
+    holder.signal(Signal::SIGTERM);
+    let ended = holder.end().await.expect(0);
+    let last: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"], "unconfirmed", "{ended:?}");
+    assert!(last["held_ms"].is_number() && last["token"].is_string(), "{last}");
+
+    let refused = release(&servers, &["--force", "--yes"]).end().await.expect(69);
+    assert!(refused.stdout.contains("may still be held: released at 0 of 3 nodes"), "{refused:?}");
+}
