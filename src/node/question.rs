@@ -30,7 +30,7 @@ pub enum Question {
         /// For how long.
         ttl: Duration,
         /// The number to draw in the same step, if granted. `None` where fencing is off: then it is
-        /// that plain command, which refuses its own token.
+        /// that plain command, or a script that does the same, and refuses its own token.
         draw: Option<Draw>,
     },
     /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those

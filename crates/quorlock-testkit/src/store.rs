@@ -154,6 +154,27 @@ impl Store {
         }
     }
 
+    /// `take.lua`: stores the token if the key is free and no tombstone stands, and draws nothing.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands there.
+    pub fn take(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        tombstone: &[u8],
+        token: &[u8],
+        ttl: Duration,
+    ) -> Result<Told, Failure> {
+        if self.exists(now, tombstone) {
+            return Ok(Vote::Free.into());
+        }
+        let options = SetOptions { when: SetWhen::Missing, life: SetLife::For(ttl) };
+        let stored = self.set(now, key, Value::Text(token.to_vec()), options);
+        Ok(if stored { Vote::Granted } else { self.holding(now, key)? }.into())
+    }
+
     /// `renew.lua`: prolongs the key if it is ours, never shortens it, and stores it anew if it is
     /// gone; then the counter is not left behind the number `fencing_token`, if there is one.
     ///

@@ -22,8 +22,8 @@ use super::swift::{
     encode_deletion, release, with_mark,
 };
 use super::wire::{
-    ByHash, DONE, Form, Reading, STORED, decode, decode_member, encode, encode_draw, encode_once, is_plain,
-    who_holds, write_once,
+    ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
+    encode_plain, plainly, who_holds, write_once,
 };
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Came, Instance, NodeError, Question, Vote};
@@ -128,8 +128,8 @@ impl Sent {
     fn usual(&self) -> Option<&'static [u8]> {
         match &self.what {
             What::Ask { way: Way::Swift, .. } if self.prelude == PRELUDE => Some(GRANTED),
-            What::Ask { ask, way: Way::One(_) } if is_plain(&ask.question) => Some(STORED),
-            What::Ask { way: Way::One(_), .. } => Some(DONE),
+            What::Ask { way: Way::Plain, .. } => Some(STORED),
+            What::Ask { way: Way::Scripted(_), .. } => Some(DONE),
             What::Ask { .. } | What::Undo(_) | What::Copies => None,
         }
     }
@@ -153,8 +153,10 @@ struct Undo {
 
 /// How a question was sent.
 enum Way {
-    /// By a command, or a script.
-    One(ByHash),
+    /// By a script.
+    Scripted(ByHash),
+    /// By a plain command.
+    Plain,
     /// An acquisition without a script: see ADR 16.
     Swift,
     /// A release without one, and what its first answer has said.
@@ -305,9 +307,11 @@ impl Link<'_> {
                         Way::Deletion(said) => {
                             (with_mark(said.unwrap_or(Deletion::NotOurs), answer), ByHash::No)
                         }
-                        Way::One(by_hash) => {
-                            let decode = if self.history.is_some() { decode_member } else { decode };
+                        Way::Scripted(by_hash) => {
                             (decode(answer, &ask.question, self.connector.user()), by_hash)
+                        }
+                        Way::Plain => {
+                            (decode_plain(answer, &ask.question, self.connector.user()), ByHash::No)
                         }
                     };
                     if let Ok(Reading::Demoted) = reading {
@@ -364,7 +368,7 @@ impl Link<'_> {
                 // be behind this.
                 let Question::Acquire { claim, draw: Some(draw), .. } = &*ask.question else { continue };
                 let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
-                (0, Way::One(by_hash))
+                (0, Way::Scripted(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
                 ask.answer(self.state, Err(stalled(self.stall)));
                 continue;
@@ -379,6 +383,11 @@ impl Link<'_> {
                     encode_acquisition(claim, ttl, draw, buffer);
                 });
                 (PRELUDE, Way::Swift)
+            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask.question), self.means.client) {
+                write_once(&ask.question, Form::Plain, self.line.outbox(), |buffer| {
+                    encode_plain(claim, ttl, buffer);
+                });
+                (0, Way::Plain)
             } else if let Some((claim, deleting)) = release(&ask.question, self.means.deleting) {
                 write_once(&ask.question, deleting.form(), self.line.outbox(), |buffer| {
                     encode_deletion(claim, deleting, buffer);
@@ -387,7 +396,7 @@ impl Link<'_> {
             } else {
                 let history = self.history.as_deref();
                 let by_hash = encode_once(&ask.question, history, &mut self.library, self.line.outbox());
-                (0, Way::One(by_hash))
+                (0, Way::Scripted(by_hash))
             };
             votes |= must_last(&ask.question);
             self.flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });

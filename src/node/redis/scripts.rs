@@ -111,8 +111,8 @@ pub(crate) static SEVERAL: Family = Family {
     cancel: &CANCEL_SEVERAL,
 };
 
-/// `SET NX` for a member of a cluster, which is asked nothing but by scripts.
-pub(crate) static TAKE: LazyLock<Script> = plain!(22, "take");
+/// `SET NX` for a server that may still carry out what was sent over a connection that has ended.
+pub static TAKE: LazyLock<Script> = plain!(22, "take");
 
 /// Stores the token under several keys if all are free, and draws one fencing token.
 pub static ACQUIRE_SEVERAL: LazyLock<Script> = several!(16, "acquire_several");
@@ -135,8 +135,9 @@ pub static MAX_TTL: LazyLock<Script> = plain!(25, "max_ttl");
 
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 23] {
+pub fn all() -> [&'static Script; 24] {
     [
+        &TAKE,
         &ACQUIRE,
         &ACQUIRE_IN_TURN,
         &WRITE_BACK,

@@ -5,6 +5,8 @@ mod granted;
 mod real;
 mod scripted;
 #[cfg(unix)]
+mod scripts;
+#[cfg(unix)]
 mod server;
 mod stream;
 #[cfg(unix)]

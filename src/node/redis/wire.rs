@@ -21,15 +21,14 @@ pub(crate) fn encode_once(
     library: &mut Library,
     buffer: &mut Vec<u8>,
 ) -> ByHash {
-    let is_plain = is_plain(asked);
-    let usual = history.is_none() && (is_plain || library.has(script_of(asked)));
+    let usual = history.is_none() && library.has(script_of(asked));
     if !usual {
         return encode(asked, history, library, buffer);
     }
     write_once(asked, Form::Usual, buffer, |buffer| {
         encode(asked, history, library, buffer);
     });
-    if is_plain { ByHash::No } else { ByHash::Yes }
+    ByHash::Yes
 }
 
 /// Writes what was written for another server that is asked in the same form, or else what `write` does.
@@ -49,8 +48,10 @@ pub(crate) fn write_once(asked: &Asked, form: Form, buffer: &mut Vec<u8>, write:
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Form {
-    /// By a plain command, or a script that it knows.
+    /// By a script that it knows.
     Usual,
+    /// By a plain command.
+    Plain,
     /// Without a script: see `swift`.
     Swift,
     /// Without one, by `DELIFEQ`.
@@ -71,26 +72,24 @@ pub(crate) fn encode(
     library: &mut Library,
     buffer: &mut Vec<u8>,
 ) -> ByHash {
+    let script = script_of(question);
+    let script = if history.is_some() { script.for_member() } else { script };
     let mut request = Request::begin(buffer);
-    let by_hash = if let Question::Acquire { claim, ttl, draw: None } = question
-        && is_plain(question)
-        && history.is_none()
-    {
-        request.word("SET").word(claim.key()).word(claim.token().as_bytes());
-        request.word("NX").word("PX").number(millis(*ttl));
-        ByHash::No
-    } else {
-        let script = script_of(question);
-        let script = if history.is_some() { script.for_member() } else { script };
-        let by_hash = call(&mut request, script, library);
-        arguments(&mut request, question);
-        if let Some(history) = history {
-            request.word(history);
-        }
-        by_hash
-    };
+    let by_hash = call(&mut request, script, library);
+    arguments(&mut request, question);
+    if let Some(history) = history {
+        request.word(history);
+    }
     request.end();
     by_hash
+}
+
+/// Writes the command that stores a token, and looks for no tombstone.
+pub(crate) fn encode_plain(claim: &Claim, ttl: Duration, buffer: &mut Vec<u8>) {
+    let mut request = Request::begin(buffer);
+    request.word("SET").word(claim.key()).word(claim.token().as_bytes());
+    request.word("NX").word("PX").number(millis(ttl));
+    request.end();
 }
 
 /// Writes the request for the number of a token that stands there without one.
@@ -311,52 +310,57 @@ fn several_arguments(request: &mut Request<'_>, question: &Question) {
     }
 }
 
-/// What the answer to the question says. The server may be broken or hostile: whatever is not a
+/// What the answer of its script to the question says. The server may be broken or hostile: whatever is not a
 /// vote is an error, and never a panic.
 pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
-    read(answer, question, user, is_plain(question))
+    if answer == DONE {
+        // Nearly all answers are this, and need not be taken apart.
+        return Ok(Reading::Said { vote: Vote::Granted, fence: None });
+    }
+    if let Some(refusal) = error_in(answer, "EVAL", question, user) {
+        return refusal;
+    }
+    said(Parts::of(answer), question).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
 }
 
-/// As `decode`, for a member of a cluster: it is asked by scripts only.
-pub(crate) fn decode_member(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
-    read(answer, question, user, false)
+/// What the answer of the plain command to the question says.
+pub(crate) fn decode_plain(answer: &[u8], question: &Question, user: &str) -> Result<Reading, NodeError> {
+    if let Some(refusal) = error_in(answer, "SET", question, user) {
+        return refusal;
+    }
+    match Parts::of(answer).next() {
+        Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
+        Some(Part::Nothing) => Ok(Reading::Refused),
+        Some(Part::Text(_) | Part::Number(_) | Part::List(_)) | None => {
+            Err(unexpected("unexpected answer to SET", ""))
+        }
+    }
+}
+
+/// What an error says to whoever has asked by the `command`, if it is one.
+fn error_in(
+    answer: &[u8],
+    command: &'static str,
+    question: &Question,
+    user: &str,
+) -> Option<Result<Reading, NodeError>> {
+    if !matches!(answer.first(), Some(b'-' | b'!')) {
+        return None;
+    }
+    Some(match redis::parse_redis_value(answer) {
+        Ok(Value::ServerError(error)) if error.code() == "NOSCRIPT" => Ok(Reading::Forgotten),
+        Ok(Value::ServerError(error)) if is_demoted(&error) => Ok(Reading::Demoted),
+        Ok(Value::ServerError(error)) => {
+            Err(refused(&error, failure::Asked { command, key: &key_of(question), user }))
+        }
+        Ok(_) | Err(_) => Err(unexpected("an error that cannot be read", "")),
+    })
 }
 
 /// What a plain command says that has stored the token.
 pub(crate) const STORED: &[u8] = b"+OK\r\n";
 /// What a script says that has done as it was asked, and has no number to tell.
 pub(crate) const DONE: &[u8] = b"*1\r\n$7\r\ngranted\r\n";
-
-fn read(answer: &[u8], question: &Question, user: &str, is_plain: bool) -> Result<Reading, NodeError> {
-    // Nearly all answers are this, and need not be taken apart.
-    if answer == if is_plain { STORED } else { DONE } {
-        return Ok(Reading::Said { vote: Vote::Granted, fence: None });
-    }
-    if let Some(b'-' | b'!') = answer.first() {
-        let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
-            return Err(unexpected("an error that cannot be read", ""));
-        };
-        if error.code() == "NOSCRIPT" {
-            return Ok(Reading::Forgotten);
-        }
-        let command = if is_plain { "SET" } else { "EVAL" };
-        if is_demoted(&error) {
-            return Ok(Reading::Demoted);
-        }
-        return Err(refused(&error, failure::Asked { command, key: &key_of(question), user }));
-    }
-    let mut parts = Parts::of(answer);
-    if is_plain {
-        return match parts.next() {
-            Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
-            Some(Part::Nothing) => Ok(Reading::Refused),
-            Some(Part::Text(_) | Part::Number(_) | Part::List(_)) | None => {
-                Err(unexpected("unexpected answer to SET", ""))
-            }
-        };
-    }
-    said(parts, question).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
-}
 
 /// A reply, understood.
 #[derive(PartialEq, Debug)]
@@ -384,10 +388,16 @@ pub(crate) fn who_holds(question: &Question) -> Question {
     Question::Inspect { key: key_of(question).as_ref().into() }
 }
 
-/// Whether the question is no script.
-pub(crate) fn is_plain(question: &Question) -> bool {
-    matches!(question, Question::Acquire { claim, draw: None, .. }
-        if claim.mode() == Mode::Exclusive && !claim.is_several())
+/// What a plain command does as well as a script, for a server that lets nothing come late (rule I-41).
+pub(crate) fn plainly(question: &Question) -> Option<(&Claim, Duration)> {
+    match question {
+        Question::Acquire { claim, ttl, draw: None }
+            if claim.mode() == Mode::Exclusive && !claim.is_several() =>
+        {
+            Some((claim, *ttl))
+        }
+        _ => None,
+    }
 }
 
 fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
@@ -616,7 +626,7 @@ mod tests {
             let packed = String::from_utf8(buffer).unwrap();
             assert!(packed.contains("master_replid:"), "nobody asks for its history: {packed}");
             assert!(packed.ends_with("\r\nf00\r\n"), "{packed}");
-            let read = decode_member(&list(&["demoted"]), &question, "anna");
+            let read = decode(&list(&["demoted"]), &question, "anna");
             assert_eq!(read, Ok(Reading::Demoted));
         }
     }
@@ -624,11 +634,12 @@ mod tests {
     #[test]
     fn a_plain_set_is_granted_or_refused() {
         let plain = Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
-        assert_eq!(decode(b"+OK\r\n", &plain, "anna"), Ok(unnumbered(Vote::Granted)));
+        assert_eq!(decode_plain(STORED, &plain, "anna"), Ok(unnumbered(Vote::Granted)));
         for nothing in ["_\r\n", "$-1\r\n"] {
-            assert_eq!(decode(nothing.as_bytes(), &plain, "anna"), Ok(Reading::Refused));
+            assert_eq!(decode_plain(nothing.as_bytes(), &plain, "anna"), Ok(Reading::Refused));
         }
-        assert!(decode(&list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
+        assert!(decode_plain(&list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
+        assert!(decode(STORED, &plain, "anna").is_err(), "no answer of a script");
         assert!(matches!(who_holds(&plain), Question::Inspect { key } if *key == *claim().key()));
     }
 
@@ -655,8 +666,9 @@ mod tests {
             (Duration::ZERO, "1"),
             (Duration::MAX, "9223372036854775807"),
         ] {
-            let question = Question::Acquire { claim: claim(), ttl, draw: None };
-            let (_, packed) = written(&question, &mut Library::default());
+            let mut buffer = Vec::new();
+            encode_plain(&claim(), ttl, &mut buffer);
+            let packed = String::from_utf8(buffer).unwrap();
             assert!(packed.ends_with(&format!("\r\n{last}\r\n")), "{packed}");
         }
     }
@@ -698,12 +710,6 @@ mod tests {
         assert_eq!(written(&mixed, None, &mut knows), short);
         write_once(&mixed, Form::Swift, &mut buffer, |_| panic!("it is written already"));
         assert_eq!(buffer, b"swiftswift");
-
-        let plain =
-            Asked::from(Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None });
-        let set = written(&plain, None, &mut Library::default());
-        assert!(set.0 == ByHash::No && plain.request(Form::Usual as u8) == Some(set.1.as_bytes()));
-        assert_eq!(written(&plain, None, &mut Library::default()), set);
     }
 
     fn replies() -> impl Strategy<Value = String> {
@@ -724,6 +730,7 @@ mod tests {
         fn no_reply_makes_it_panic(reply in replies(), list in any::<bool>()) {
             let reply = if list { format!("*3\r\n{reply}") } else { reply };
             drop(decode(reply.as_bytes(), &inspect(), "anna"));
+            drop(decode_plain(reply.as_bytes(), &inspect(), "anna"));
         }
     }
 }

@@ -93,6 +93,10 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
         }
+        // The others are those of `ACQUIRE`, and empty.
+        (script, [key], [token, _, tomb, ..]) if is(script, &scripts::TAKE) => {
+            store.take(now, key, tomb, token, time(1))
+        }
         (script, [_], [counter]) if is(script, &scripts::FORGET) => Ok(store.forget(now, counter).into()),
         (script, [key], [token, counter, hint, lead]) if is(script, &scripts::DRAW) => {
             store.draw_for(now, key, token, drawing(counter, hint, lead))

@@ -7,11 +7,10 @@ use std::time::Duration;
 use quorlock::protocol::{
     Claim, Draw, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
 };
-use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question, Vote};
+use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
 
 use crate::store::{
-    Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing, Store, Told,
-    Value,
+    Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
 };
 
 pub(super) struct Server {
@@ -236,12 +235,7 @@ impl Server {
             let drawing = Drawing { counter: counter.as_bytes(), draw, wall: self.clock.wall() };
             return self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, ttl, drawing);
         }
-        // `SET key token NX PX ttl`, and a look who holds it if that is refused.
-        let options = SetOptions { when: SetWhen::Missing, life: SetLife::For(ttl) };
-        if self.store.set(now, key, Value::Text(token.to_vec()), options) {
-            return Ok(Vote::Granted.into());
-        }
-        self.inspect(now, claim.key())
+        self.store.take(now, key, &tomb, token, ttl)
     }
 
     fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {

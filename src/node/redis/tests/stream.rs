@@ -11,6 +11,8 @@ use super::{NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, inspect, plain, sett
 use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
+/// To a lock without fencing, for a server that is asked by scripts.
+const GRANTED: &str = "*1\r\n$7\r\ngranted\r\n";
 const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
 pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
 
@@ -50,14 +52,14 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
 #[tokio::test]
 async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_one() {
     // One that comes with the introduction, and one that comes behind an answer to a question.
-    let (early, diary) = introduced(1024, NO_SWIFTNESS, "+OK\r\n", |server| async move { Ok(server) });
+    let (early, diary) = introduced(1024, NO_SWIFTNESS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(error.to_string().contains("nobody asked"), "{error}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 
     let (late, diary) = node(1024, |mut server| async move {
         server.hears(1).await?;
-        server.says("+OK\r\n+OK\r\n").await?;
+        server.says(&GRANTED.repeat(2)).await?;
         Ok(server)
     });
     assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
@@ -128,7 +130,7 @@ async fn questions_that_were_answered_leave_room_for_others() {
     let (node, _) = node(1024, move |mut server| async move {
         loop {
             server.hears(1).await?;
-            server.says("+OK\r\n").await?;
+            server.says(GRANTED).await?;
         }
     });
     for number in 0..3000 {
