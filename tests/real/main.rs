@@ -33,6 +33,7 @@ mod semaphore;
 mod sentinel;
 mod several;
 mod shared;
+mod tracking;
 #[cfg(unix)]
 mod unix;
 mod waiting;

@@ -79,6 +79,9 @@ pub trait Plant: Send + Sync {
 
     /// Deletes `key`.
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>>;
+
+    /// When `key` ends, if it is there.
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>>;
 }
 
 impl Plant for MemoryNode {
@@ -90,6 +93,10 @@ impl Plant for MemoryNode {
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
         MemoryNode::remove(self, key);
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(std::future::ready(Ok(MemoryNode::expiry(self, key))))
     }
 }
 
@@ -206,6 +213,8 @@ fn clauses() -> &'static [Clause] {
         fence::a_write_back_by_a_stranger_or_after_the_release_changes_nothing,
         fence::a_restored_key_raises_the_counter_to_the_number_of_its_lease,
         fence::a_renewal_that_finds_its_key_leaves_the_counter,
+        fence::a_counter_is_kept_for_a_day_after_each_change,
+        fence::an_inspection_leaves_the_counter_and_its_end,
         fence::numbers_are_exact_until_the_counter_ends,
         fence::a_counter_that_is_no_number_fails_and_leaves_no_key,
         fence::without_fencing_nothing_is_left_beside_the_key,
@@ -230,7 +239,8 @@ fn clauses() -> &'static [Clause] {
         shared::the_first_reader_draws_and_the_others_read_its_number,
         shared::a_writer_that_becomes_a_reader_leaves_a_larger_number,
         shared::a_write_back_counts_for_whoever_shares_the_lock,
-        shared::a_restored_share_raises_the_counter_to_its_number,
+        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone,
+        shared::a_restored_share_raises_the_counter_above_every_writer_before,
         several::several_free_locks_are_granted_at_once,
         several::several_locks_without_fencing_leave_nothing_beside_them,
         several::of_several_locks_one_that_is_held_keeps_all_and_is_named,

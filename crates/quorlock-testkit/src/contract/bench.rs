@@ -62,6 +62,11 @@ impl<'a> Bench<'a> {
         planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
     }
 
+    /// When the key ends, as another client sees it.
+    pub(super) async fn expiry(&self, key: &str) -> Result<Option<Expiry>, String> {
+        self.plant.expiry(key).await.map_err(|error| format!("cannot look at {key}: {error}"))
+    }
+
     /// As another client.
     pub(super) async fn remove(&self, key: &str) -> Finding {
         let removed = self.plant.remove(key).await;

@@ -241,6 +241,73 @@ pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Benc
     counts(bench, claim.key(), number(42)).await
 }
 
+/// Longer than any two clocks may differ: whoever comes after its end draws a larger number by the calendar.
+pub(super) async fn a_counter_is_kept_for_a_day_after_each_change(bench: &Bench<'_>) -> Finding {
+    let (key, ticket) = (bench.key(), Ticket::new(1, 1));
+    let (claim, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    let shared = Arc::new(Claim::clone(&last).shared());
+    for question in [
+        acquisition(&claim, LONG, bench.draw()),
+        write_back(&claim, FencingToken::MAX.get() - 100),
+        transfer(&claim, &next, Some(bench.draw())),
+        Question::Release { claim: Arc::clone(&next) },
+        in_turn(&claim, ticket, Some(bench.draw())),
+        Question::Release { claim },
+        renewal(&last, Some(41)),
+        renewal(&shared, Some(41)),
+        write_back(&shared, FencingToken::MAX.get() - 50),
+        Question::Release { claim: Arc::clone(&shared) },
+        acquisition(&shared, LONG, bench.draw()),
+    ] {
+        let shown = format!("{question:?}");
+        let changes = !matches!(question, Question::Release { .. });
+        let vote = bench.vote(question).await?;
+        ensure(matches!(vote, Vote::Granted | Vote::Restored), format!("{shown} finds {vote:?}"))?;
+        if changes {
+            kept_for_a_day(bench, &key).await.map_err(|finding| format!("{shown}: {finding}"))?;
+            shorten(bench, &key).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Least of all the time until the counter ends.
+pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    bench.counter(&key).await?;
+    bench.has_no_counter(&key).await?;
+    let claim = bench.claim(&key);
+    bench.acquire(&claim, LONG).await?;
+    for held in [true, false] {
+        shorten(bench, &key).await?;
+        let before = bench.expiry(&fence_counter(&key)).await?;
+        let stands = bench.counter(&key).await?;
+        ensure(stands.is_some(), "no counter is told")?;
+        let after = bench.expiry(&fence_counter(&key)).await?;
+        let ends = |expiry| if let Some(Expiry::In(left)) = expiry { left } else { Duration::MAX };
+        ensure(ends(after) <= ends(before), format!("the counter ended in {before:?}, now in {after:?}"))?;
+        ensure(bench.counter(&key).await? == stands, "the counter has moved")?;
+        if held {
+            bench.release(&claim).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn kept_for_a_day(bench: &Bench<'_>, key: &str) -> Finding {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let expiry = bench.expiry(&fence_counter(key)).await?;
+    let is_kept = matches!(expiry, Some(Expiry::In(left)) if left > DAY - LONG && left <= DAY);
+    ensure(is_kept, format!("the counter ends in {expiry:?}"))
+}
+
+/// The counter, which stands wherever it does, ends in a minute.
+async fn shorten(bench: &Bench<'_>, key: &str) -> Finding {
+    let stands = bench.counter(key).await?.map_or(0, FencingToken::get);
+    bench.remove(&fence_counter(key)).await?;
+    plant_counter(bench, key, stands).await
+}
+
 pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let max = FencingToken::MAX.get();

@@ -252,7 +252,15 @@ pub(super) async fn several_restored_locks_raise_every_counter(bench: &Bench<'_>
     let both = both(bench);
     let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(42)) };
     is(&bench.vote(renewal).await?, &Vote::Restored)?;
-    counters(bench, &both, number(42)).await
+    counters(bench, &both, number(42)).await?;
+    is(&bench.release(&both).await?, &Vote::Granted)?;
+    // And not only as a note of what was drawn for this one.
+    for key in both.keys() {
+        let counting = Draw::at(Duration::ZERO, None, LONG);
+        let next = bench.drawn(acquisition(&bench.claim(key), LONG, counting)).await?;
+        is_equal(next, number(43))?;
+    }
+    Ok(())
 }
 
 pub(super) async fn a_key_of_the_wrong_type_fails_several_and_leaves_none(bench: &Bench<'_>) -> Finding {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Ticket, Token};
+use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Ticket, Token, fence_counter};
 use quorlock::{Expiry, Holding, Question, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
@@ -246,12 +246,41 @@ pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Benc
     is(&bench.write_back(&ann, above).await?, &Vote::Free)
 }
 
-pub(super) async fn a_restored_share_raises_the_counter_to_its_number(bench: &Bench<'_>) -> Finding {
+/// As it does when the lock is held for longer than a counter lives.
+pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone(
+    bench: &Bench<'_>,
+) -> Finding {
     let key = bench.key();
-    let claim = reader(bench, &key);
-    let fencing_token = Some(number(41));
-    is(&bench.vote(Question::Renew { claim, ttl: LONG, fencing_token }).await?, &Vote::Restored)?;
-    counts(bench, &key, number(41)).await
+    let writer = bench.claim(&key);
+    let drawn = bench.drawn(acquisition(&writer, LONG, bench.draw())).await?;
+    bench.remove(&fence_counter(&key)).await?;
+    let shared = Arc::new(Claim::clone(&writer).shared());
+    is(&bench.vote(renewal(&shared, drawn)).await?, &Vote::Granted)?;
+    counts(bench, &key, number(drawn.get() + 1)).await
+}
+
+/// Whether the lock was free or others share it, and whether or not the counter knows of a writer since.
+pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_before(
+    bench: &Bench<'_>,
+) -> Finding {
+    for (stands, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
+        for others in [false, true] {
+            let key = bench.key();
+            if others {
+                is(&bench.acquire_plainly(&reader(bench, &key)).await?, &Vote::Granted)?;
+            }
+            if let Some(stands) = stands {
+                bench.plant(&fence_counter(&key), stands, Expiry::In(LONG)).await?;
+            }
+            is(&bench.vote(renewal(&reader(bench, &key), number(41))).await?, &Vote::Restored)?;
+            counts(bench, &key, number(before + 1)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn renewal(claim: &Arc<Claim>, number: FencingToken) -> Question {
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: Some(number) }
 }
 
 pub(super) fn reader(bench: &Bench<'_>, key: &str) -> Arc<Claim> {

@@ -229,6 +229,10 @@ impl Plant for Cluster {
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move { self.master_of(key).await?.remove(key).await })
     }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(async move { self.master_of(key).await?.expiry(key).await })
+    }
 }
 
 async fn order(server: &Server, words: &[&str]) -> io::Result<Resp> {

@@ -260,6 +260,17 @@ impl Plant for Server {
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move { refuse_error(self.command(&["DEL", key]).await?) })
     }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(async move {
+            Ok(match self.command(&["PTTL", key]).await? {
+                Resp::Number(-2) => None,
+                Resp::Number(-1) => Some(Expiry::Never),
+                Resp::Number(left) => Some(Expiry::In(Duration::from_millis(left.unsigned_abs()))),
+                answer => return Err(io::Error::other(format!("PTTL {key}: {answer}"))),
+            })
+        })
+    }
 }
 
 /// Starting it.

@@ -108,7 +108,7 @@ impl Store {
         let alone = self.get(now, key)? == Some(token);
         let shared = self.is_shared(now, key)?;
         if alone {
-            self.raise_past(now, fencing_token, 1)?;
+            self.raise_past(now, fencing_token)?;
             let old = self.keys.get(key).and_then(|entry| entry.ends).unwrap_or(at);
             self.found(key, readers, at);
             self.join_readers(key, readers, token, ends.max(old));
@@ -127,7 +127,7 @@ impl Store {
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
-        self.raise_past(now, fencing_token, u64::from(!shared))?;
+        self.raise_past(now, fencing_token)?;
         if !shared {
             self.found(key, readers, at);
         }
@@ -275,12 +275,10 @@ impl Store {
         &mut self,
         now: Moment,
         fencing_token: Option<(&[u8], FencingToken)>,
-        step: u64,
     ) -> Result<(), Failure> {
         if let Some((name, fencing_token)) = fencing_token {
-            let counter = self.counter(now, name)?;
-            let above = FencingToken::new(counter.get() + step).unwrap_or(FencingToken::MAX);
-            self.raise(now, name, above.max(fencing_token));
+            let before = self.counter(now, name)?.max(fencing_token);
+            self.raise(now, name, FencingToken::new(before.get() + 1).unwrap_or(FencingToken::MAX));
         }
         Ok(())
     }

@@ -1,17 +1,16 @@
 -- Tells who holds the key, and where its counter stands; and, if readers do, who they are.
 -- KEYS: lock. ARGV: counter, readers.
 local holder = redis.call('GET', KEYS[1])
--- The counter is of interest only, and not everybody may read it. It is read by commands that count as
--- writes, as in fence.lua; PEXPIRE tells whether it is there, so that none is made.
-local number = 0
-local function score(member) return tonumber(redis.pcall('ZINCRBY', ARGV[1], 0, member)) or 0 end
-if redis.pcall('PEXPIRE', ARGV[1], 86400000) == 1 then
-  if holder then number = score(string.sub(holder, 1, 32)) end
-  if number == 0 then
-    if holder then redis.pcall('ZREM', ARGV[1], string.sub(holder, 1, 32)) end
-    -- What the token says was drawn for it, since nothing else was noted; or the counter of whoever else.
-    number = tonumber(string.match(holder or '', '^%x+:(%d+) ')) or score('n')
-  end
+-- The counter is of interest only, and not everybody may read it. ZADD with XX and INCR tells a score, counts as
+-- a write (fence.lua), and changes nothing: it makes no member, and adds nothing to one.
+local function score(member)
+  return tonumber(redis.pcall('ZADD', ARGV[1], 'XX', 'INCR', 0, member) or 0) or 0
+end
+local number = score('n')
+if holder and number > 0 then
+  local noted = score(string.sub(holder, 1, 32))
+  -- What the token says was drawn for it, if nothing else was noted; or the counter of whoever else.
+  number = noted > 0 and noted or tonumber(string.match(holder, '^%x+:(%d+) ')) or number
 end
 if not (number >= 0 and number < 9007199254740992) then number = 0 end
 if holder == 'quorlock:shared' then

@@ -38,6 +38,11 @@ end
 -- Ends a token's share, and the lock with the last one.
 local function leave(readers, token)
   local holder = call('GET', KEYS[1])
+  -- As in release.lua.
+  if not holder then
+    redis.pcall('SET', KEYS[1], '', 'PX', 1)
+    redis.pcall('DEL', KEYS[1])
+  end
   if holder == token then
     -- A node that has not heard yet that it is shared.
     call('DEL', KEYS[1])

@@ -1,6 +1,15 @@
 -- Deletes the key if it is ours, and tells whether somebody else wants it.
 -- KEYS: lock. ARGV: token, mark.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'free'} end
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  -- The server would remember until its next change that the client has read it (acquire.lua), and a key that is
+  -- not there may have none.
+  if not holder then
+    redis.pcall('SET', KEYS[1], '', 'PX', 1)
+    redis.pcall('DEL', KEYS[1])
+  end
+  return {'free'}
+end
 -- Both in one call, which is a microsecond less.
 local gone = redis.pcall('DEL', KEYS[1], ARGV[2])
 if gone == 2 then return {'wanted'} end

@@ -6,7 +6,7 @@ local ttl = tonumber(ARGV[2])
 local fenced = ARGV[5] ~= ''
 if holder == ARGV[1] then
   -- What was written under the number so far must be refused once somebody has read with a later one.
-  if fenced then raise(ARGV[5], math.max(counter(ARGV[5]) + 1, tonumber(ARGV[6]))) end
+  if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
   ttl = math.max(ttl, call('PTTL', KEYS[1]))
   found(ARGV[4], ttl)
   join(ARGV[4], ARGV[1], ttl)
@@ -21,13 +21,9 @@ if ends then
   return {'granted'}
 end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
--- Whoever comes after us at this node must draw a larger number than ours; and whoever shares a lock
--- that was free here, one above that of every writer before.
-if fenced then
-  local number = counter(ARGV[5])
-  if not shared then number = number + 1 end
-  raise(ARGV[5], math.max(number, tonumber(ARGV[6])))
-end
+-- Whoever shares it from now on must have a number above that of every writer before: of those whom the
+-- counter knows, and ours, which may be a writer's that became a reader. The counter may have expired.
+if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
 if not shared then found(ARGV[4], ttl) end
 join(ARGV[4], ARGV[1], ttl)
 return {'restored'}

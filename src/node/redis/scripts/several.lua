@@ -46,11 +46,18 @@ local function raise_all(number, usual)
   end
   return number
 end
--- Deletes the locks that are ours, and tells whether there was one, and whether somebody wants it.
+-- Deletes the locks that are ours, and tells whether there was one, and whether somebody wants it. All are
+-- read before one is deleted: a server may remember each key for each read (acquire.lua), and forgets only
+-- what is changed after that.
 local function let_go()
-  local was = 'free'
+  local was, found = 'free', {}
+  for place = 1, #KEYS do found[place] = redis.pcall('GET', KEYS[place]) end
   for place = 1, #KEYS do
-    if redis.pcall('GET', KEYS[place]) == token then
+    if not found[place] then
+      -- As in release.lua.
+      redis.pcall('SET', KEYS[place], '', 'PX', 1)
+      redis.pcall('DEL', KEYS[place])
+    elseif found[place] == token then
       local gone = redis.pcall('DEL', KEYS[place], mark(place))
       -- As in release.lua.
       if gone ~= 1 and gone ~= 2 then call('DEL', KEYS[place]) end

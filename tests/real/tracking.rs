@@ -1,0 +1,149 @@
+//! What servers remember for a client, to tell it of changes: nothing of what was given back.
+
+use futures::future::BoxFuture;
+use quorlock::{Coordinator, Fencing, Lock, Wait};
+use quorlock_testkit::{Kind, eventually};
+
+use crate::world::{DEADLINE, World, client};
+
+const NAMES: usize = 12;
+
+/// How many keys all servers remember together.
+async fn remembered(world: &World) -> u64 {
+    let mut keys = 0;
+    for server in world.servers.iter() {
+        let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
+        let line = stats.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+        keys += line.expect("the server tracks keys").trim().parse::<u64>().unwrap();
+    }
+    keys
+}
+
+/// Waits for each, and gives it back.
+async fn held_and_given_back(lock: Lock) {
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Refused, and then waited for, while another process holds it.
+async fn contended(holder: Lock, other: Lock) {
+    let lease = holder.acquire().await.unwrap();
+    let refused = other.clone().wait(Wait::Never).acquire().await;
+    assert!(refused.is_err(), "it is held");
+    let (next, released) = tokio::join!(other.acquire(), lease.release());
+    released.unwrap();
+    next.unwrap().release().await.unwrap();
+}
+
+/// Uses one or more locks of a name that nobody uses again, with two processes.
+type Use = for<'a> fn(&'a Coordinator, &'a Coordinator, String) -> BoxFuture<'a, ()>;
+
+fn patient(lock: Lock) -> Lock {
+    lock.wait(Wait::UpTo(DEADLINE))
+}
+
+fn all(coordinator: &Coordinator, name: &str) -> Lock {
+    patient(coordinator.lock_all(["a", "b", "c"].map(|part| format!("{name}/{part}"))))
+}
+
+const USES: &[(&str, Use)] = &[
+    ("a lock", |one, _, name| Box::pin(async move { held_and_given_back(patient(one.lock(name))).await })),
+    ("a lock without fencing", |one, _, name| {
+        Box::pin(async move { held_and_given_back(patient(one.lock(name).fencing(Fencing::Off))).await })
+    }),
+    ("a contended lock", |one, two, name| {
+        Box::pin(async move { contended(patient(one.lock(&name)), patient(two.lock(&name))).await })
+    }),
+    ("a contended lock without fencing", |one, two, name| {
+        let lock = |of: &Coordinator| patient(of.lock(&name).fencing(Fencing::Off));
+        let (one, two) = (lock(one), lock(two));
+        Box::pin(async move { contended(one, two).await })
+    }),
+    ("a fair lock", |one, two, name| {
+        Box::pin(
+            async move { contended(patient(one.lock(&name).fair()), patient(two.lock(&name).fair())).await },
+        )
+    }),
+    ("a lock that is renewed, seen, and passed on within its process", |one, _, name| {
+        Box::pin(async move {
+            let lock = patient(one.lock(name));
+            let lease = lock.acquire().await.unwrap();
+            lease.renew().await.unwrap();
+            assert!(lock.inspect().await.unwrap().holder().is_some());
+            let (next, released) = tokio::join!(lock.acquire(), lease.release());
+            released.unwrap();
+            next.unwrap().release().await.unwrap();
+        })
+    }),
+    ("readers, and a writer that waits for them", |one, two, name| {
+        Box::pin(async move {
+            let (readers, writer) = (patient(one.lock(&name).shared()), patient(two.lock(&name)));
+            let (ann, ben) = (readers.acquire().await.unwrap(), readers.acquire().await.unwrap());
+            ann.renew().await.unwrap();
+            ann.release().await.unwrap();
+            let (next, released) = tokio::join!(writer.acquire(), ben.release());
+            released.unwrap();
+            next.unwrap().release().await.unwrap();
+        })
+    }),
+    ("a writer that becomes a reader", |one, _, name| {
+        Box::pin(async move {
+            let writer = patient(one.lock(&name)).acquire().await.unwrap();
+            writer.downgrade().await.unwrap().release().await.unwrap();
+        })
+    }),
+    ("several locks at once", |one, _, name| {
+        Box::pin(async move {
+            let lease = all(one, &name).acquire().await.unwrap();
+            lease.renew().await.unwrap();
+            lease.release().await.unwrap();
+        })
+    }),
+    ("several locks at once, contended", |one, two, name| {
+        Box::pin(async move { contended(all(one, &name), all(two, &name)).await })
+    }),
+    ("a lock that is taken away", |one, two, name| {
+        Box::pin(async move {
+            let lease = patient(one.lock(&name)).acquire().await.unwrap();
+            let ballot = two.lock(&name).revoke(lease.token()).await.unwrap();
+            assert!(ballot.granted() >= ballot.quorum().needed(), "{ballot}");
+            assert!(lease.renew().await.is_err());
+        })
+    }),
+    ("several locks that are taken away", |one, two, name| {
+        Box::pin(async move {
+            let lease = all(one, &name).acquire().await.unwrap();
+            let ballot = all(two, &name).revoke(lease.token()).await.unwrap();
+            assert!(ballot.granted() >= ballot.quorum().needed(), "{ballot}");
+            assert!(lease.renew().await.is_err());
+        })
+    }),
+    ("a semaphore", |one, two, name| {
+        Box::pin(async move {
+            let [one, two] = [one, two].map(|of| of.semaphore(&name, 2).wait(Wait::UpTo(DEADLINE)));
+            let (first, second) = (one.acquire().await.unwrap(), two.acquire().await.unwrap());
+            first.lease.release().await.unwrap();
+            second.lease.release().await.unwrap();
+        })
+    }),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_remembers_no_lock_that_was_given_back() {
+    let world = World::start(3).await;
+    if matches!(world.servers.kind(), Kind::BuiltinTask | Kind::BuiltinProcess) {
+        return println!("skipped: the built-in server does not tell what it remembers");
+    }
+    let (one, two) = (&world.coordinator, &client(&world.servers.urls(), |builder| builder));
+    held_and_given_back(patient(one.lock("warm"))).await;
+    held_and_given_back(patient(two.lock("warm"))).await;
+    for (what, uses) in USES {
+        let before = remembered(&world).await;
+        for number in 0..NAMES {
+            uses(one, two, format!("{what}/{number}")).await;
+        }
+        // Clean-ups outlive whoever asked for them.
+        let most = format!("{what}: {before} keys, as before");
+        let forgotten = eventually(&most, DEADLINE, async || remembered(&world).await <= before).await;
+        assert!(forgotten.is_ok(), "{what}: {} keys for {before} before", remembered(&world).await);
+    }
+}
