@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::background::Background;
+use crate::ballot::Ballot;
 use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, RetainError, WithError};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
@@ -180,6 +181,12 @@ impl LeaseWatch {
     #[must_use]
     pub fn resource(&self) -> &Resource {
         self.watch.resource()
+    }
+
+    /// As [`LeaseWatch::unconfirmed_release`](crate::LeaseWatch::unconfirmed_release).
+    #[must_use]
+    pub fn unconfirmed_release(&self) -> Option<Ballot> {
+        self.watch.unconfirmed_release()
     }
 
     /// As [`Lease::token`].
