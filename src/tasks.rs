@@ -180,7 +180,7 @@ impl Registry {
         let mut inside = self.inside();
         match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
-            Some(waker) => *waker = context.waker().clone(),
+            Some(waker) => waker.clone_from(context.waker()),
             None => *seat = Some(inside.waiting.insert(context.waker().clone())),
         }
     }

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench, bench_with};
+use quorlock::protocol::Token;
 use quorlock::{Expiry, LossReason, Owner, Renewal, RestartGuard, RetainError, Wait};
 use quorlock_testkit::MemoryNode;
 
@@ -132,8 +133,11 @@ async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() 
         Some(Expiry::In(left)) => left,
         other => unreachable!("{other:?}"),
     };
-    let least = HOUR - TTL;
-    assert!(bench.nodes.iter().map(ends).all(|left| left > least && left <= HOUR), "counted from the call");
+    let at_least = HOUR - TTL;
+    assert!(
+        bench.nodes.iter().map(ends).all(|left| left > at_least && left <= HOUR),
+        "counted from the call"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +233,7 @@ async fn closing_the_coordinator_waits_until_the_nodes_that_are_slower_have_it_t
     bench.nodes[4].delay(MS * 20, MS * 20);
     lease.retain(HOUR, "").await.unwrap();
     bench.coordinator.close(TTL).await;
-    let retained = bench.nodes.iter().filter_map(|node| node.holder("r")).filter(|token| token.is_retained());
+    let retained = bench.nodes.iter().filter_map(|node| node.holder("r")).filter(Token::is_retained);
     assert_eq!(retained.count(), 5);
 }
 

@@ -220,9 +220,9 @@ async fn no_number_makes_anything_panic_or_touches_the_other_nodes() {
             })
             .collect();
         tried += asked.len();
-        for said in join_all(asked).await {
-            let (said, votes) = said.unwrap();
-            (replies, voted) = (replies + said, voted + usize::from(votes > 0));
+        for outcome in join_all(asked).await {
+            let (answered, votes) = outcome.unwrap();
+            (replies, voted) = (replies + answered, voted + usize::from(votes > 0));
         }
         assert_eq!(panics().load(Ordering::Relaxed), before, "something has panicked");
     }

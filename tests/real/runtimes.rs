@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Wait};
+use quorlock::{Coordinator, Entropy as _, SystemEntropy, Wait};
 use quorlock_testkit::Servers;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -77,7 +77,7 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
 
 #[test]
 fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
-    let seed: u64 = rand::random();
+    let seed = SystemEntropy.half();
     println!("seed {seed}");
     let bench = Arc::new(bench());
     let threads: Vec<_> = (0..8)
@@ -102,6 +102,8 @@ fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random(
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     bench.nothing_is_left("r");
 }
