@@ -86,17 +86,19 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
         let Expiry::In(remaining) = holding.expiry else { continue };
         // At last what stands in the place of all readers: a node names no more than a hundred.
         for token in holding.readers.iter().chain([&holding.token]) {
+            // Of what no process holds, the node tells where its counter is.
+            let fencing_token = paper.fencing_token.filter(|_| !token.is_retained());
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
                     holder.nodes.push(paper.node.clone());
                     holder.remaining = holder.remaining.max(remaining);
-                    holder.fencing_token = holder.fencing_token.max(paper.fencing_token);
+                    holder.fencing_token = holder.fencing_token.max(fencing_token);
                 }
                 None => holders.push(Seen {
                     token: token.clone(),
                     nodes: vec![paper.node.clone()],
                     remaining,
-                    fencing_token: paper.fencing_token,
+                    fencing_token,
                 }),
             }
         }
