@@ -390,14 +390,8 @@ pub(crate) fn who_holds(question: &Question) -> Question {
 
 /// What a plain command does as well as a script, for a server that lets nothing come late (rule I-41).
 pub(crate) fn plainly(question: &Question) -> Option<(&Claim, Duration)> {
-    match question {
-        Question::Acquire { claim, ttl, draw: None }
-            if claim.mode() == Mode::Exclusive && !claim.is_several() =>
-        {
-            Some((claim, *ttl))
-        }
-        _ => None,
-    }
+    let Question::Acquire { claim, ttl, draw: None } = question else { return None };
+    (claim.mode() == Mode::Exclusive && !claim.is_several()).then_some((claim, *ttl))
 }
 
 fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {

@@ -82,12 +82,11 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     if let Some(told) = several(&mut store, now, shared.clock.wall(), script, &keys, &arguments) {
         return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
     }
-    if let (script, [note], [ours, kept]) = (script.as_slice(), keys.as_slice(), arguments.as_slice())
-        && is(script, &scripts::MAX_TTL)
-    {
-        let (ours, kept) = (millis(ours).unwrap_or_default(), millis(kept).unwrap_or_default());
-        let told = store.max_ttl(now, note, ours, kept);
-        return told.map_or_else(|failure| Resp::Error(failure.to_string()), Resp::Number);
+    if let Some(told) = waiting(&mut store, now, script, &keys, &arguments) {
+        return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
+    }
+    if let Some(told) = max_ttl(&mut store, now, script, &keys, &arguments) {
+        return told;
     }
     let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
         (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
@@ -128,9 +127,6 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
             let asked = InTurn { key, tombstone, line, token, ttl, place, name, patience, drawing };
             store.acquire_in_turn(now, &asked)
         }
-        (script, [order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
-            Ok(store.leave_line(now, order, name).into())
-        }
         (script, [key], [counter, readers]) if is(script, &scripts::INSPECT) => {
             store.inspect(now, key, counter, readers)
         }
@@ -154,18 +150,46 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb, readers]) if is(script, &scripts::CANCEL_SHARED) => {
             store.cancel_shared(now, [key, readers], tomb, token, time(1))
         }
-        (script, [_], [intents, name, _]) if is(script, &scripts::INTEND) => {
-            Ok(store.intend(now, intents, name, time(2)).into())
-        }
-        (script, [key], [intents, name]) if is(script, &scripts::DESIST) => {
-            store.desist(now, key, intents, name)
-        }
         _ => {
             let knows = "the built-in server runs the scripts of quorlock by their text and no others";
             return Resp::Error(format!("ERR unknown script: {knows}; use a real server for this"));
         }
     };
     told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys))
+}
+
+/// The scripts about those who wait; nothing of any other.
+fn waiting(
+    store: &mut Store,
+    now: Moment,
+    script: &[u8],
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Option<Result<Told, Failure>> {
+    Some(match (keys, arguments) {
+        ([order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
+            Ok(store.leave_line(now, order, name).into())
+        }
+        ([_], [intents, name, patience]) if is(script, &scripts::INTEND) => {
+            Ok(store.intend(now, intents, name, millis(patience).unwrap_or_default()).into())
+        }
+        ([key], [intents, name]) if is(script, &scripts::DESIST) => store.desist(now, key, intents, name),
+        _ => return None,
+    })
+}
+
+/// The script that compares the `max_ttl` of clients; nothing of any other.
+fn max_ttl(
+    store: &mut Store,
+    now: Moment,
+    script: &[u8],
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Option<Resp> {
+    let ([note], [ours, kept], true) = (keys, arguments, is(script, &scripts::MAX_TTL)) else { return None };
+    let (ours, kept) = (millis(ours).unwrap_or_default(), millis(kept).unwrap_or_default());
+    let told = store.max_ttl(now, note, ours, kept);
+    Some(told.map_or_else(|failure| Resp::Error(failure.to_string()), Resp::Number))
 }
 
 /// The scripts about several locks, which all have their arguments in the same order; nothing of any

@@ -297,7 +297,7 @@ pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'
 async fn kept_for_a_day(bench: &Bench<'_>, key: &str) -> Finding {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let expiry = bench.expiry(&fence_counter(key)).await?;
-    let is_kept = matches!(expiry, Some(Expiry::In(left)) if left > DAY - LONG && left <= DAY);
+    let is_kept = matches!(expiry, Some(Expiry::In(left)) if left + LONG > DAY && left <= DAY);
     ensure(is_kept, format!("the counter ends in {expiry:?}"))
 }
 

@@ -263,11 +263,14 @@ impl Plant for Server {
 
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
         Box::pin(async move {
-            Ok(match self.command(&["PTTL", key]).await? {
-                Resp::Number(-2) => None,
-                Resp::Number(-1) => Some(Expiry::Never),
-                Resp::Number(left) => Some(Expiry::In(Duration::from_millis(left.unsigned_abs()))),
-                answer => return Err(io::Error::other(format!("PTTL {key}: {answer}"))),
+            let answer = self.command(&["PTTL", key]).await?;
+            let Resp::Number(left) = answer else {
+                return Err(io::Error::other(format!("PTTL {key}: {answer}")));
+            };
+            Ok(match left {
+                -2 => None,
+                -1 => Some(Expiry::Never),
+                _ => Some(Expiry::In(Duration::from_millis(left.unsigned_abs()))),
             })
         })
     }
