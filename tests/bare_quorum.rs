@@ -42,7 +42,9 @@ fn with_clocks() -> (Bench, Vec<Arc<SkewedClock>>) {
         MemoryNode::with_own_clock(format!("node-{number}"), clock.clone(), own.clone())
     };
     let nodes: Vec<_> = clocks.iter().enumerate().map(node).collect();
-    nodes.iter().for_each(|node| node.age(TTL * 1000));
+    for node in &nodes {
+        node.age(TTL * 1000);
+    }
     let coordinator = another(&clock, &nodes, |builder| builder);
     (Bench { clock, nodes, coordinator }, clocks)
 }

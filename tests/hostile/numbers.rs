@@ -209,7 +209,7 @@ async fn no_number_makes_anything_panic_or_touches_the_other_nodes() {
     let seed = seed.to_le_bytes().repeat(4);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(proptest::test_runner::Config::default(), rng);
-    let (mut tried, mut replies, mut voted) = (0, 0, 0);
+    let (mut tried, mut replies, mut voting) = (0, 0, 0);
     while tried < servers {
         let asked: Vec<_> = (0..TOGETHER)
             .map(|_| {
@@ -221,11 +221,11 @@ async fn no_number_makes_anything_panic_or_touches_the_other_nodes() {
             .collect();
         tried += asked.len();
         for outcome in join_all(asked).await {
-            let (answered, votes) = outcome.unwrap();
-            (replies, voted) = (replies + answered, voted + usize::from(votes > 0));
+            let (answers, votes) = outcome.unwrap();
+            (replies, voting) = (replies + answers, voting + usize::from(votes > 0));
         }
         assert_eq!(panics().load(Ordering::Relaxed), before, "something has panicked");
     }
-    println!("{tried} servers gave {replies} replies, and {voted} of them votes");
-    assert!(voted > tried / 4, "hardly any was asked for votes: {voted} of {tried}");
+    println!("{tried} servers gave {replies} replies, and {voting} of them votes");
+    assert!(voting > tried / 4, "hardly any was asked for votes: {voting} of {tried}");
 }

@@ -77,13 +77,13 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
 
 #[test]
 fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
-    let seed = SystemEntropy.half();
+    let seed = SystemEntropy::default().half();
     println!("seed {seed}");
     let bench = Arc::new(bench());
     let threads: Vec<_> = (0..8)
         .map(|number| {
             let (coordinator, mut random) =
-                (bench.coordinator.clone(), SmallRng::seed_from_u64(seed + number));
+                (bench.coordinator.clone(), SmallRng::seed_from_u64(seed.wrapping_add(number)));
             thread::spawn(move || {
                 let mut stock: Vec<Runtime> = Vec::new();
                 for _ in 0..12 {

@@ -21,7 +21,7 @@ impl Wanted {
     pub(crate) async fn acquire(&self) -> Result<Acquired, AcquireError> {
         match self {
             Wanted::Lock(lock) => Ok(Acquired { lease: lock.acquire().await?, permit: None }),
-            Wanted::Permit(semaphore) => permit(semaphore.acquire().await?),
+            Wanted::Permit(semaphore) => Ok(permit(semaphore.acquire().await?)),
         }
     }
 
@@ -65,8 +65,8 @@ impl Wanted {
     }
 }
 
-fn permit(Permit { number, lease, .. }: Permit) -> Result<Acquired, AcquireError> {
-    Ok(Acquired { lease, permit: Some(number) })
+fn permit(Permit { number, lease, .. }: Permit) -> Acquired {
+    Acquired { lease, permit: Some(number) }
 }
 
 fn is_retained(ballot: &Ballot) -> bool {
