@@ -29,6 +29,7 @@ pub(crate) struct Runners {
     /// How many were started.
     count: u32,
     codes: BTreeMap<String, usize>,
+    /// By the number of the runner.
     idle_since: BTreeMap<u32, Duration>,
 }
 
@@ -256,11 +257,11 @@ impl Runners {
             // `… host:pid`
             let holds = tokens.iter().any(|token| token.ends_with(&format!(":{pid}")));
             if holds && runner.still.is_none() && !runner.has_a_command() {
-                let since = *self.idle_since.entry(pid).or_insert_with(now);
+                let since = *self.idle_since.entry(runner.number).or_insert_with(now);
                 let kept = now().saturating_sub(since);
                 assert!(kept < TTL * 3, "runner {pid} has kept a lock for {kept:?} without its command");
             } else {
-                self.idle_since.remove(&pid);
+                self.idle_since.remove(&runner.number);
             }
         }
     }
