@@ -282,6 +282,7 @@ async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_ro
 async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
     (0..2).for_each(|node| bench.grant_as(node, "one"));
     bench.refuse(2);
     bench.clock.pass(PATIENCE * 2);
