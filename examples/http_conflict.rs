@@ -1,5 +1,5 @@
 //! An HTTP handler that lets one request at a time in, and answers the others with
-//! `409 Conflict` and `Retry-After`: how much longer the lock of the one inside would last.
+//! `409 Conflict` and `Retry-After`: after how many seconds to try again.
 //!
 //! ```sh
 //! cargo run --example http_conflict
@@ -12,7 +12,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header::RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use quorlock::{AcquireError, Ballot, Coordinator, RestartGuard, Wait, WithError};
+use quorlock::{AcquireError, Coordinator, RestartGuard, Wait, WithError};
 use quorlock_testkit::Servers;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,16 +21,15 @@ use tokio::net::{TcpListener, TcpStream};
 async fn upload(State(coordinator): State<Coordinator>, Path(name): Path<String>, body: Body) -> Response {
     let lock = coordinator.lock(format!("uploads/{name}")).ttl(Duration::from_secs(10)).wait(Wait::Never);
     let stored = lock.with(async |lease| {
-        let bytes = to_bytes(body, 1 << 20).await?;
-        lease.check().map_err(axum::Error::new)?; // right before the side effect
-        Ok::<_, axum::Error>(bytes.len())
+        let bytes = to_bytes(body, 1 << 20).await.map_err(WithError::Work)?;
+        lease.check()?; // right before the side effect
+        Ok(bytes.len())
     });
     match stored.await {
         Ok(length) => format!("{length} bytes of {name} stored").into_response(),
         Err(WithError::Acquire(error @ AcquireError::Contended { .. })) => {
-            let left = error.ballot().and_then(Ballot::holder).map(|holder| holder.remaining);
-            let seconds = left.unwrap_or_default().as_millis().div_ceil(1000); // rounded up
-            (StatusCode::CONFLICT, [(RETRY_AFTER, seconds.to_string())], error.to_string()).into_response()
+            // Not what remains of the lease: it is renewed for as long as the upload lasts, and ends with it.
+            (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], error.to_string()).into_response()
         }
         Err(WithError::Work(error)) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use quorlock::{Coordinator, Lost, RestartGuard, WithError};
+use quorlock::{Coordinator, RestartGuard, WithError};
 use quorlock_testkit::{Server, Servers, eventually};
 
 /// Short, so that the story is.
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let total = lock.with(async |lease| {
         lease.check()?; // right before the side effect
-        Ok::<_, Lost>(40 + 2)
+        Ok::<_, WithError>(40 + 2)
     });
     println!("A first work has run to its end under the lock, and says {}.", total.await?);
 
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             beat.tick().await;
             lease.check()?;
             if steps.fetch_add(1, Ordering::Relaxed) == u32::MAX {
-                return Ok::<(), Lost>(());
+                return Ok::<(), WithError>(());
             }
         }
     });

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use quorlock::{Coordinator, Lost};
+//! use quorlock::{Coordinator, WithError};
 //!
 //! # let nodes = quorlock_testkit::memory_nodes(3);
 //! let coordinator = Coordinator::builder()
@@ -14,7 +14,7 @@
 //! let total = lock.with(|lease| {
 //!     let sum = 40 + 2;
 //!     lease.check()?; // right before the side effect
-//!     Ok::<_, Lost>(sum)
+//!     Ok::<_, WithError>(sum)
 //! })?; // Ok: all of it ran while the lease was valid
 //! # assert_eq!(total, 42);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

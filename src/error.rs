@@ -3,12 +3,11 @@
 //! An error names the thing, counts, says what was needed, and what would be right. None of them
 //! ever contains a password.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use humantime::format_duration;
-
-use crate::ballot::{Ballot, Holder, holders, whole};
+use crate::ballot::{Ballot, Holder, holders, length};
 use crate::lease::Lease;
 use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
@@ -60,8 +59,8 @@ pub enum ConfigError {
     },
     /// Nothing of the TTL would remain for the holder.
     #[error(
-        "a TTL of {} is too short: the node limit and the allowance for drift leave nothing to hold; \
-         use {} or more", format_duration(*.ttl), format_duration(*.least)
+        "a TTL of {:?} is too short: the node limit and the allowance for drift leave nothing to hold; \
+         use {:?} or more", .ttl, .least
     )]
     TtlTooShort {
         /// The TTL that was asked for.
@@ -71,9 +70,9 @@ pub enum ConfigError {
     },
     /// A TTL above the deployment's limit.
     #[error(
-        "a TTL of {0} is above the deployment's max_ttl of {1}, for which restarted nodes wait: use a TTL of at \
-         most {1}, or set max_ttl to {0} at every client (`Builder::max_ttl`, --max-ttl, `max-ttl` in the file)",
-        format_duration(*.ttl), format_duration(*.max_ttl)
+        "a TTL of {0:?} is above the deployment's max_ttl of {1:?}, for which restarted nodes wait: use a TTL of at \
+         most {1:?}, or set max_ttl to {0:?} at every client (`Builder::max_ttl`, --max-ttl, `max-ttl` in the file)",
+        .ttl, .max_ttl
     )]
     TtlTooLong {
         /// The TTL that was asked for.
@@ -89,8 +88,8 @@ pub enum ConfigError {
     },
     /// Renewals so rare that one failure loses the lease.
     #[error(
-        "renewing every {} is too rare for a TTL of {}: a lease must survive one failed renewal, so renew \
-         at least every {}", format_duration(*.every), format_duration(*.ttl), format_duration(*.ttl / 2)
+        "renewing every {:?} is too rare for a TTL of {:?}: a lease must survive one failed renewal, so renew \
+         at least every {:?}", .every, .ttl, *.ttl / 2
     )]
     RenewalTooRare {
         /// The interval that was asked for.
@@ -259,7 +258,7 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
             key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
             holders(&token, &readers),
             ballot.quorum().nodes(),
-            format_duration(whole(remaining)),
+            length(remaining),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
     }
@@ -287,11 +286,7 @@ fn by_number(holders: &[Option<Holder>]) -> String {
 }
 
 fn after(waited: Duration) -> String {
-    if waited < Duration::from_millis(1) {
-        String::new()
-    } else {
-        format!(", waited {}", format_duration(whole(waited)))
-    }
+    if waited < Duration::from_millis(1) { String::new() } else { format!(", waited {}", length(waited)) }
 }
 
 /// The lease is over, and must not be relied on any more.
@@ -413,18 +408,24 @@ pub enum RetainError {
 #[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
 pub struct InAsyncContext;
 
-/// Why work under a lock did not succeed.
+/// Why work under a lock did not succeed: an error for work that has none of its own, or for callers who
+/// tell apart what came of the lock and what of the work.
+///
+/// Any error that can be made from an [`AcquireError`] and from [`Lost`] will do for [`Lock::with`]: see
+/// [there](crate::Lock::with#errors-of-the-work).
+///
+/// [`Lock::with`]: crate::Lock::with
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WithError<E> {
+pub enum WithError<E = Infallible> {
     /// The lock was not acquired, and the work not started.
     #[error(transparent)]
-    Acquire(AcquireError),
+    Acquire(#[from] AcquireError),
     /// The lease was lost, and the work stopped where it waited. If the work had ended already,
     /// nobody knows whether all of it was protected.
     #[error(transparent)]
-    Lost(Lost),
-    /// The work itself failed. The lock was released.
+    Lost(#[from] Lost),
+    /// The work itself failed, and said so with `map_err(WithError::Work)`. The lock was released.
     #[error(transparent)]
     Work(E),
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::error::{DowngradeError, Lost, RenewError, RetainError, WithError};
+use crate::error::{DowngradeError, Lost, RenewError, RetainError};
 use crate::keeper::Retention;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
@@ -322,16 +322,17 @@ impl Lease {
     }
 
     /// Runs `work` under the lease, and gives it back: [`Lock::with`](crate::Lock::with).
-    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, WithError<E>>
+    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, E>
     where
         Work: FnOnce(LeaseWatch) -> Running,
         Running: Future<Output = Result<T, E>>,
+        E: From<Lost>,
     {
-        let outcome = self.run_until_lost(work(self.watch())).await.map_err(WithError::Lost)?;
+        let outcome = self.run_until_lost(work(self.watch())).await?;
         let released = self.release().await;
         // The work's own error says more than a loss that came after it.
-        let value = outcome.map_err(WithError::Work)?;
-        released.map_err(WithError::Lost)?;
+        let value = outcome?;
+        released?;
         Ok(value)
     }
 

@@ -5,9 +5,9 @@
 //! or hung, nobody notices.
 //!
 //! ```
-//! # use quorlock::Lost;
-//! # async fn load(_: u32) -> Result<u32, Lost> { Ok(40) }
-//! # async fn store(order: u32, _: quorlock::FencingToken) -> Result<u32, Lost> { Ok(order + 2) }
+//! # type Error = Box<dyn std::error::Error + Send + Sync>; // or anyhow's, or one of your own
+//! # async fn load(_: u32) -> Result<u32, Error> { Ok(40) }
+//! # async fn store(order: u32, _: quorlock::FencingToken) -> Result<u32, Error> { Ok(order + 2) }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use quorlock::Coordinator;
 //!
@@ -23,7 +23,7 @@
 //!     store(order, lease.fencing_token()).await // the database refuses a smaller number
 //! }).await?; // Ok: all of it ran while the lease was valid
 //! # assert_eq!(total, 42);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), Error>(())
 //! # }).unwrap();
 //! ```
 //!

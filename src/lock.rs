@@ -12,7 +12,7 @@ use crate::alarm::Until;
 use crate::asking::{Asking, Told};
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
-use crate::error::{AcquireError, ConfigError, WithError};
+use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
 use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
@@ -274,9 +274,16 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`WithError::Acquire`] when the work was not started, [`WithError::Work`] when it failed by
-    /// itself, [`WithError::Lost`] when the lease ended first: the work is then dropped where it
+    /// What an [`AcquireError`] becomes when the work was not started, the work's own error when it failed
+    /// by itself, and what [`Lost`] becomes when the lease ended first: the work is then dropped where it
     /// waits.
+    ///
+    /// # Errors of the work
+    ///
+    /// They are of any type that can be made from both, so that `?` works on what the work does and on
+    /// [`check`](LeaseWatch::check): `anyhow::Error` and `Box<dyn Error + Send + Sync>` are as they come, an
+    /// enum needs `#[from]` for both, and [`WithError`](crate::WithError) is one for work that cannot fail
+    /// otherwise. Say which at the end of the work, where nothing else does: `Ok::<_, MyError>(value)`.
     ///
     /// # Cancel safety
     ///
@@ -294,18 +301,19 @@ impl Lock {
     /// let total = coordinator.lock("orders/42").with(async |lease| {
     ///     let sum = 40 + 2;
     ///     lease.check()?; // right before the side effect
-    ///     Ok::<_, quorlock::Lost>(sum)
+    ///     Ok::<_, quorlock::WithError>(sum)
     /// }).await?;
     /// assert_eq!(total, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, WithError<E>>
+    pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
         Work: FnOnce(LeaseWatch) -> Running,
         Running: Future<Output = Result<T, E>>,
+        E: From<AcquireError> + From<Lost>,
     {
-        let lease = self.acquire().await.map_err(WithError::Acquire)?;
+        let lease = self.acquire().await?;
         lease.run(work).await
     }
 

@@ -10,7 +10,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use crate::ballot::{Ballot, Said};
 use crate::coordinator::Shared;
-use crate::error::{AcquireError, ConfigError, Full, WithError};
+use crate::error::{AcquireError, ConfigError, Full, Lost};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::{Fencing, Lock, Renewal};
 use crate::node::{Node, Question};
@@ -233,12 +233,13 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime. A panic of the work gives the permit back.
-    pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, WithError<E>>
+    pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
         Work: FnOnce(LeaseWatch) -> Running,
         Running: Future<Output = Result<T, E>>,
+        E: From<AcquireError> + From<Lost>,
     {
-        let Permit { lease, .. } = self.acquire().await.map_err(WithError::Acquire)?;
+        let Permit { lease, .. } = self.acquire().await?;
         lease.run(work).await
     }
 

@@ -9,15 +9,17 @@
 
 mod common;
 
+use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use common::{TTL, VALIDITY, another, bench};
 use futures::poll;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, LossReason, Lost, Sleep, Wait, WithError};
+use quorlock::{AcquireError, Clock, Coordinator, LossReason, Lost, Sleep, Wait, WithError};
 use quorlock_testkit::{SkewedClock, memory_nodes_on};
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +69,7 @@ async fn work_under_a_lock_stops_when_the_lease_is_lost() {
     let clock = bench.clock.clone();
     let work = lock.with(async |_lease| {
         clock.sleep_until(clock.now() + TTL * 10).await;
-        Ok::<_, Lost>("done")
+        Ok::<_, WithError>("done")
     });
     let (outcome, ()) = tokio::join!(work, async {
         bench.settle().await;
@@ -88,7 +90,7 @@ async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
         .with(async |_lease| {
             // Blocks past the end without ever giving a timer the chance to run.
             clock.jump_forward(TTL * 2);
-            Ok::<_, Lost>(7)
+            Ok::<_, WithError>(7)
         })
         .await;
     assert!(matches!(outcome, Err(WithError::Lost(_))), "{outcome:?}");
@@ -107,7 +109,7 @@ async fn what_ran_until_after_the_loss_did_not_run_under_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn work_that_fails_gives_the_lock_back_and_its_error_is_not_masked() {
     let bench = bench(3);
-    let outcome = bench.lock().with(async |_lease| Err::<(), _>("out of paper")).await;
+    let outcome = bench.lock().with(async |_lease| Err::<(), _>(WithError::Work("out of paper"))).await;
     assert_eq!(outcome, Err(WithError::Work("out of paper")));
     bench.settle().await;
     assert_eq!(bench.keys(), 0);
@@ -118,7 +120,7 @@ async fn work_that_panics_gives_the_lock_back() {
     let bench = bench(3);
     let lock = bench.lock();
     let task = tokio::spawn(async move {
-        lock.with(async |_lease| -> Result<(), Lost> { panic!("the work panics") }).await
+        lock.with(async |_lease| -> Result<(), WithError> { panic!("the work panics") }).await
     });
     assert!(task.await.unwrap_err().is_panic());
     bench.settle().await;
@@ -262,4 +264,54 @@ async fn a_release_after_the_end_says_that_the_lease_was_lost_though_no_timer_ha
     held.release().await.unwrap();
     late.millis.store(before_the_end + 1, Ordering::SeqCst);
     assert_eq!(lapsed.release().await.unwrap_err().reason, LossReason::Expired);
+/// An enum of a program's own.
+#[derive(Debug, PartialEq)]
+enum Own {
+    Busy,
+    Stopped,
+    OutOfPaper,
+}
+
+impl From<AcquireError> for Own {
+    fn from(_: AcquireError) -> Own {
+        Own::Busy
+    }
+}
+
+impl From<Lost> for Own {
+    fn from(_: Lost) -> Own {
+        Own::Stopped
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_may_have_any_error_that_can_be_made_of_ours() {
+    let bench = bench(3);
+    let lock = bench.lock().wait(Wait::Never);
+    let paper = || Err::<u32, _>(std::io::Error::other("out of paper"));
+
+    let boxed: Result<u32, Box<dyn Error + Send + Sync>> = lock
+        .with(async |lease| {
+            lease.check()?;
+            Ok(paper()?)
+        })
+        .await;
+    assert!(boxed.unwrap_err().is::<std::io::Error>());
+    let any: anyhow::Result<u32> = lock
+        .with(async |lease| {
+            lease.check()?;
+            paper().context("printing")
+        })
+        .await;
+    assert_eq!(format!("{:#}", any.unwrap_err()), "printing: out of paper", "the causes are there");
+    let own = lock.with(async |_| paper().map_err(|_| Own::OutOfPaper)).await;
+    assert_eq!(own, Err(Own::OutOfPaper));
+
+    bench.settle().await;
+    let _held = bench.lock().acquire().await.unwrap();
+    let boxed = lock.with(async |_| Ok::<_, Box<dyn Error + Send + Sync>>(())).await;
+    assert!(matches!(boxed.unwrap_err().downcast_ref(), Some(AcquireError::Contended { .. })));
+    let any = lock.with(async |_| anyhow::Ok(())).await;
+    assert!(matches!(any.unwrap_err().downcast_ref(), Some(AcquireError::Contended { .. })));
+    assert_eq!(lock.with(async |_| Ok::<_, Own>(())).await, Err(Own::Busy));
 }

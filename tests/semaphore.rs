@@ -324,10 +324,10 @@ async fn a_plain_lock_of_the_name_of_a_permit_takes_that_permit() {
 async fn work_runs_under_a_permit() {
     let bench = bench(5);
     let semaphore = elsewhere(&bench, 2);
-    let value = semaphore.with(async |lease| lease.check().map(|()| 42)).await.unwrap();
+    let value = semaphore.with(async |lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).await.unwrap();
     assert_eq!(value, 42);
     let short = semaphore.max_hold(TTL / 2);
-    let lost = short.with(async |_| -> Result<(), Lost> { std::future::pending().await }).await;
+    let lost = short.with(async |_| -> Result<(), WithError> { std::future::pending().await }).await;
     assert!(matches!(lost, Err(WithError::Lost(Lost { reason: LossReason::MaxHold, .. }))));
     bench.pass(20 * MS).await;
     assert_eq!(keys(&bench, 2), 0);

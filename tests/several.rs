@@ -19,7 +19,7 @@ use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
     AcquireError, Asked, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
-    LossReason, Node, Owner, Renewal, Reply, Said, Wait,
+    LossReason, Node, Owner, Renewal, Reply, Said, Wait, WithError,
 };
 use quorlock_testkit::MemoryNode;
 
@@ -596,7 +596,8 @@ async fn work_under_several_locks_runs_without_fencing_and_is_given_back() {
     lock.with(async |lease| {
         assert_eq!((bench.locked(["a", "b"]), lease.try_fencing_token()), ([5, 5], None));
         bench.pass(TTL * 2).await;
-        lease.check()
+        lease.check()?;
+        Ok::<_, WithError>(())
     })
     .await
     .unwrap();

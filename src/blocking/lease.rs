@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, RetainError, WithError};
+use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, RetainError};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that
@@ -26,12 +26,12 @@ impl Lease {
     }
 
     /// Runs `work` and gives the lock back.
-    pub(super) fn run<T, E>(self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
+    pub(super) fn run<T, E: From<Lost>>(self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
         let outcome = work(&self);
         let released = self.release();
         // The work's own error says more than a loss that came after it.
-        let value = outcome.map_err(WithError::Work)?;
-        released.map_err(WithError::Lost)?;
+        let value = outcome?;
+        released?;
         Ok(value)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Lease;
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::error::{AcquireError, ConfigError, WithError};
+use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lock::{Fencing, Renewal};
 use crate::owner::Owner;
 use crate::protocol::Token;
@@ -127,15 +127,18 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`WithError::Acquire`] when the work was not started, [`WithError::Work`] when it failed by
-    /// itself, [`WithError::Lost`] when it outlived its lease, and nobody knows how much of it was
-    /// protected.
+    /// What an [`AcquireError`] becomes when the work was not started, the work's own error when it failed
+    /// by itself, and what [`Lost`] becomes when it outlived its lease, and nobody knows how much of it was
+    /// protected. [Which errors](crate::Lock::with#errors-of-the-work) it can have.
     ///
     /// # Panics
     ///
     /// If the work does; the lock is given back.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
-        self.acquire().map_err(WithError::Acquire)?.run(work)
+    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E>
+    where
+        E: From<AcquireError> + From<Lost>,
+    {
+        self.acquire()?.run(work)
     }
 
     /// As [`crate::Lock::inspect`].

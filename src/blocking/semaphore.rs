@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Lease;
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::error::{AcquireError, ConfigError, WithError};
+use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lock::{Fencing, Renewal};
 use crate::wait::{HandOver, Wait, Waiting};
 
@@ -125,8 +125,11 @@ impl Semaphore {
     /// # Panics
     ///
     /// If the work does; the permit is given back.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, WithError<E>> {
-        self.acquire().map_err(WithError::Acquire)?.lease.run(work)
+    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E>
+    where
+        E: From<AcquireError> + From<Lost>,
+    {
+        self.acquire()?.lease.run(work)
     }
 
     /// As [`crate::Semaphore::inspect`]: who holds each permit, by number.

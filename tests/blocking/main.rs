@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use quorlock::blocking::{Coordinator, DowngradeError, Lock};
 use quorlock::{
-    AcquireError, Builder, ConfigError, InAsyncContext, LossReason, Lost, Mode, Observed, Owner, RenewError,
+    AcquireError, Builder, ConfigError, InAsyncContext, LossReason, Mode, Observed, Owner, RenewError,
     Renewal, RestartGuard, Wait, WithError,
 };
 use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes};
@@ -101,14 +101,14 @@ fn many_threads_at_once_exclude_each_other() {
 #[test]
 fn a_closure_runs_under_the_lock_and_tells_if_it_outlived_it() {
     let bench = bench();
-    let value = bench.lock().with(|lease| lease.check().map(|()| 42)).unwrap();
+    let value = bench.lock().with(|lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).unwrap();
     assert_eq!(value, 42);
-    let failed = bench.lock().with(|_| Err::<(), _>(ConfigError::NoNodes)).unwrap_err();
+    let failed = bench.lock().with(|_| Err::<(), _>(WithError::Work(ConfigError::NoNodes))).unwrap_err();
     assert_eq!(failed, WithError::Work(ConfigError::NoNodes));
     let outlived = bench.lock().max_hold(Duration::from_millis(50)).with(|lease| {
         // Nobody can stop a thread: it waits for its own loss here, and goes on.
         assert!(lease.lost_within(DEADLINE).unwrap().is_some());
-        Ok::<_, Lost>(42)
+        Ok::<_, WithError>(42)
     });
     let Err(WithError::Lost(lost)) = outlived else { panic!("it ran on after its end: {outlived:?}") };
     assert_eq!(lost.reason, LossReason::MaxHold);
@@ -154,7 +154,7 @@ fn a_thread_that_panics_gives_its_lock_back() {
     bench.wait_until_free();
     let lock = bench.lock();
     thread::spawn(move || {
-        lock.with(|_| -> Result<(), Lost> { std::panic::resume_unwind(Box::new("again")) })
+        lock.with(|_| -> Result<(), WithError> { std::panic::resume_unwind(Box::new("again")) })
     })
     .join()
     .unwrap_err();
@@ -215,7 +215,7 @@ fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
     let brief = semaphore.clone().wait(Wait::UpTo(Duration::from_millis(20)));
     assert!(matches!(brief.acquire(), Err(AcquireError::Full(_))));
     drop(held);
-    assert_eq!(semaphore.with(|lease| lease.check().map(|()| 42)).unwrap(), 42);
+    assert_eq!(semaphore.with(|lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).unwrap(), 42);
     let other = bench.coordinator.semaphore("s", 4);
     let first = semaphore.acquire().unwrap();
     assert!(matches!(other.acquire(), Err(AcquireError::NeedsMending { .. })), "another number of permits");
@@ -295,7 +295,7 @@ fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     assert_eq!(bench.lock().acquire().unwrap_err(), refused);
     assert_eq!(bench.lock().try_acquire().unwrap_err(), refused);
     assert_eq!(bench.lock().inspect().unwrap_err(), refused);
-    assert_eq!(bench.lock().with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
+    assert_eq!(bench.lock().with(|_| Ok::<_, WithError>(())), Err(WithError::Acquire(refused.clone())));
     assert_eq!(held.renew(), Err(RenewError::InAsyncContext(InAsyncContext)));
     assert_eq!(held.lost_within(DEADLINE), Err(InAsyncContext));
     assert_eq!((held.lost(), held.watch().lost()), (Err(InAsyncContext), Err(InAsyncContext)));
@@ -311,7 +311,7 @@ fn misuse(bench: &Bench, held: quorlock::blocking::Lease) {
     assert_eq!(semaphore.acquire().unwrap_err(), refused);
     assert_eq!(semaphore.try_acquire().unwrap_err(), refused);
     assert_eq!(semaphore.inspect().unwrap_err(), refused);
-    assert_eq!(semaphore.with(|_| Ok::<_, Lost>(())), Err(WithError::Acquire(refused.clone())));
+    assert_eq!(semaphore.with(|_| Ok::<_, WithError>(())), Err(WithError::Acquire(refused.clone())));
     let election = bench.coordinator.election("e");
     assert_eq!(election.campaign("me").unwrap_err(), refused);
     assert_eq!(election.lead("me", |_| ()).unwrap_err(), refused);

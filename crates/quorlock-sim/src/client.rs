@@ -280,11 +280,11 @@ impl Worker {
                     holding.confirmed(&lease);
                 }
                 holding.ended(false);
-                Ok::<_, ()>(())
+                Ok::<_, WithError>(())
             })
             .await;
         match outcome {
-            Ok(()) | Err(WithError::Work(()) | WithError::Lost(_)) => {}
+            Ok(()) | Err(WithError::Lost(_)) => {}
             Err(WithError::Acquire(AcquireError::Contended { .. })) => self.recorder.refused(true),
             Err(_) => self.recorder.refused(false),
         }

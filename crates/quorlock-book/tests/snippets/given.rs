@@ -1,5 +1,6 @@
 //! What the blocks of the pages take for granted.
 
+use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 
 use quorlock_testkit::Servers;
@@ -59,11 +60,11 @@ pub(crate) async fn election() -> quorlock::Election {
     coordinator().await.election("scheduler")
 }
 
-pub(crate) async fn load(_: u32) -> Result<u32, Lost> {
+pub(crate) async fn load(_: u32) -> Result<u32, Box<dyn Error + Send + Sync>> {
     Ok(40)
 }
 
-pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Lost> {
+pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Box<dyn Error + Send + Sync>> {
     Ok(order + 2)
 }
 
