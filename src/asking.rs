@@ -59,7 +59,7 @@ impl Asking {
     /// `None` if somebody else in this process has the lock.
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
         if let Some(span) = &self.told.0 {
-            span.record("elapsed", display(humantime::format_duration(now().since(self.since))));
+            span.record("elapsed", display(crate::ballot::length(now().since(self.since))));
             span.record("outcome", outcome.map_or("contended", word));
         }
         match (self.meter.take(), outcome) {

@@ -301,11 +301,9 @@ impl fmt::Display for Said {
             Said::Behind => f.write_str("others go first"),
             Said::Ahead => f.write_str("has drawn a larger fencing token"),
             Said::Free => f.write_str("free"),
-            Said::Quarantined { left } => write!(
-                f,
-                "restarted too recently to vote: {} to go (restart guard)",
-                humantime::format_duration(whole(*left))
-            ),
+            Said::Quarantined { left } => {
+                write!(f, "restarted too recently to vote: {} to go (restart guard)", length(*left))
+            }
             Said::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
             Said::Pending => f.write_str("had not answered yet"),
             Said::Failed(error) => write!(f, "{error}"),
@@ -337,11 +335,18 @@ impl fmt::Display for Ballot {
     }
 }
 
-/// A duration for people, cut to whole milliseconds, or to seconds when it is long.
-pub(crate) fn whole(duration: Duration) -> Duration {
-    if duration >= Duration::from_secs(10) {
-        Duration::from_secs(duration.as_secs())
-    } else {
-        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-    }
+/// A duration for people, in one unit: `323µs`, `1.2ms`, `29.9s`; from a minute on in whole seconds. Cut
+/// and not rounded: no time is said to be left that is not.
+pub(crate) fn length(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let unit = match nanos {
+        0..1_000 => return "0s".to_owned(),
+        1_000..1_000_000 => 1_000,
+        1_000_000..10_000_000 => 100_000,
+        10_000_000..1_000_000_000 => 1_000_000,
+        1_000_000_000..60_000_000_000 => 100_000_000,
+        _ => return humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string(),
+    };
+    // Less than a minute.
+    format!("{:?}", Duration::from_nanos(u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX)))
 }

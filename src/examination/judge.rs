@@ -6,11 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use humantime::format_duration;
-
 use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
 use super::{NodeReport, RoundTrips, Standing};
+pub(super) use crate::ballot::length;
 use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum, SUCCESSION};
 
 mod cluster;
@@ -77,7 +76,10 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     if facts.loading == Some(true) {
         return excluded("it is loading");
     }
-    if let Some(refusal) = facts.refusals.iter().find(|refusal| needed_to_vote(refusal.need)) {
+    // What only some fencing tokens need does not keep it from voting: a lock with one was tried.
+    let barred =
+        |need| needed_to_vote(need) && !(need == Need::Fencing && matches!(facts.lock, Some(Ok(()))));
+    if let Some(refusal) = facts.refusals.iter().find(|refusal| barred(refusal.need)) {
         return excluded(&format!("its user may not run {}", refusal.command));
     }
     if let Some(Err(error)) = &facts.lock {
@@ -148,20 +150,6 @@ impl<'a> Sheet<'a> {
             cure: cure.into(),
         });
     }
-}
-
-/// A time, for people.
-pub(super) fn length(time: Duration) -> String {
-    let nanos = time.as_nanos();
-    let unit: u128 = if nanos < 10_000_000 {
-        1_000
-    } else if nanos < 10_000_000_000 {
-        1_000_000
-    } else {
-        1_000_000_000
-    };
-    let cut = u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX);
-    format_duration(Duration::from_nanos(cut)).to_string()
 }
 
 /// Which names stand under the same key, in order.

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use humantime::parse_duration;
 use quorlock::Wait;
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
 use crate::demo::{DEMO_EXAMPLES, DemoArgs};
+use crate::duration;
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     /// Run a command while holding a lock
-    #[command(override_usage = RUN_USAGE, after_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
+    #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
     /// Ask all nodes who holds a lock
     #[command(after_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
@@ -101,8 +101,7 @@ impl Args {
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
     /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://,
-    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT, and rediss:// if
-    /// built with the feature tls
+    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT, and rediss:// for TLS
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
@@ -113,13 +112,13 @@ pub(crate) struct DeploymentArgs {
     #[arg(long, global = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
     /// How long to wait for one node [default: 1s, more for a distant one]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_limit: Option<Duration>,
     /// The share of the TTL given up because clocks run at different rates [default: 0.01]
     #[arg(long, global = true, value_name = "SHARE")]
     pub(crate) drift: Option<f64>,
     /// The longest TTL of any client; restarted nodes do not vote for that long [default: 30s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
     /// The ACL user for nodes whose address names none
     #[arg(long, global = true, value_name = "NAME")]
@@ -147,15 +146,15 @@ pub(crate) struct DeploymentArgs {
 pub(crate) struct RunArgs {
     /// What is protected; its name is the key at the nodes
     pub(crate) resource: String,
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
+    /// The command and its arguments. Options of quorlock go before it: all that follows is its own
+    #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     /// Run one string through $SHELL, or /bin/sh, instead
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
     /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
     /// just before the end. At most a third of the TTL
-    #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
     /// Keep the lock until all that the command has started has ended: daemons too, which leave its
     /// process group, and for which the lock is not kept otherwise. Linux only
@@ -164,7 +163,7 @@ pub(crate) struct RunArgs {
     /// Run once in this time, counted from the start: the lock stays taken although the command has
     /// ended, and whoever comes meanwhile exits with 75. Longer than the hosts' clocks differ, and
     /// shorter than from one run to the next
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["shared", "also"])]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
     /// Take one of so many permits, 1 to 64, in the place of the lock: so many run at once. The same
     /// number at every client; nodes refuse another one while a permit is taken
@@ -190,7 +189,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) strict: bool,
     /// The TTL of the locks, against which round trips are judged [default: 30s]
-    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
     /// Whether the clients keep nodes that restarted recently from voting [default: on]
     #[arg(long, value_name = "WHETHER")]
@@ -217,10 +216,10 @@ impl FromStr for WaitArg {
         if text == "forever" {
             return Ok(WaitArg(Wait::Forever));
         }
-        match parse_duration(text) {
+        match duration::parse(text) {
             Ok(Duration::ZERO) => Ok(WaitArg(Wait::Never)),
             Ok(longest) => Ok(WaitArg(Wait::UpTo(longest))),
-            Err(error) => Err(format!("{error}; write a duration such as `10s` or `5min`, or `forever`")),
+            Err(error) => Err(format!("{error}, or `forever`")),
         }
     }
 }
@@ -232,7 +231,7 @@ file. This holds for all that is listed under Nodes and under Metrics, and for -
 --restart-guard. The password is QUORLOCK_PASSWORD, and the file QUORLOCK_CONFIG.";
 
 const RUN_USAGE: &str = "\
-quorlock run [OPTIONS] <RESOURCE> -- <COMMAND>...
+quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
 
 const RUN_EXAMPLES: &str = "\
@@ -271,6 +270,7 @@ mod tests {
     fn waiting_no_time_is_asking_once() {
         assert_eq!("0s".parse(), Ok(WaitArg(Wait::Never)));
         assert_eq!("forever".parse(), Ok(WaitArg(Wait::Forever)));
+        assert_eq!("90".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));
         assert_eq!("90s".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));
         assert!("soon".parse::<WaitArg>().unwrap_err().contains("forever"), "the cure is named");
     }

@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use humantime::parse_duration;
 use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait};
 
 use crate::args::{DeploymentArgs, Switch};
 use crate::config::Settings;
+use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::{Report, length, progress};
@@ -25,7 +25,7 @@ use figures::Figures;
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
     /// For how long each of the two loads runs: one task alone, and many at once
-    #[arg(short, long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
     duration: Duration,
     /// How many tasks acquire and release at once, each a lock of its own
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -36,7 +36,7 @@ pub(crate) struct DemoArgs {
     keep: bool,
     /// Tell no story: run this command, which finds the servers in QUORLOCK_NODES and `quorlock` on
     /// its PATH, and end with its exit code
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<OsString>,
 }
 
@@ -85,7 +85,7 @@ async fn tell(json: bool) -> Result<(), Failure> {
     let lease = anna.acquire().await.map_err(unexpected)?;
     let took = now().since(asked);
     story.chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", length(TTL)))?;
-    story.good(&format!("she has it after {} µs", took.as_micros()))?;
+    story.good(&format!("she has it after {}", length(took)))?;
     story.nodes(&anna).await?;
 
     story.chapter("Ben wants it too")?;
@@ -164,9 +164,9 @@ fn told_in_time(end: Moment, told: Moment) -> String {
             length(end.since(told))
         );
     }
-    let late = told.since(end).as_micros();
+    let late = length(told.since(end));
     format!(
-        "she is told that she has lost it when its validity ends ({late} µs after it, by her timer; `check` needs none)"
+        "she is told that she has lost it when its validity ends ({late} after it, by her timer; `check` needs none)"
     )
 }
 

@@ -1,5 +1,8 @@
 //! `quorlock doctor`: whether the nodes can be relied on, and what to do about those that cannot.
 
+use std::io;
+use std::time::Duration;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject};
@@ -13,6 +16,7 @@ use crate::paint::Paint;
 use crate::report::{length, millis};
 use crate::runtime::block_on;
 use crate::stdout;
+use crate::width::{self, wrapped};
 
 /// Examines all nodes and prints what is found.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
@@ -53,8 +57,8 @@ fn table(examination: &Examination) -> Table {
             node.name.to_string(),
             software.map(|software| format!("{} {}", software.name, software.version)).unwrap_or_default(),
             node.uptime.map(length).unwrap_or_default(),
-            trips.map(|trips| micros(trips.median)).unwrap_or_default(),
-            trips.map(|trips| micros(trips.p99)).unwrap_or_default(),
+            trips.map(|trips| length(trips.median)).unwrap_or_default(),
+            trips.map(|trips| length(trips.p99)).unwrap_or_default(),
             node.clock.map(|clock| ahead(clock.ahead_micros)).unwrap_or_default(),
             vote(&node.standing),
         ]);
@@ -77,17 +81,10 @@ fn vote(standing: &Standing) -> String {
     }
 }
 
-fn micros(time: std::time::Duration) -> String {
-    format!("{} µs", time.as_micros())
-}
-
-/// How far a clock is ahead of ours, in the unit that fits.
+/// How far a clock is ahead of ours.
 fn ahead(micros: i64) -> String {
-    match micros.unsigned_abs() {
-        0..10_000 => format!("{micros:+} µs"),
-        10_000..10_000_000 => format!("{:+} ms", micros / 1000),
-        _ => format!("{:+} s", micros / 1_000_000),
-    }
+    let sign = if micros < 0 { '-' } else { '+' };
+    format!("{sign}{}", length(Duration::from_micros(micros.unsigned_abs())))
 }
 
 /// The findings down to `least`, the worst first. Those that differ in their node alone are one.
@@ -102,7 +99,7 @@ fn findings(examination: &Examination, paint: Paint, least: Severity) -> String 
         told.push(kind);
         let alike = examination.findings.iter().filter(|other| (&*other.evidence, &*other.cure) == kind);
         let nodes: Vec<&str> = alike.filter_map(node).collect();
-        let who = if nodes.is_empty() { String::new() } else { format!("{} ", nodes.join(", ")) };
+        let who = if nodes.is_empty() { String::new() } else { format!("{}: ", nodes.join(", ")) };
         let word = format!("{:8}", finding.severity);
         let word = match finding.severity {
             Severity::Unsafe => paint.bad(word),
@@ -110,12 +107,22 @@ fn findings(examination: &Examination, paint: Paint, least: Severity) -> String 
             Severity::Unknown | Severity::Note | _ => paint.faint(word),
         };
         let (matter, cure) = (finding.matter, paint.faint("cure:"));
-        blocks.push(format!(
-            "{word} {matter:14} {who}{}\n{:23} {cure} {}\n",
-            finding.evidence, "", finding.cure
-        ));
+        let evidence = beside(MARGIN, &format!("{who}{}", finding.evidence));
+        let remedy = beside(MARGIN + "cure: ".len(), &finding.cure);
+        blocks.push(format!("{word} {matter:14} {evidence}\n{:23} {cure} {remedy}\n", ""));
     }
     blocks.concat()
+}
+
+/// How far the sentences of findings are indented.
+const MARGIN: usize = 24;
+
+/// `text` in lines that fit on the terminal right of a margin.
+fn beside(margin: usize, text: &str) -> String {
+    let Some(width) = width::of(io::stdout()) else { return text.to_owned() };
+    // On a terminal so narrow it is better to break words at its edge.
+    let width = width.saturating_sub(margin).max(MARGIN);
+    wrapped(text, width).join(&format!("\n{:margin$}", ""))
 }
 
 fn node(finding: &Finding) -> Option<&str> {
@@ -166,8 +173,8 @@ fn node_in_json(report: &NodeReport) -> Value {
         "server": report.software.as_ref().map(|software| software.name),
         "version": report.software.as_ref().map(|software| &software.version),
         "uptime_ms": report.uptime.map(millis),
-        "round_trip_p50_us": report.round_trips.map(|trips| micros(trips.median)),
-        "round_trip_p99_us": report.round_trips.map(|trips| micros(trips.p99)),
+        "round_trip_p50_us": report.round_trips.map(|trips| length(trips.median)),
+        "round_trip_p99_us": report.round_trips.map(|trips| length(trips.p99)),
         "clock_ahead_us": report.clock.map(|clock| clock.ahead_micros),
         "clock_uncertainty_us": report.clock.map(|clock| micros(clock.uncertainty)),
         "vote": vote,

@@ -16,6 +16,7 @@ mod completions;
 mod config;
 mod demo;
 mod doctor;
+mod duration;
 pub mod exit;
 mod failure;
 mod hold;
@@ -40,6 +41,7 @@ mod stdout;
 mod terminal;
 mod waiting;
 mod wanted;
+mod width;
 
 fn main() -> ExitCode {
     quorlock_testkit::serve_if_asked();

@@ -35,7 +35,9 @@ impl Program {
             }
         };
         let Some((name, arguments)) = words.split_first() else {
-            return Err(Failure::Usage("no command is given; write it after `--`".to_owned()));
+            return Err(Failure::Usage(
+                "no command is given; write it after the name of the lock".to_owned(),
+            ));
         };
         look_up(name, places)?;
         let mut command = Command::new(name);

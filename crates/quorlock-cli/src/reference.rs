@@ -143,9 +143,11 @@ fn name(argument: &Arg) -> String {
         return format!("`{}`", if value.is_empty() { argument.get_id().to_string() } else { value });
     }
     let takes = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
-    let long = argument
-        .get_long()
-        .map(|long| if takes { format!("`--{long} {value}`") } else { format!("`--{long}`") });
+    let long = argument.get_long().map(|long| match (takes, argument.is_require_equals_set()) {
+        (true, true) => format!("`--{long}[={value}]`"),
+        (true, false) => format!("`--{long} {value}`"),
+        (false, _) => format!("`--{long}`"),
+    });
     let short = argument.get_short().map(|short| format!("`-{short}`"));
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }

@@ -70,14 +70,20 @@ resource that checks fencing tokens. Their counters are never deleted.";
 
 /// Releases what `args` name, and says with which code to exit.
 pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
-    let settings = Settings::load(deployment)?;
     let token = read_token(args)?;
+    let settings = Settings::load(deployment)?;
     let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
         let coordinator = settings.coordinator()?;
         let lock = coordinator.lock_all(&resources);
         match token {
-            Some(token) => Ok(Some(Outcome::of_one(&token, &lock.revoke(&token).await?))),
+            Some(token) => {
+                let ballot = lock.revoke(&token).await?;
+                // Where nothing was deleted somebody else holds it, or nobody.
+                let mistaken =
+                    ballot.granted() == 0 && lock.inspect().await.is_ok_and(|seen| seen.holder().is_some());
+                Ok(Some(Outcome::of_one(&token, &ballot, mistaken)))
+            }
             None => match force::take_away(&lock, &args.resource, args.yes).await? {
                 // There is no such lock, but perhaps a semaphore.
                 Some(outcome) if outcome.found_nothing() => match coordinator.permits(&args.resource).await {
@@ -116,6 +122,14 @@ fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
         }
         (None, None) => return Ok(None),
     };
+    // As `quorlock hold` prints it.
+    let text = text.strip_prefix("token: ").unwrap_or(&text).to_owned();
+    if text.starts_with("resource: ") {
+        return Err(Failure::Usage(
+            "that is no token but what `quorlock hold` prints before it; its token stands after `token: `"
+                .to_owned(),
+        ));
+    }
     if text.is_empty() {
         return Err(Failure::Usage(
             "the token is empty; `quorlock hold` prints it, after `token: `".to_owned(),

@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use humantime::format_duration;
 use quorlock::{Ballot, FencingToken, Lease, LossReason};
 use serde_json::{Value, json};
 
+pub(crate) use crate::duration::length;
 use crate::failure::Failure;
 use crate::stderr::say;
 
@@ -43,6 +43,15 @@ pub(crate) fn warn(sentence: &str) {
         Report::Errors => {}
         Report::Json => say(format!("{}\n", json!({ "event": "warning", "message": sentence }))),
     }
+}
+
+/// Says what must be known, also where little is to be said.
+pub(crate) fn notice(text: &str) {
+    say(if is_json() {
+        format!("{}\n", json!({ "event": "notice", "message": text }))
+    } else {
+        format!("quorlock: {}\n", plain(text))
+    });
 }
 
 impl Report {
@@ -239,14 +248,4 @@ pub(crate) fn failure(failure: &Failure) -> String {
 /// For JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// For people: whole milliseconds, or whole seconds when it is long.
-pub(crate) fn length(duration: Duration) -> String {
-    let cut = if duration < Duration::from_secs(10) {
-        millis(duration)
-    } else {
-        duration.as_secs().saturating_mul(1000)
-    };
-    format_duration(Duration::from_millis(cut)).to_string()
 }

@@ -1,18 +1,20 @@
 //! `quorlock status`: who holds a lock, node by node, once or again and again.
 
+use std::io;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use humantime::parse_duration;
-use quorlock::{Ballot, Coordinator};
+use quorlock::{Ballot, Condition, Coordinator, NodeHealth};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::plain;
 use crate::runtime::block_on;
 use crate::stdout::print;
+use crate::width;
 
 mod finding;
 mod show;
@@ -29,8 +31,9 @@ pub(crate) struct StatusArgs {
     /// Look again after this long, until Ctrl-C: redraws on a terminal, and else prints a line for
     /// each change [without a duration: 1s]
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1s", value_parser = parse_duration)]
-    watch: Option<Duration>,
+          value_parser = duration::parse)]
+    #[expect(clippy::option_option, reason = "so clap tells an option without a value from none")]
+    watch: Option<Option<Duration>>,
     /// Print JSON instead of a table, a line for each resource
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,7 +42,8 @@ pub(crate) struct StatusArgs {
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Exit codes:
   0   all of them are held or free
-  69  for one of them, nobody knows: too few nodes answered
+  69  for one of them, nobody knows, because too few nodes answered; or it is free and cannot be
+      locked yet, because nodes that restarted recently do not vote
   64  the arguments make no sense
   78  a setting cannot work
 
@@ -50,14 +54,27 @@ Examples:
 
 /// Asks all nodes and prints what they say.
 pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
+    if let (Some(None), Some(word)) = (args.watch, args.resource.iter().find(|word| is_interval(word))) {
+        return Err(Failure::Usage(format!(
+            "`{word}` would be the name of a lock; an interval is written --watch={word}"
+        )));
+    }
     let settings = Settings::load(deployment)?;
     block_on(async {
         let coordinator = settings.coordinator()?;
         match args.watch {
             None => once(args, &coordinator).await,
-            Some(interval) => watch::watch(args, &coordinator, interval).await,
+            Some(interval) => watch::watch(args, &coordinator, interval.unwrap_or(AGAIN_AFTER)).await,
         }
     })
+}
+
+/// How soon it is looked again where nothing else is said.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether that looks like `500ms`, and so was meant for `--watch`.
+fn is_interval(word: &str) -> bool {
+    word.contains(char::is_alphabetic) && duration::parse(word).is_ok()
 }
 
 async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failure> {
@@ -71,6 +88,8 @@ async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failur
 struct Look {
     resource: String,
     ballot: Ballot,
+    /// For how much longer each node does not vote, in the order of the ballot.
+    quarantines: Vec<Duration>,
     finding: Finding,
 }
 
@@ -81,7 +100,7 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
         // The name may be that of a semaphore: then each of its permits is a lock.
         let permits = match seen.finding {
             Finding::Free => coordinator.permits(resource).await,
-            Finding::Held(_) | Finding::Unclear(_) => None,
+            Finding::Held(_) | Finding::NotYet(_) | Finding::Unclear(_) => None,
         };
         let Some(permits) = permits else { return Ok(vec![seen]) };
         let names = (0..permits.min(MOST_PERMITS)).map(|number| format!("{resource}#{number}"));
@@ -96,23 +115,41 @@ const MOST_PERMITS: usize = 64;
 async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
     let ballot = coordinator.lock(&resource).inspect().await;
     let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
-    let finding = Finding::of(&ballot);
-    Ok(Look { resource, ballot, finding })
+    let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
+    let finding = Finding::of(&ballot, &quarantines);
+    Ok(Look { resource, ballot, quarantines, finding })
+}
+
+/// For how much longer its vote does not count.
+fn left(node: &NodeHealth) -> Duration {
+    match node.condition {
+        Condition::Quarantined { left } => left,
+        Condition::Connected
+        | Condition::Unknown
+        | Condition::Partial { .. }
+        | Condition::Stalled { .. }
+        | Condition::Unreachable { .. }
+        | _ => Duration::ZERO,
+    }
 }
 
 fn code(looks: &[Look]) -> u8 {
-    let unclear = looks.iter().any(|look| matches!(look.finding, Finding::Unclear(_)));
-    if unclear { exit::NO_QUORUM } else { exit::SUCCESS }
+    let unclear = |look: &Look| matches!(look.finding, Finding::Unclear(_) | Finding::NotYet(_));
+    if looks.iter().any(unclear) { exit::NO_QUORUM } else { exit::SUCCESS }
 }
 
 impl Look {
     fn text(&self, json: bool) -> String {
-        let Look { resource, ballot, finding } = self;
+        let Look { resource, ballot, quarantines, finding } = self;
         if json {
-            format!("{}\n", show::in_json(resource, ballot, finding))
-        } else {
-            format!("{}\n\n{}\n", show::table(ballot, None), finding.painted(&self.sentence()))
+            return format!("{}\n", show::in_json(resource, ballot, quarantines, finding));
         }
+        format!("{}\n\n{}\n", self.table(width::of(io::stdout())), finding.painted(&self.sentence()))
+    }
+
+    /// In lines of at most `width` characters, if that is given.
+    fn table(&self, width: Option<usize>) -> String {
+        show::table(&self.ballot, &self.quarantines, width)
     }
 
     fn sentence(&self) -> String {

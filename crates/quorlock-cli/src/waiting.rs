@@ -1,6 +1,7 @@
 //! Waiting for the lock: it can be interrupted, and says who is in the way.
 
 use std::convert::Infallible;
+use std::io;
 use std::time::Duration;
 
 use quorlock::AcquireError;
@@ -11,6 +12,7 @@ use crate::report::{Report, progress};
 use crate::runtime::sleep;
 use crate::signals::Signals;
 use crate::wanted::{Acquired, Wanted};
+use crate::width;
 
 /// Acquires what is `wanted`.
 ///
@@ -46,9 +48,6 @@ async fn tell_later() -> Infallible {
 /// Most locks are free, and then nothing is worth saying.
 const FIRST_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A longer line might wrap, and could not be taken back.
-const WIDTH: usize = 79;
-
 /// Keeps a line on the terminal up to date.
 async fn tell(wanted: &Wanted, report: Report) -> Infallible {
     if !report.may_show_progress() {
@@ -58,7 +57,9 @@ async fn tell(wanted: &Wanted, report: Report) -> Infallible {
     let _line = Line;
     loop {
         let text = format!("waiting: {}", wanted.in_the_way().await);
-        let cut: String = text.chars().take(WIDTH).collect();
+        // A longer line would wrap, and could not be taken back.
+        let width = width::of(io::stderr()).unwrap_or(80).saturating_sub(1);
+        let cut: String = text.chars().take(width).collect();
         progress(&cut);
         sleep(AGAIN_AFTER).await;
     }

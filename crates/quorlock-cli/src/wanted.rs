@@ -77,12 +77,10 @@ fn is_retained(ballot: &Ballot) -> bool {
 fn of_lock(ballot: &Ballot) -> String {
     let Some(holder) = ballot.holder() else { return format!("no quorum: {ballot}") };
     format!(
-        "{}{} {} at {} of {} nodes for up to {} more",
+        "{}{} {} for up to {} more",
         holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
         if holder.token.is_retained() { "stays taken:" } else { "held by" },
         holder.describe(),
-        holder.nodes,
-        ballot.quorum().nodes(),
         length(holder.remaining),
     )
 }

@@ -16,10 +16,10 @@ const WORDS: usize = 200;
 /// The same for what the system and the TLS library say, with the cure.
 const SENTENCE: usize = 400;
 
-/// The commands that a user needs: the scripts run with the rights of their caller.
-pub(super) const RIGHTS: &str = "+eval +evalsha +set +get +del +pexpire +pttl +setrange +info +client|setname +client|tracking \
-     +incrby +time +zadd +zpopmin +zrem +hset +hdel +hincrby +pexpireat \
-     +zincrby +zremrangebyscore +zpopmax +zrangebyscore";
+/// The commands that a user needs, for all kinds of lock: the scripts run with the rights of their caller.
+pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +pexpire +info +client|setname \
+     +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin +hset \
+     +hdel +hincrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
 
 /// How the sentences begin by which a check-up tells one trouble from another.
 const NO_PASSWORD: &str = "it wants a password";
@@ -167,9 +167,19 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` at every member"),
             Lasting::UntilMended,
         ),
+        // In all versions the words for a key that may not be touched, and for nothing else.
+        "NOPERM" if words.contains("to access") => (
+            format!(
+                "the user `{user}` may not touch the key `{}` or those beside it; ask with the prefix of keys that \
+                 it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* ~quorlock:*`",
+                printable(key)
+            ),
+            Lasting::UntilMended,
+        ),
         "NOPERM" => (
             format!(
-                "the user `{user}` may not run {command}; grant `ACL SETUSER {user} {RIGHTS}`, and with `~` the keys of the locks and `~quorlock:*`"
+                "the user `{user}` may not run {}; grant `ACL SETUSER {user} {RIGHTS}`",
+                within(words).map_or_else(|| command.to_owned(), |inner| printable(inner).to_uppercase())
             ),
             Lasting::UntilMended,
         ),
@@ -212,6 +222,12 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         _ => ("it answered with an error".into(), Lasting::Passing),
     };
     NodeError::Failed { message: Arc::from(format!("{meaning} ({said})")), lasting }
+}
+
+/// The command that a user may not run, as the server names it: where a script was asked for, one in it.
+fn within(words: &str) -> Option<&str> {
+    let (_, named) = words.split_once("permissions to run the '")?;
+    named.split_once('\'').map(|(command, _)| command)
 }
 
 /// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
@@ -271,6 +287,8 @@ mod tests {
             ("WRONGTYPE", "Operation against", "`orders/42` holds something", Lasting::UntilMended),
             ("ERR", "Key should be of string type if", "`orders/42` holds something", Lasting::UntilMended),
             ("NOPERM", "no", "ACL SETUSER anna +eval +evalsha", Lasting::UntilMended),
+            ("NOPERM", "No permissions to access a key", "touch the key `orders/42`", Lasting::UntilMended),
+            ("NOPERM", "one has no permissions to run the 'zadd' command", "run ZADD;", Lasting::UntilMended),
             ("NOAUTH", "Authentication required.", "wants a password", Lasting::UntilMended),
             ("READONLY", "You can't write", "master's address", Lasting::UntilMended),
             ("MOVED", "866 10.0.0.1:6379", "served by another master", Lasting::Passing),

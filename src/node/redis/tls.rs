@@ -260,6 +260,22 @@ fn fault(error: &CertificateError, name: &str) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             format!("is not valid yet; wait, or set the clock here ({error})")
         }
+        CertificateError::Other(error) if error.to_string().contains("CaUsedAsEndEntity") => {
+            "is that of an authority itself, as `openssl req -x509` makes it; give the server one that this \
+             authority has signed, and name the authority with --tls-ca"
+                .to_owned()
+        }
+        CertificateError::UnhandledCriticalExtension => {
+            "has an extension that is not understood; give the server a plain one for its name".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for servers; give the server one whose purpose is `serverAuth`".to_owned()
+        }
+        CertificateError::Revoked => "was revoked; give the server a new one".to_owned(),
+        CertificateError::BadEncoding => "cannot be read; give the server one in X.509 form".to_owned(),
+        CertificateError::BadSignature | CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
+            format!("has a signature that cannot be checked; have it signed anew ({error})")
+        }
         _ => format!("cannot be used: {error}; give the server one that an authority has signed for its name"),
     }
 }

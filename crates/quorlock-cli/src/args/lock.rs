@@ -3,11 +3,11 @@
 use std::iter;
 use std::time::Duration;
 
-use humantime::parse_duration;
 use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait};
 
 use super::{DeploymentArgs, Switch, WaitArg};
 use crate::config::Settings;
+use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
 
@@ -23,13 +23,13 @@ pub(crate) struct LockArgs {
     wait: Option<WaitArg>,
     /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
     /// [default: 30s]
-    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// The exit code when somebody else holds the lock
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
     pub(crate) conflict_exit_code: u8,
     /// End the lock, and what runs under it, after this long [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
     /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
     /// agree and all of them ask for it

@@ -1,5 +1,6 @@
 //! What was measured, for people and for programs.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::Switch;
 use crate::failure::Failure;
+use crate::report::length;
 
 /// All of it.
 pub(super) struct Figures {
@@ -34,7 +36,9 @@ pub(super) struct Node {
 pub(super) struct Load {
     pub(super) acquire: Latency,
     pub(super) release: Latency,
-    pub(super) failed: u64,
+    failed: u64,
+    /// Why the last of those that failed did.
+    why: Option<String>,
     pub(super) took: Duration,
 }
 
@@ -60,7 +64,11 @@ impl Figures {
             loads.add_row([format!("{name}: release"), p50, p99, max, String::new()]);
         }
         let failed = self.alone.failed + self.together.failed;
-        let failed = if failed == 0 { String::new() } else { format!("\n{failed} attempts failed\n") };
+        let why = self.together.why.as_ref().or(self.alone.why.as_ref());
+        let failed = why.map_or_else(String::new, |why| {
+            let attempts = if failed == 1 { "attempt" } else { "attempts" };
+            format!("\n{failed} {attempts} failed, the last of them because {why}\n")
+        });
         format!("round trips\n{}\n\nlocks\n{}\n{failed}", nodes.trim_fmt(), loads.trim_fmt())
     }
 
@@ -98,13 +106,26 @@ impl Node {
 
 impl Load {
     pub(super) fn new() -> Result<Load, Failure> {
-        Ok(Load { acquire: Latency::new()?, release: Latency::new()?, failed: 0, took: Duration::ZERO })
+        Ok(Load {
+            acquire: Latency::new()?,
+            release: Latency::new()?,
+            failed: 0,
+            why: None,
+            took: Duration::ZERO,
+        })
     }
 
     pub(super) fn add(&mut self, other: &Load) {
         self.acquire.add_all(&other.acquire);
         self.release.add_all(&other.release);
         self.failed += other.failed;
+        self.why = other.why.clone().or(self.why.take());
+    }
+
+    /// One attempt came to nothing.
+    pub(super) fn fail(&mut self, error: &dyn Error) {
+        self.failed += 1;
+        self.why = Some(error.to_string());
     }
 
     /// Locks that were acquired and released.
@@ -119,6 +140,7 @@ impl Load {
             "seconds": self.took.as_secs_f64(),
             "locks_per_second": self.per_second(),
             "failed": self.failed,
+            "error": self.why,
             "acquire_us": self.acquire.in_json(),
             "release_us": self.release.in_json(),
         })
@@ -150,10 +172,7 @@ impl Latency {
         if self.is_empty() {
             return [const { String::new() }; 3];
         }
-        self.figures().map(|micros| {
-            // More digits than that are noise.
-            if micros < 10_000 { format!("{micros} µs") } else { format!("{} ms", micros / 1000) }
-        })
+        self.figures().map(|micros| length(Duration::from_micros(micros)))
     }
 
     fn in_json(&self) -> Value {

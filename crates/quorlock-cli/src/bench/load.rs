@@ -47,13 +47,13 @@ pub(super) async fn run(locks: &[Lock], lasts: Duration) -> Result<Load, Failure
                     let held = now();
                     match lease.release().await {
                         Ok(()) => load.release.add(now().since(held)),
-                        Err(_) => load.failed += 1,
+                        Err(lost) => load.fail(&lost),
                     }
                 }
                 Err(error) if load.acquire.is_empty() => {
                     return Err(Failure::of_acquiring(error, exit::HELD));
                 }
-                Err(_) => load.failed += 1,
+                Err(error) => load.fail(&error),
             }
         }
     };

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use humantime::parse_duration;
 use toml::{Table, Value};
 
 use super::trust::{self, Found};
 use crate::args::{Switch, WaitArg};
+use crate::duration;
 use crate::failure::Failure;
 use crate::report;
 
@@ -73,6 +73,7 @@ impl Layer {
     /// What the environment says. A variable that is set to nothing says nothing.
     pub(super) fn of_environment() -> Result<Layer, Failure> {
         let mut layer = Layer::default();
+        unknown_variables();
         for key in KEYS {
             let name = format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase());
             if let Some(text) = variable(&name)? {
@@ -165,7 +166,7 @@ impl Layer {
             "restart-guard" => self.restart_guard = Some(switch(key, value)?),
             "ttl" => self.ttl = Some(duration(key, value)?),
             "wait" => {
-                self.wait = Some(string(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
+                self.wait = Some(time(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
             }
             "metrics" => self.metrics = Some(string(key, value)?),
             "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
@@ -174,9 +175,33 @@ impl Layer {
                             with `password-file`, or into the variable QUORLOCK_PASSWORD"
                     .to_owned());
             }
-            _ => return Err(format!("there is no setting `{key}`; there are {}", KEYS.join(", "))),
+            _ => {
+                let meant = key.replace('_', "-").to_lowercase();
+                let hint = if KEYS.contains(&&*meant) {
+                    format!("did you mean `{meant}`?")
+                } else {
+                    format!("there are {}", KEYS.join(", "))
+                };
+                return Err(format!("there is no setting `{key}`; {hint}"));
+            }
         }
         Ok(())
+    }
+}
+
+/// Warns of variables that look like settings of ours and are none: a misspelt one would have no effect.
+fn unknown_variables() {
+    // What else is read, what a command is told of its lock, and what the tests of this program use.
+    const OTHERS: [&str; 7] = ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS"];
+    const OF_TESTS: [&str; 4] = ["SERVER", "BUILTIN_", "FAULTS_", "SEED"];
+    for (name, value) in env::vars_os() {
+        let Some(name) = name.to_str() else { continue };
+        let Some(setting) = name.strip_prefix("QUORLOCK_") else { continue };
+        let known = KEYS.iter().any(|key| key.replace('-', "_").to_uppercase() == setting);
+        let is_other = OTHERS.contains(&setting) || OF_TESTS.iter().any(|begin| setting.starts_with(begin));
+        if !known && !is_other && !value.is_empty() {
+            report::warn(&format!("there is no setting for the variable {name}, which has no effect"));
+        }
     }
 }
 
@@ -261,9 +286,17 @@ fn string(key: &str, value: &Value) -> Result<String, String> {
 }
 
 fn duration(key: &str, value: &Value) -> Result<Duration, String> {
-    let text =
-        value.as_str().ok_or_else(|| format!("`{key}` must be a duration in quotes, such as \"30s\""))?;
-    parse_duration(text).map_err(|error| format!("`{key}` must be a duration such as \"30s\": {error}"))
+    let text = time(key, value)?;
+    duration::parse(&text).map_err(|error| format!("`{key}`: {error}"))
+}
+
+/// A duration in quotes, or a number of seconds.
+fn time(key: &str, value: &Value) -> Result<String, String> {
+    let seconds = || value.as_integer().map(|whole| whole.to_string());
+    let seconds = seconds().or_else(|| value.as_float().map(|number| number.to_string()));
+    value.as_str().map(str::to_owned).or(seconds).ok_or_else(|| {
+        format!("`{key}` must be a duration in quotes, such as \"30s\", or a number of seconds")
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "only 0 is a whole number in range, and that is exact")]
@@ -321,6 +354,8 @@ mod tests {
     fn an_unknown_setting_is_refused_with_those_that_exist() {
         let error = parse("tll = '3s'").err().unwrap();
         assert!(error.contains("`tll`") && error.contains("node-limit"), "{error}");
+        let error = parse("max_ttl = '3s'").err().unwrap();
+        assert!(error.ends_with("there is no setting `max_ttl`; did you mean `max-ttl`?"), "{error}");
         assert!(error.starts_with("/etc/quorlock.toml: "), "{error}");
     }
 

@@ -10,7 +10,7 @@ use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token};
 use super::outcome::Outcome;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{length, plain};
+use crate::report::{self, length, plain};
 use crate::stderr;
 
 /// Takes `lock` away from those who are seen to hold it, after asking unless `sure`. `None` if the
@@ -23,9 +23,9 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
     if holders.is_empty() {
         return Ok(Some(Outcome::before(&seen)));
     }
-    stderr::say(format!("{}\n", warning(resource, &holders)));
+    report::notice(&warning(resource, &holders));
     if !sure && !is_confirmed()? {
-        stderr::say("quorlock: nothing was changed\n");
+        report::notice("nothing was changed");
         return Ok(None);
     }
     let mut outcome = Outcome::before(&seen);
@@ -109,7 +109,7 @@ fn holders(ballot: &Ballot) -> Vec<Seen> {
 fn warning(resource: &str, holders: &[Seen]) -> String {
     let retained = holders.iter().all(|holder| holder.token.is_retained());
     let how = if retained { "stays taken:" } else { "is held by" };
-    let mut text = format!("quorlock: `{}` {how}\n", plain(resource));
+    let mut text = format!("`{}` {how}\n", plain(resource));
     for Seen { token, nodes, remaining, fencing_token } in holders {
         let fenced =
             fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"));

@@ -13,7 +13,7 @@ use crate::exit;
 pub(super) struct Outcome {
     needed: usize,
     nodes: Vec<Node>,
-    /// Whether the token that was given stands nowhere.
+    /// Whether the token that was given stands nowhere, and another one does.
     mistaken: bool,
 }
 
@@ -34,11 +34,10 @@ enum State {
 }
 
 impl Outcome {
-    /// Of releasing the lock of this one token.
-    pub(super) fn of_one(token: &Token, ballot: &Ballot) -> Outcome {
-        let mut outcome = Outcome::before(ballot);
+    /// Of releasing the lock of this one token; `mistaken` if others hold it.
+    pub(super) fn of_one(token: &Token, ballot: &Ballot, mistaken: bool) -> Outcome {
+        let mut outcome = Outcome { mistaken, ..Outcome::before(ballot) };
         outcome.add(token, ballot);
-        outcome.mistaken = ballot.granted() == 0;
         outcome
     }
 

@@ -1,5 +1,7 @@
 //! What the answers of the nodes add up to.
 
+use std::time::Duration;
+
 use quorlock::{Ballot, Holder, Said};
 
 use crate::paint::Paint;
@@ -11,12 +13,15 @@ pub(super) enum Finding {
     Held(Holder),
     /// Nobody has one, whatever the silent nodes would say.
     Free,
+    /// The same, and for so long nobody can get one: too many nodes have restarted recently.
+    NotYet(Duration),
     /// The silent nodes decide.
     Unclear(Option<Holder>),
 }
 
 impl Finding {
-    pub(super) fn of(ballot: &Ballot) -> Finding {
+    /// Of what the nodes say, and for how much longer each of them does not vote.
+    pub(super) fn of(ballot: &Ballot, quarantines: &[Duration]) -> Finding {
         let needed = ballot.quorum().needed();
         let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
         let silent = ballot.quorum().nodes() - answered;
@@ -24,7 +29,16 @@ impl Finding {
             Some(holder) if holder.nodes >= needed => Finding::Held(holder),
             holder if answered < needed => Finding::Unclear(holder),
             Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
-            Some(_) | None => Finding::Free,
+            Some(_) | None => {
+                let papers = ballot.papers().iter().zip(quarantines);
+                let answered = papers.filter(|(paper, _)| is_answer(&paper.said));
+                let mut lefts: Vec<Duration> = answered.map(|(_, left)| *left).collect();
+                lefts.sort_unstable();
+                match lefts.get(needed.saturating_sub(1)) {
+                    Some(left) if !left.is_zero() => Finding::NotYet(*left),
+                    Some(_) | None => Finding::Free,
+                }
+            }
         }
     }
 
@@ -55,6 +69,11 @@ impl Finding {
                     quorum.needed()
                 ),
             },
+            Finding::NotYet(left) => format!(
+                "is free, but cannot be locked for another {}: too many nodes have restarted too recently to vote \
+                 (restart guard)",
+                length(*left)
+            ),
             Finding::Unclear(holder) => {
                 let seen = holder.as_ref().map_or_else(String::new, |holder| {
                     format!("; {} holds it at {} of them at least", holder.describe(), holder.nodes)
@@ -74,7 +93,7 @@ impl Finding {
         match self {
             Finding::Held(_) => paint.strong(sentence),
             Finding::Free => paint.good(sentence),
-            Finding::Unclear(_) => paint.bad(sentence),
+            Finding::NotYet(_) | Finding::Unclear(_) => paint.bad(sentence),
         }
     }
 
@@ -82,7 +101,7 @@ impl Finding {
         match self {
             Finding::Held(holder) if holder.token.is_retained() => "retained",
             Finding::Held(_) => "held",
-            Finding::Free => "free",
+            Finding::Free | Finding::NotYet(_) => "free",
             Finding::Unclear(_) => "unknown",
         }
     }

@@ -1,5 +1,7 @@
 //! How the answers are shown.
 
+use std::time::Duration;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token};
@@ -7,9 +9,11 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
 use crate::report::{length, millis};
+use crate::width::wrapped;
 
-/// A table for people, a line for each node, in lines of at most `width` if that is given.
-pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
+/// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
+/// silent stands below: a sentence would make the table too wide.
+pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header([
         "node",
@@ -20,27 +24,45 @@ pub(super) fn table(ballot: &Ballot, width: Option<u16>) -> String {
         "round trip",
     ]);
     if let Some(width) = width {
+        let width = u16::try_from(width).unwrap_or(u16::MAX);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
-    for paper in ballot.papers() {
+    let mut silent: Vec<(String, Vec<&str>)> = Vec::new();
+    for (paper, quarantine) in ballot.papers().iter().zip(quarantines) {
+        let name = paper.node.strip_prefix("redis://").unwrap_or(&paper.node);
         let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
             let (state, remaining) = match holding.expiry {
                 Expiry::In(remaining) => (held(&holding.token), length(remaining)),
                 Expiry::Never => ("data, no lock", "for ever".to_owned()),
             };
             (state.to_owned(), holding.describe(), remaining)
-        } else {
+        } else if is_answer(&paper.said) && !quarantine.is_zero() {
+            (format!("free, no vote for {}", length(*quarantine)), String::new(), String::new())
+        } else if is_answer(&paper.said) {
             (paper.said.to_string(), String::new(), String::new())
+        } else {
+            let why = paper.said.to_string();
+            match silent.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, nodes)) => nodes.push(name),
+                None => silent.push((why, vec![name])),
+            }
+            ("unknown".to_owned(), String::new(), String::new())
         };
         let fencing_token = paper.fencing_token.map(|number| number.to_string()).unwrap_or_default();
-        table.add_row([paper.node.to_string(), state, holder, remaining, fencing_token, round_trip(paper)]);
+        table.add_row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(paper)]);
     }
     for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.trim_fmt()
+    let mut shown = table.trim_fmt();
+    for (why, nodes) in silent {
+        let line = format!("{}: {why}", nodes.join(", "));
+        shown.push('\n');
+        shown.push_str(&width.map_or_else(|| line.clone(), |width| wrapped(&line, width).join("\n")));
+    }
+    shown
 }
 
 /// Whether by a process, or for the rest of a slot.
@@ -49,11 +71,11 @@ fn held(token: &Token) -> &'static str {
 }
 
 fn round_trip(paper: &Paper) -> String {
-    if is_answer(&paper.said) { format!("{} µs", paper.took.as_micros()) } else { String::new() }
+    if is_answer(&paper.said) { length(paper.took) } else { String::new() }
 }
 
 /// All of it, for programs.
-pub(super) fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Value {
+pub(super) fn in_json(resource: &str, ballot: &Ballot, quarantines: &[Duration], finding: &Finding) -> Value {
     let holder = ballot.holder();
     let holder = holder.map(|holder| {
         json!({
@@ -65,16 +87,21 @@ pub(super) fn in_json(resource: &str, ballot: &Ballot, finding: &Finding) -> Val
             "remaining_ms": millis(holder.remaining),
         })
     });
+    let nodes = ballot.papers().iter().zip(quarantines).map(|(paper, left)| node_in_json(paper, *left));
     json!({
         "resource": resource,
         "state": finding.word(),
         "quorum": ballot.quorum().needed(),
         "holder": holder,
-        "nodes": ballot.papers().iter().map(node_in_json).collect::<Vec<_>>(),
+        "locked_no_sooner_than_ms": match finding {
+            Finding::NotYet(left) => millis(*left),
+            Finding::Held(_) | Finding::Free | Finding::Unclear(_) => 0,
+        },
+        "nodes": nodes.collect::<Vec<_>>(),
     })
 }
 
-fn node_in_json(paper: &Paper) -> Value {
+fn node_in_json(paper: &Paper, quarantine: Duration) -> Value {
     let mut node = json!({ "node": &*paper.node });
     let said = if let Said::Held(holding) = &paper.said {
         let remaining = match holding.expiry {
@@ -96,6 +123,9 @@ fn node_in_json(paper: &Paper) -> Value {
         node.extend(said);
         if let Some(fencing_token) = paper.fencing_token {
             node.insert("fencing_token".to_owned(), json!(fencing_token.get()));
+        }
+        if !quarantine.is_zero() {
+            node.insert("no_vote_for_ms".to_owned(), json!(millis(quarantine)));
         }
         if is_answer(&paper.said) {
             node.insert(
@@ -119,5 +149,6 @@ pub(super) fn gist(ballot: &Ballot, finding: &Finding) -> String {
             "unknown".to_owned()
         }
     };
-    format!("{} {}", finding.word(), ballot.papers().iter().map(node).collect::<Vec<_>>().join(" "))
+    let not_yet = if matches!(finding, Finding::NotYet(_)) { " later" } else { "" };
+    format!("{}{not_yet} {}", finding.word(), ballot.papers().iter().map(node).collect::<Vec<_>>().join(" "))
 }

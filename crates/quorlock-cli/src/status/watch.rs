@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::runtime::{now, sleep_until};
 use crate::signals::Signals;
 use crate::stdout::print;
+use crate::width::wrapped;
 
 /// Shows what is seen until a signal asks to end, which is the usual end and no failure. The last
 /// picture stays.
@@ -102,7 +103,7 @@ impl Picture {
         let (width, height) = size.map_or((80, 24), |size| (size.ws_col, usize::from(size.ws_row)));
         let mut lines = Vec::new();
         for look in looks {
-            lines.extend(show::table(&look.ballot, Some(width)).lines().map(str::to_owned));
+            lines.extend(look.table(Some(width.into())).lines().map(str::to_owned));
             lines.push(String::new());
             let sentence = wrapped(&look.sentence(), usize::from(width));
             lines.extend(sentence.iter().map(|line| look.finding.painted(line)));
@@ -113,25 +114,6 @@ impl Picture {
         lines.truncate(height - 1);
         Picture { lines }
     }
-}
-
-/// In lines of at most `width` characters, broken between words where there are any.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        let letters: Vec<char> = word.chars().collect();
-        for part in letters.chunks(width.max(1)) {
-            let line = lines.last_mut().filter(|line| line.chars().count() + 1 + part.len() <= width);
-            match line {
-                Some(line) => {
-                    line.push(' ');
-                    line.extend(part);
-                }
-                None => lines.push(part.iter().collect()),
-            }
-        }
-    }
-    lines
 }
 
 impl Look {
@@ -147,17 +129,5 @@ impl Look {
         }
         let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
         format!("{at}  {}\n", self.finding.painted(&self.sentence()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_line_is_wider_than_the_terminal() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("one", 7), ["one"]);
-        assert_eq!(wrapped("unbreakable", 4), ["unbr", "eaka", "ble"]);
     }
 }

@@ -61,6 +61,22 @@ async fn one_string_runs_through_a_shell() {
 }
 
 #[tokio::test]
+async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
+    let Some(servers) = servers(3).await else { return };
+    for (words, said) in [
+        (&["run", "job", "printf", "%s.", "-n", "--json"][..], "-n.--json."),
+        (&["run", "-q", "job", "--", "printf", "%s.", "--", "-w"], "--.-w."),
+        (&["run", "job", "printf", "%s.", "--", "-w"], "--.-w."),
+        (&["run", "job", "-t", "9", "-w", "1.5", "sh", "-c", "printf $QUORLOCK_TTL_MS"], "9000"),
+        (&["lock", "job", "printf", "locked"], "locked"),
+        (&["exec", "-n", "job", "printf", "locked"], "locked"),
+    ] {
+        let ended = Quorlock::new(words).on(&servers).end().await.expect(0);
+        assert_eq!(ended.stdout, said, "{words:?}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_stays_at_the_servers() {
     let Some(servers) = servers(5).await else { return };
     let running = run(&servers, &[], "echo started; read line").start();

@@ -268,7 +268,8 @@ fn masked(text: &str) -> String {
                     shown.push('#');
                 }
             }
-            masked += &shown.replace("ms", "µs").replace("+#", "-#").replace("#.#.#.#:#", "HOST:#");
+            let shown = shown.replace("#.#.#.#:#", "HOST:#").replace("ms", "µs").replace("#.#µs", "#µs");
+            masked += &shown.replace("#.#s", "#s").replace("+#", "-#");
             masked.push(' ');
         }
         masked = masked.trim_end_matches(' ').to_owned() + "\n";

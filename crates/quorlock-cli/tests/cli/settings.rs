@@ -229,3 +229,40 @@ async fn errors_are_json_where_json_was_asked_for() {
     let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect("a line of JSON");
     assert_eq!(event["exit_code"], 78);
 }
+
+#[tokio::test]
+async fn plain_seconds_are_taken_wherever_a_duration_is() {
+    let Some(servers) = servers(3).await else { return };
+    let file =
+        format!("nodes = '{}'\nrestart-guard = 'off'\nttl = 8\nwait = 2.5\n", servers.urls().join(","));
+    let tells = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]).file("quorlock.toml", &file);
+    assert_eq!(tells().end().await.expect(0).stdout, "8000\n");
+    assert_eq!(tells().env("QUORLOCK_TTL", "7").end().await.expect(0).stdout, "7000\n");
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_told_and_a_setting_of_another_name_is_suggested() {
+    let Some(servers) = servers(3).await else { return };
+    let told = job().on(&servers).env("QUORLOCK_TLL", "9s").env("QUORLOCK_HELD", "1").end().await.expect(0);
+    assert_eq!(
+        told.stderr,
+        "quorlock: warning: there is no setting for the variable QUORLOCK_TLL, which has no effect\n"
+    );
+    let refused = job().file("quorlock.toml", "max_ttl = '9s'").end().await.expect(78);
+    assert!(refused.stderr.contains("did you mean `max-ttl`?"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn nodes_that_are_down_are_told_of_once() {
+    let Some(servers) = servers(3).await else { return };
+    let third = servers[2].url();
+    servers[2].kill();
+    let ran = job().on(&servers).end().await.expect(0);
+    assert!(ran.stderr.lines().all(|line| line.starts_with("quorlock: warning: ")), "{ran:?}");
+    servers[1].kill();
+    let refused = job().on(&servers).end().await.expect(69);
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    assert_eq!(refused.stderr.matches(&third).count(), 1, "{refused:?}");
+    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    assert_eq!(status.stderr, "", "the table says it");
+}

@@ -26,9 +26,8 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             r#""(\w+_ms|at_ms|p50|p99|max|count|round_trip_us|seconds|locks_per_second)":[0-9.e-]+"#,
             r#""$1":N"#,
         ),
-        (r"(\d+(s|ms|us)\b ?)+(to go|more|left|later|after|before)", "TIME $3"),
-        (r"\b\d+ (µs|ms)\b", "N µs"),
-        (r"\b\d+s( \d+ms)?\b|\b\d+ms\b", "TIME"),
+        (r"(\d+(\.\d+)?(s|ms|us|µs)\b ?)+(to go|more|left|later|after|before)", "TIME $4"),
+        (r"\b\d+s \d+ms\b|\b\d+(\.\d+)?(s|ms|us|µs)\b", "TIME"),
         (r"\b\d+\.\d\d s\b", "TIME"),
         (r"(?m)  +\d+$", "  N"),
         (r"/\S*/\.tmp\w+", "HOME"),
@@ -46,6 +45,7 @@ fn masked(text: &str, servers: &[quorlock_testkit::Server]) -> String {
     let mut text = text.to_owned();
     for (place, server) in servers.iter().enumerate() {
         text = text.replace(&server.url(), &format!("redis://node-{}", place + 1));
+        text = text.replace(&format!("127.0.0.1:{}", server.port()), &format!("node-{}", place + 1));
     }
     MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }

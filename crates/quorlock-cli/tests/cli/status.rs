@@ -11,7 +11,7 @@ async fn a_free_lock_is_called_free() {
     let text = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
     assert!(text.stdout.ends_with("`job` is free\n"), "{text:?}");
     assert!(
-        servers.iter().all(|server| text.stdout.contains(&server.url())),
+        servers.iter().all(|server| text.stdout.contains(&format!(" 127.0.0.1:{} ", server.port()))),
         "each node has its line; {text:?}"
     );
 }
@@ -73,4 +73,33 @@ async fn a_silent_node_that_could_decide_makes_it_unclear() {
     servers[1].kill();
     let unclear = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
     assert!(unclear.stdout.contains("may be free or held"), "{unclear:?}");
+}
+
+#[tokio::test]
+async fn a_free_lock_of_restarted_servers_is_not_told_to_be_had() {
+    let Some(servers) = servers(3).await else { return };
+    let look = |options: &[&str]| {
+        let status = Quorlock::new([&["status"], options, &["job"]].concat());
+        status.on(&servers).env("QUORLOCK_RESTART_GUARD", "on")
+    };
+    let told = look(&[]).end().await.expect(69);
+    assert!(told.stdout.contains("free, no vote for "), "{told:?}");
+    assert!(told.stdout.contains("`job` is free, but cannot be locked for another "), "{told:?}");
+    let json = look(&["--json"]).end().await.expect(69);
+    let told: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(told["state"], "free");
+    for left in [&told["locked_no_sooner_than_ms"], &told["nodes"][0]["no_vote_for_ms"]] {
+        assert!((1..=31_000).contains(&left.as_u64().unwrap()), "{told}");
+    }
+    look(&[]).env("QUORLOCK_RESTART_GUARD", "off").end().await.expect(0);
+}
+
+#[tokio::test]
+async fn no_line_of_the_table_is_a_sentence() {
+    let Some(servers) = servers(3).await else { return };
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let told = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    let table: Vec<&str> = told.stdout.lines().take(4).collect();
+    assert!(table.iter().all(|line| line.len() < 80), "{told:?}");
+    assert!(told.stdout.contains("unreachable"), "why they are silent stands below: {told:?}");
 }

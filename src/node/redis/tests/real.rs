@@ -225,7 +225,10 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         vote(&node, question).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
-    assert!(error.lasts() && error.to_string().contains("ACL SETUSER anna"), "{error}");
+    assert!(error.lasts() && error.to_string().contains("may not touch the key `other`"), "{error}");
+    server.cli(&["acl", "setuser", "anna", "-pexpire"]);
+    let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
+    assert!(error.to_string().contains("may not run PEXPIRE; grant"), "the inner command is named: {error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,81 @@
+//! Durations, as people write them and as they are shown.
+
+use std::time::Duration;
+
+use humantime::{format_duration, parse_duration};
+
+/// Reads `30s`, `5min` or `1h 30min`; or `1.5s`; or plain seconds, as `timeout` and `flock` take them.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let seconds = text.strip_suffix('s').unwrap_or(text);
+    if seconds.starts_with(|first: char| first.is_ascii_digit())
+        && let Ok(seconds) = seconds.parse::<f64>()
+    {
+        return Duration::try_from_secs_f64(seconds).map_err(|_| "that is too long".to_owned());
+    }
+    parse_duration(text)
+        .map_err(|error| format!("{error}; write a duration such as `10s` or `5min`, or a number of seconds"))
+}
+
+/// For people, in one unit: `323µs`, `1.2ms`, `29.9s`; from a minute on in whole seconds, `1m 30s`. Cut and
+/// not rounded: no time is said to be left that is not.
+pub(crate) fn length(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let unit = match nanos {
+        0..1_000 => return "0s".to_owned(),
+        1_000..1_000_000 => 1_000,
+        1_000_000..10_000_000 => 100_000,
+        10_000_000..1_000_000_000 => 1_000_000,
+        1_000_000_000..60_000_000_000 => 100_000_000,
+        _ => return format_duration(Duration::from_secs(duration.as_secs())).to_string(),
+    };
+    // Less than a minute.
+    format!("{:?}", Duration::from_nanos(u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_seconds_are_a_duration() {
+        for (text, millis) in [
+            ("10", 10_000),
+            ("0", 0),
+            ("1.5", 1500),
+            ("1.5s", 1500),
+            ("500ms", 500),
+            ("2min", 120_000),
+            ("1h 30s", 3_630_000),
+            (" 3 ", 3000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "soon", "-1", "inf", "1e400", "s", ".", "nan"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("too long") || error.contains("number of seconds"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_shown_in_one_unit_and_never_too_long() {
+        for (nanos, shown) in [
+            (0, "0s"),
+            (999, "0s"),
+            (323_999, "323µs"),
+            (1_099_999, "1ms"),
+            (1_109_000, "1.1ms"),
+            (160_900_000, "160ms"),
+            (1_500_000_000, "1.5s"),
+            (29_999_999_999, "29.9s"),
+            (30_000_000_000, "30s"),
+            (90_900_000_000, "1m 30s"),
+            (3_600_000_000_000, "1h"),
+        ] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(length(duration), shown);
+            assert!(parse(shown.replace('µ', "u").as_str()).unwrap() <= duration, "{shown} is too long");
+        }
+        assert!(length(Duration::MAX).contains("years"));
+    }
+}

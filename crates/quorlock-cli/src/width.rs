@@ -1,0 +1,43 @@
+//! How much fits into a line.
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
+/// How many characters a line of `stream` has, if it is a terminal that tells.
+pub(crate) fn of(stream: impl AsFd + IsTerminal) -> Option<usize> {
+    let size = if stream.is_terminal() { tcgetwinsize(stream).ok() } else { None };
+    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// `text` in lines of at most `width` characters, broken between words where there are any.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let letters: Vec<char> = word.chars().collect();
+        for part in letters.chunks(width.max(1)) {
+            let line = lines.last_mut().filter(|line| line.chars().count() + 1 + part.len() <= width);
+            match line {
+                Some(line) => {
+                    line.push(' ');
+                    line.extend(part);
+                }
+                None => lines.push(part.iter().collect()),
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_asked_for() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one", 7), ["one"]);
+        assert_eq!(wrapped("unbreakable", 4), ["unbr", "eaka", "ble"]);
+    }
+}
