@@ -251,13 +251,13 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
         Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
             "`{}` stays taken for up to {} more: {token}{waited}",
             key.as_deref().unwrap_or(resource.as_str()),
-            format_duration(whole(remaining)),
+            length(remaining),
         ),
-        Some(Holder { token, nodes, remaining, readers, key, .. }) => format!(
-            "`{resource}` is held{} by {} at {nodes} of {} nodes for up to {} more{waited}",
+        // Not at how many nodes: those that have not been heard by then may well have it.
+        Some(Holder { token, remaining, readers, key, .. }) => format!(
+            "`{resource}` is held{} by {} for up to {} more{waited}",
             key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
             holders(&token, &readers),
-            ballot.quorum().nodes(),
             length(remaining),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
