@@ -196,7 +196,7 @@ fn a_restarted_node_is_said_to_wait_for_as_long_as_the_guard_has_it_wait() {
         Standing::Quarantined { left: setting(3).quarantine.left(Duration::from_secs(20)) }
     );
     assert!(
-        examination.findings.iter().any(|finding| finding.evidence.contains("for another 10s")),
+        examination.findings.iter().any(|finding| finding.evidence.contains("for another 10.")),
         "{:#?}",
         examination.findings
     );

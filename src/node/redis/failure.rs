@@ -168,7 +168,7 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
             Lasting::UntilMended,
         ),
         // In all versions the words for a key that may not be touched, and for nothing else.
-        "NOPERM" if words.contains("to access") => (
+        "NOPERM" if words.contains("to access") || words.contains("can't access") => (
             format!(
                 "the user `{user}` may not touch the key `{}` or those beside it; ask with the prefix of keys that \
                  it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* ~quorlock:*`",
@@ -179,7 +179,7 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
         "NOPERM" => (
             format!(
                 "the user `{user}` may not run {}; grant `ACL SETUSER {user} {RIGHTS}`",
-                within(words).map_or_else(|| command.to_owned(), |inner| printable(inner).to_uppercase())
+                within(words, command)
             ),
             Lasting::UntilMended,
         ),
@@ -224,10 +224,15 @@ pub(super) fn explain(code: &str, words: &str, asked: Asked<'_>) -> NodeError {
     NodeError::Failed { message: Arc::from(format!("{meaning} ({said})")), lasting }
 }
 
-/// The command that a user may not run, as the server names it: where a script was asked for, one in it.
-fn within(words: &str) -> Option<&str> {
-    let (_, named) = words.split_once("permissions to run the '")?;
-    named.split_once('\'').map(|(command, _)| command)
+/// The command that a user may not run: where a script was asked for, one in it, if the server names it.
+/// Redis 7.0 does not.
+fn within(words: &str, command: &str) -> String {
+    let named = words.split_once("permissions to run the '").and_then(|(_, named)| named.split_once('\''));
+    match named {
+        Some((inner, _)) => printable(inner).to_uppercase(),
+        None if words.contains("executing the script") => format!("a command of the script in its {command}"),
+        None => command.to_owned(),
+    }
 }
 
 /// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
@@ -311,7 +316,11 @@ mod tests {
         for (words, meaning) in [
             ("Error running script (call to f_1): @user_script:2: WRONGTYPE Operation", "is not a lock"),
             ("Error running script (call to f_1): @user_script:2: -OOM command", "out of memory"),
-            ("The user executing the script can't run this command", "may not run EVAL"),
+            ("The user executing the script can't run this command", "may not run a command of the script"),
+            (
+                "The user executing the script can't access at least one of the keys",
+                "touch the key `orders/42`",
+            ),
             ("ACL failure in script: User anna has no permissions", "may not run EVAL"),
         ] {
             let (message, _) = said("ERR", words);
