@@ -264,6 +264,8 @@ async fn a_release_after_the_end_says_that_the_lease_was_lost_though_no_timer_ha
     held.release().await.unwrap();
     late.millis.store(before_the_end + 1, Ordering::SeqCst);
     assert_eq!(lapsed.release().await.unwrap_err().reason, LossReason::Expired);
+}
+
 /// An enum of a program's own.
 #[derive(Debug, PartialEq)]
 enum Own {
