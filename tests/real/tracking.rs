@@ -1,4 +1,7 @@
 //! What servers remember for a client, to tell it of changes: nothing of what was given back.
+//!
+//! A lock that an inspection finds free they remember on purpose, until it is taken: observers wait for that, and
+//! those who look for a free permit.
 
 use futures::future::BoxFuture;
 use quorlock::{Coordinator, Fencing, Lock, Wait};
@@ -117,10 +120,10 @@ const USES: &[(&str, Use)] = &[
             assert!(lease.renew().await.is_err());
         })
     }),
-    ("a semaphore", |one, two, name| {
+    ("a semaphore", |one, _, name| {
         Box::pin(async move {
-            let [one, two] = [one, two].map(|of| of.semaphore(&name, 2).wait(Wait::UpTo(DEADLINE)));
-            let (first, second) = (one.acquire().await.unwrap(), two.acquire().await.unwrap());
+            let semaphore = one.semaphore(&name, 2).wait(Wait::UpTo(DEADLINE));
+            let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
             first.lease.release().await.unwrap();
             second.lease.release().await.unwrap();
         })

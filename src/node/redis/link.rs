@@ -23,7 +23,7 @@ use super::swift::{
 };
 use super::wire::{
     ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
-    encode_plain, plainly, who_holds, write_once,
+    encode_plain, plainly, write_once,
 };
 use crate::clock::{Clock, Sleep};
 use crate::node::{Answer, Came, Instance, NodeError, Question, Vote};
@@ -383,7 +383,7 @@ impl Link<'_> {
                     encode_acquisition(claim, ttl, draw, buffer);
                 });
                 (PRELUDE, Way::Swift)
-            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask.question), self.means.client) {
+            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask), self.means.client) {
                 write_once(&ask.question, Form::Plain, self.line.outbox(), |buffer| {
                     encode_plain(claim, ttl, buffer);
                 });
@@ -437,12 +437,8 @@ impl Link<'_> {
             }
             Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
             Ok(Reading::Forgotten) => ask.answer(self.state, Err(no_script())),
-            Ok(Reading::Refused) if matches!(*ask.question, Question::Acquire { draw: Some(_), .. }) => {
-                ask.stage = Stage::Scripted;
-                self.batch.push(ask);
-            }
             Ok(Reading::Refused) => {
-                ask.question = who_holds(&ask.question).into();
+                ask.stage = Stage::Scripted;
                 self.batch.push(ask);
             }
             Ok(Reading::Unnumbered) => {

@@ -9,6 +9,7 @@ use super::failure::{self, is_demoted, refused, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Family, Library, Script};
+use super::state::{Ask, Stage};
 use crate::node::{Asked, Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
     Claim, Draw, FencingToken, Mode, Token, fence_counter_key, intents_sibling, line_keys, readers_sibling,
@@ -383,15 +384,12 @@ pub(crate) enum Reading {
     Demoted,
 }
 
-/// The question that follows a refusal: who holds it?
-pub(crate) fn who_holds(question: &Question) -> Question {
-    Question::Inspect { key: key_of(question).as_ref().into() }
-}
-
 /// What a plain command does as well as a script, for a server that lets nothing come late (rule I-41).
-pub(crate) fn plainly(question: &Question) -> Option<(&Claim, Duration)> {
-    let Question::Acquire { claim, ttl, draw: None } = question else { return None };
-    (claim.mode() == Mode::Exclusive && !claim.is_several()).then_some((claim, *ttl))
+/// What was refused is asked by a script, which tells who has it.
+pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
+    let Question::Acquire { claim, ttl, draw: None } = &*ask.question else { return None };
+    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+    (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
 }
 
 fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
@@ -634,7 +632,6 @@ mod tests {
         }
         assert!(decode_plain(&list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
         assert!(decode(STORED, &plain, "anna").is_err(), "no answer of a script");
-        assert!(matches!(who_holds(&plain), Question::Inspect { key } if *key == *claim().key()));
     }
 
     #[test]

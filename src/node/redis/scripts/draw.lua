@@ -2,7 +2,12 @@
 -- the counter.
 -- KEYS: lock. ARGV: token, counter, hint, lead.
 local holder = call('GET', KEYS[1])
-if not holder then return {'free'} end
+if not holder then
+  -- As in release.lua.
+  redis.pcall('SET', KEYS[1], '', 'PX', 1)
+  redis.pcall('DEL', KEYS[1])
+  return {'free'}
+end
 if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 local drawn = after(counter(ARGV[2]), ARGV[3], ARGV[4])
 note(ARGV[2], ARGV[1], drawn)

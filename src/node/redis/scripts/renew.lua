@@ -2,11 +2,18 @@
 -- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, counter or nothing, number.
 local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then
-  if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
+  -- Also in the millisecond in which it was stored: what is changed after it was read, the server does not go on
+  -- remembering for the client (acquire.lua).
+  if call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
   return {'granted'}
 end
 if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
-if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+if call('SETRANGE', ARGV[3], 0, '') > 0 then
+  -- As in release.lua.
+  redis.pcall('SET', KEYS[1], '', 'PX', 1)
+  redis.pcall('DEL', KEYS[1])
+  return {'free'}
+end
 -- Whoever comes after us at this node must draw a larger number than ours.
 if ARGV[4] ~= '' then
   note(ARGV[4], ARGV[1], tonumber(ARGV[5]))

@@ -4,7 +4,10 @@ local place = in_the_way()
 if place then return held(place) end
 local ttl = tonumber(ARGV[2])
 if missing then
-  if cancelled() then return {'free'} end
+  if cancelled() then
+    unread(holders)
+    return {'free'}
+  end
   -- Whoever comes after us at this node must draw a larger number than ours.
   for place = 1, #KEYS do
     if fenced then

@@ -20,7 +20,14 @@ if ends then
   if ends < now + ttl then join(ARGV[4], ARGV[1], ttl) end
   return {'granted'}
 end
-if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
+if call('SETRANGE', ARGV[3], 0, '') > 0 then
+  -- As in release.lua.
+  if not holder then
+    redis.pcall('SET', KEYS[1], '', 'PX', 1)
+    redis.pcall('DEL', KEYS[1])
+  end
+  return {'free'}
+end
 -- Whoever shares it from now on must have a number above that of every writer before: of those whom the
 -- counter knows, and ours, which may be a writer's that became a reader. The counter may have expired.
 if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end

@@ -29,6 +29,15 @@ local function stands(place)
   forget(counter_of(place), number)
   return number
 end
+-- As in release.lua, of those that are not there.
+local function unread(found)
+  for place = 1, #KEYS do
+    if not found[place] then
+      redis.pcall('SET', KEYS[place], '', 'PX', 1)
+      redis.pcall('DEL', KEYS[place])
+    end
+  end
+end
 local function held(place)
   local holder, left = string.sub(holders[place], 1, 4096), call('PTTL', KEYS[place])
   return {'held', holder, left, fenced and stands(place) or 0, place}
@@ -52,12 +61,9 @@ end
 local function let_go()
   local was, found = 'free', {}
   for place = 1, #KEYS do found[place] = redis.pcall('GET', KEYS[place]) end
+  unread(found)
   for place = 1, #KEYS do
-    if not found[place] then
-      -- As in release.lua.
-      redis.pcall('SET', KEYS[place], '', 'PX', 1)
-      redis.pcall('DEL', KEYS[place])
-    elseif found[place] == token then
+    if found[place] == token then
       local gone = redis.pcall('DEL', KEYS[place], mark(place))
       -- As in release.lua.
       if gone ~= 1 and gone ~= 2 then call('DEL', KEYS[place]) end

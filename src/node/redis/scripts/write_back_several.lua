@@ -1,7 +1,10 @@
 -- Raises all counters to the attempt's number, where all locks are still its own.
 local place = in_the_way()
 if place then return held(place) end
-if missing then return {'free'} end
+if missing then
+  unread(holders)
+  return {'free'}
+end
 local number = tonumber(ARGV[3])
 for place = 1, #KEYS do
   local found = stands(place)

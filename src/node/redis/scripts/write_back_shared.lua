@@ -1,7 +1,12 @@
 -- Raises the counter to the attempt's number, where the token still shares the lock.
 -- KEYS: lock. ARGV: token, counter, number, readers.
 local holder = call('GET', KEYS[1])
-if not holder then return {'free'} end
+if not holder then
+  -- As in release.lua.
+  redis.pcall('SET', KEYS[1], '', 'PX', 1)
+  redis.pcall('DEL', KEYS[1])
+  return {'free'}
+end
 if holder ~= marker then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 prune(ARGV[4])
 if not share(ARGV[4], ARGV[1]) then return {'free'} end
