@@ -64,7 +64,12 @@ async fn an_stdin_that_says_nothing_does_not_end_it_unless_it_is_told_so() {
         holder.signal(Signal::SIGTERM);
         holder.end().await.expect(0);
     }
+    // It is to wait for the lock: the end of its stdin may be seen later than a free lock is had.
+    let other = hold(&servers, &[]).start();
+    other.lines(4).await;
     hold(&servers, &["--until-eof", "always"]).start().end().await.expect(129);
+    other.signal(Signal::SIGTERM);
+    other.end().await.expect(0);
     let mut deaf = hold(&servers, &["--until-eof", "never"]).stdin_open().start();
     deaf.lines(4).await;
     deaf.close_stdin();
