@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use common::bench;
-use quorlock::{ConfigError, Coordinator, LeaseWatch, Lost, Owner, Renewal, RestartGuard, Wait};
+use quorlock::{ConfigError, Coordinator, LeaseWatch, Owner, Renewal, RestartGuard, Wait, WithError};
 
 const PAGE: &str = include_str!("../docs/migration.md");
 const HERE: &str = include_str!("migration.rs");
@@ -109,7 +109,7 @@ fn every_call_of_theirs_is_on_the_page() {
     assert!(missing.is_empty(), "docs/migration.md does not say what becomes of these: {missing:?}");
 }
 
-async fn work(lease: LeaseWatch) -> Result<u32, Lost> {
+async fn work(lease: LeaseWatch) -> Result<u32, WithError> {
     tokio::task::yield_now().await;
     lease.check()?;
     Ok(42)

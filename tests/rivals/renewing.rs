@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Expiry, LossReason, Lost, RenewError, Renewal, Wait};
+use quorlock::{Expiry, LossReason, RenewError, Renewal, Wait, WithError};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{TTL, VALIDITY, another, bench, bench_by_default};
@@ -109,7 +109,7 @@ async fn work_goes_on_while_a_renewal_is_under_way() {
                 longest = longest.max(clock.now().since(before));
                 lease.check()?;
             }
-            Ok::<_, Lost>(longest)
+            Ok::<_, WithError>(longest)
         })
         .await
         .unwrap();

@@ -68,7 +68,7 @@ pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Box<dyn Er
     Ok(order + 2)
 }
 
-pub(crate) async fn transfer(_: FencingToken) -> Result<(), Lost> {
+pub(crate) async fn transfer(_: FencingToken) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 

@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How long a block that never ends is followed.
 const A_WHILE: Duration = Duration::from_secs(1);
 
-pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
 pub(crate) struct Snippet {
     place: &'static str,
