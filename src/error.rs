@@ -412,7 +412,7 @@ pub struct InAsyncContext;
 /// tell apart what came of the lock and what of the work.
 ///
 /// Any error that can be made from an [`AcquireError`] and from [`Lost`] will do for [`Lock::with`]: see
-/// [there](crate::Lock::with#errors-of-the-work).
+/// [there](crate::Lock::with).
 ///
 /// [`Lock::with`]: crate::Lock::with
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

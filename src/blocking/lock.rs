@@ -129,7 +129,7 @@ impl Lock {
     ///
     /// What an [`AcquireError`] becomes when the work was not started, the work's own error when it failed
     /// by itself, and what [`Lost`] becomes when it outlived its lease, and nobody knows how much of it was
-    /// protected. [Which errors](crate::Lock::with#errors-of-the-work) it can have.
+    /// protected. [Which errors](crate::Lock::with) it can have.
     ///
     /// # Panics
     ///
