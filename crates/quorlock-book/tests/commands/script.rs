@@ -31,7 +31,7 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
             // tests/jobs.rs runs the last three.
-            "text" | "" | "sql" | "crontab" | "systemd" | "env" => {}
+            "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),
             "toml" | "conf" => steps.extend(file(&block)),
             other => panic!("{}:{}: no test knows `{other}`", page.path.display(), block.line),
