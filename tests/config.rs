@@ -83,15 +83,15 @@ fn a_ttl_that_leaves_nothing_to_hold() {
 #[test]
 fn a_ttl_above_the_limit_of_the_deployment() {
     let refused = refusal(with_nodes().max_ttl(Duration::from_secs(10)).ttl(Duration::from_secs(60)));
-    assert!(refused.contains("1m is above the deployment's max_ttl of 10s"), "{refused}");
-    assert!(refused.contains("set max_ttl to 1m at every client"), "{refused}");
+    assert!(refused.contains("60s is above the deployment's max_ttl of 10s"), "{refused}");
+    assert!(refused.contains("set max_ttl to 60s at every client"), "{refused}");
 }
 
 #[test]
 fn i13_a_ttl_above_30_s_where_nobody_has_set_the_limit_of_the_deployment() {
     let minute = Duration::from_secs(60);
     let refused = refusal(with_nodes().ttl(minute));
-    assert!(refused.contains("1m is above the deployment's max_ttl of 30s"), "{refused}");
+    assert!(refused.contains("60s is above the deployment's max_ttl of 30s"), "{refused}");
     with_nodes().max_ttl(minute).ttl(minute).build().unwrap();
 }
 
