@@ -336,6 +336,18 @@ fn i33_who_waits_behind_a_lease_that_nobody_renews_gets_the_lock_when_it_ends() 
 }
 
 #[test]
+fn i33_a_lease_of_a_runtime_that_stands_still_is_given_back_where_it_is_dropped() {
+    let Bench { coordinator, nodes, .. } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
+    driven.block_on(async {
+        drop(lease);
+        settle().await;
+    });
+    assert_free(&nodes);
+}
+
+#[test]
 fn who_waits_behind_a_lease_of_a_runtime_that_ends_gets_the_lock_after_it() {
     let Bench { clock, coordinator, nodes } = bench();
     let (first, driven) = (runtime(), runtime());
