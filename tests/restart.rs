@@ -40,7 +40,7 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let ballot = error.ballot().unwrap();
     let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{ballot}") };
     assert!(left > Duration::from_secs(29) && left <= QUARANTINE, "{left:?}");
-    assert!(ballot.to_string().contains("restarted too recently to vote: 30s to go"), "{ballot}");
+    assert!(ballot.to_string().contains("restarted too recently to vote: 30.3s to go"), "{ballot}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn who_would_wait_in_vain_for_quarantines_to_end_is_told_at_once() {
     let since = bench.clock.now();
     let shorter = bench.lock().wait(Wait::UpTo(QUARANTINE - Duration::from_millis(10)));
     let error = shorter.acquire().await.expect_err("three of five must not vote for longer than that");
-    assert!(error.to_string().contains("30s to go"), "{error}");
+    assert!(error.to_string().contains("30.3s to go"), "{error}");
     assert!(bench.clock.now().since(since) < Duration::from_secs(1), "nobody waited for that");
 
     let longer = bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1)));

@@ -4,9 +4,10 @@
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use quorlock::{Address, Coordinator, RedisNode, RestartGuard, Wait};
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Servers, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -83,7 +84,13 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
     for coordinator in [coordinator(&bare, PASSWORD), coordinator(&servers.urls(), WRONG)] {
         let lock = coordinator.lock("orders/42");
         let lease = lock.acquire().await.unwrap();
-        let answer = servers[0].command(&["GET", "orders/42"]).await.unwrap().to_string();
+        // A quorum has it, and this server perhaps a moment later.
+        let mut answer = String::new();
+        let stored = eventually("the token is stored", Duration::from_secs(30), async || {
+            answer = servers[0].command(&["GET", "orders/42"]).await.unwrap().to_string();
+            answer.contains(' ')
+        });
+        stored.await.unwrap();
         let secret = answer.split(' ').next().unwrap().to_owned();
         assert!(secret.len() >= 16, "a token of 128 bits, in whatever form: {answer}");
         let ballot = lock.inspect().await.unwrap();

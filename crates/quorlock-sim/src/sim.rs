@@ -355,8 +355,8 @@ impl Sim {
 fn links(plan: &Plan, dice: &Dice, hosts: usize) -> Vec<Vec<Link>> {
     let link = || {
         let latency = dice.nanos(50_000, nanos(plan.distance));
-        // A node has a second at most.
-        let late = if plan.twist == Twist::LatePackets { (31, 1_000_000_000) } else { (0, 0) };
+        // A node has a quarter of the TTL, 125 to 500 ms here: an answer that is late once or twice comes after it.
+        let late = if plan.twist == Twist::LatePackets { (31, 200_000_000) } else { (0, 0) };
         Link { latency, jitter: latency / 2, late, ..Link::default() }
     };
     (0..hosts).map(|_| (0..hosts).map(|_| link()).collect()).collect()

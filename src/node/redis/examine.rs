@@ -78,7 +78,8 @@ async fn ask_all(
         max_ttl(&mut session, settings, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         rights::ask(&mut session, &probe, facts).await?;
-        let settings = Settings { notices: Notices::ToldElsewhere, ..settings.clone() };
+        // A check-up may be made with other settings than locks: it leaves no `max_ttl` for them to find.
+        let settings = Settings { notices: Notices::ToldElsewhere, max_ttls: None, ..settings.clone() };
         let node = RedisNode::with(address.clone(), settings);
         facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
         session.ask_each(&probe.removal()).await?;
