@@ -196,6 +196,21 @@ impl Ballot {
         others_have_some && most + self.papers.iter().filter(unknown).count() < self.quorum.needed()
     }
 
+    /// Whether so many nodes have somebody's token that nobody else can have a quorum now.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.bars_a_quorum(|paper| matches!(paper.said, Said::Held(_)))
+    }
+
+    /// The same for a round that had no answer yet when these nodes said that the key is free.
+    pub(crate) fn without_free(mut self) -> Ballot {
+        for paper in &mut self.papers {
+            if paper.said == Said::Free {
+                paper.said = Said::Pending;
+            }
+        }
+        self
+    }
+
     /// Whether no quorum is left without those who are `out`.
     fn bars_a_quorum(&self, out: impl Fn(&Paper) -> bool) -> bool {
         self.papers.iter().filter(|paper| out(paper)).count() >= self.quorum.blocking()

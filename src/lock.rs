@@ -225,8 +225,9 @@ impl Lock {
     /// # Errors
     ///
     /// [`Contended`](AcquireError::Contended) when others held it for the whole [wait](Lock::wait),
-    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered at the end of it, and
-    /// at once [`NeedsMending`](AcquireError::NeedsMending) or [`Config`](AcquireError::Config).
+    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered at the end of it, or none
+    /// could because it was shorter than a round trip, and at once
+    /// [`NeedsMending`](AcquireError::NeedsMending) or [`Config`](AcquireError::Config).
     ///
     /// # Cancel safety
     ///
@@ -444,16 +445,18 @@ impl Lock {
             return came.map(Got::Lease);
         }
         // From here on a lease that comes is given back.
-        let news = self.shared.lines_of(plan.mode).news(plan.line());
+        let lines = self.shared.lines_of(plan.mode);
+        let (news, held_here) = (lines.news(plan.line()), lines.is_held(plan.line()));
+        let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.shared.now().since(plan.since);
-        if let Some(news) = news
-            && news.verdict != Verdict::Contended
-        {
-            return Err(plan.not_acquired(news, waited));
-        }
-        // The last contest may have asked one node only, or none.
-        Err(Box::pin(self.contended(waited)).await)
+        Err(match news {
+            Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
+            // The last contest may have asked one node only, or none.
+            Some(_) => Box::pin(self.contended(waited)).await,
+            None if held_here => Box::pin(self.contended(waited)).await,
+            None => Box::pin(self.undecided(behind, waited)).await,
+        })
     }
 
     /// Whoever comes first contends for the lock in its own future; whoever comes behind others of this
@@ -518,6 +521,21 @@ impl Lock {
         }
     }
 
+    /// The error for a caller whose wait was over before the first round was: others hold the lock only if
+    /// the nodes say so now, or if others of this process were in front of the caller.
+    async fn undecided(&self, behind: bool, waited: Duration) -> AcquireError {
+        let (ballot, resource) = match (self.inspect().await, self.resource()) {
+            (Ok(ballot), Ok(resource)) => (ballot, resource),
+            (Err(error), _) => return error,
+            (_, Err(error)) => return error.into(),
+        };
+        if ballot.is_taken() || (behind && ballot.verdict() == Verdict::Contended) {
+            return AcquireError::Contended { resource, ballot: Box::new(ballot), waited };
+        }
+        // That the lock is free now is no answer of the round, of which none had come in time.
+        AcquireError::Unavailable { resource, ballot: Box::new(ballot.without_free()), waited }
+    }
+
     fn plan(&self, wait: Wait, since: Moment, told: &Told) -> Result<Arc<Plan>, ConfigError> {
         Ok(Arc::new(Plan {
             resource: self.check()?,
@@ -570,8 +588,9 @@ enum Got {
 enum Coming {
     /// By its own efforts.
     Led(BoxFuture<'static, Result<Lease, AcquireError>>),
-    /// From others, to somebody who keeps a place in the line.
-    Served(Helped<Delivery>, #[expect(dead_code, reason = "is given up when dropped")] Option<Place>),
+    /// From others; with the place in the line that is given up when this is dropped, where others of the
+    /// process came before.
+    Served(Helped<Delivery>, Option<Place>),
 }
 
 impl Coming {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use crate::ballot::{Ballot, Said};
+use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, Full, Lost};
 use crate::lease::{Lease, LeaseWatch};
@@ -279,7 +279,7 @@ impl Semaphore {
         let ballots = self.inspect().await?;
         let mut unknown = None;
         for number in order {
-            let may_be_free = ballots.get(number).is_some_and(|ballot| !is_taken(ballot));
+            let may_be_free = ballots.get(number).is_some_and(|ballot| !ballot.is_taken());
             if may_be_free && !self.is_taken_here(number) {
                 match self.try_slot(number).await {
                     Ok(Some(permit)) => return Ok(permit),
@@ -348,12 +348,6 @@ pub(crate) async fn permits(shared: &Arc<Shared>, name: &str) -> Option<usize> {
     let round = Round::start(&shared.nodes, Aim::Hear, shared.max_ttl, question);
     round.settled().await;
     str::from_utf8(round.ballot().holder()?.token.as_bytes()).ok()?.parse().ok()
-}
-
-/// Whether so many nodes have somebody's token that nobody else can have a quorum now.
-fn is_taken(ballot: &Ballot) -> bool {
-    let held = ballot.papers().iter().filter(|paper| matches!(paper.said, Said::Held(_)));
-    held.count() >= ballot.quorum().blocking()
 }
 
 impl fmt::Debug for Semaphore {

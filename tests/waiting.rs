@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::protocol::{Claim, Draw};
+use quorlock::protocol::{Claim, Draw, Verdict};
 use quorlock::{
     AcquireError, Asked, Clock, Coordinator, Expiry, FencingToken, Hint, Listener, Lock, Node, Question,
     Renewal, Reply, Token, Wait, ask as ask_node,
@@ -666,4 +666,47 @@ fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
         scope.spawn(move || race(to_two, from_two));
         race(to_one, from_one);
     });
+}
+
+/// What the error says of a wait of 1 ms, where a round trip takes 20.
+async fn waited_for_a_millisecond(lock: &Lock) -> AcquireError {
+    lock.clone().wait(Wait::UpTo(MS)).acquire().await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let lock = bench.coordinator.lock("r").ttl(TTL);
+    let error = waited_for_a_millisecond(&lock).await;
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "nobody holds it: {error}");
+    assert!(error.to_string().contains("had not answered yet"), "{error}");
+    assert_eq!(error.ballot().unwrap().verdict(), Verdict::Unavailable, "{error}");
+
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    let error = waited_for_a_millisecond(&bench.coordinator.lock("other").ttl(TTL)).await;
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "nobody knows who holds it: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shorter_than_a_round_says_who_holds_the_lock() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let elsewhere = waited_for_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await;
+    assert!(matches!(elsewhere, AcquireError::Contended { .. }), "another process holds it: {elsewhere}");
+
+    // Known without any node.
+    for node in &bench.nodes {
+        node.hang();
+    }
+    let here = waited_for_a_millisecond(&holder.lock("r").ttl(TTL)).await;
+    assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
 }

@@ -231,6 +231,11 @@ impl Lines {
         self.lock().by_key.get(key).is_some_and(Line::is_taken)
     }
 
+    /// Whether this process holds the key.
+    pub(crate) fn is_held(&self, key: &str) -> bool {
+        self.lock().by_key.get(key).is_some_and(|line| line.held)
+    }
+
     /// Whether somebody waits in the line who is not served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
         self.lock().by_key.get(key).is_some_and(|line| line.waiters().next().is_some())
