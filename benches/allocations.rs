@@ -1,6 +1,7 @@
 //! How often a cycle of acquire and release allocates, and how many bytes, beside the round written
 //! by hand over the client crate. A program of its own, because counting costs time.
-//! `cargo bench --bench allocations`
+//! `cargo bench --bench allocations`; `CYCLES`, `TASKS` and `SUBJECT` (its number, from 0) in the
+//! environment change what is counted, as for a profiler.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,15 +21,13 @@ use quorlock::{Coordinator, Fencing, RestartGuard};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use limit::Multiplexed;
-use tools::five_servers;
+use tools::{five_servers, setting};
 
 mod limit;
 mod tools;
 
 #[global_allocator]
 static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-const CYCLES: usize = 12_800;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
@@ -37,22 +36,30 @@ async fn main() {
     let coordinator = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = coordinator.build().unwrap();
     println!("{:<22}{:>7}{:>20}{:>14}", "", "tasks", "allocations/cycle", "bytes/cycle");
-    for tasks in [1, 64] {
+    let (cycles, only) = (setting("CYCLES", 12_800), setting("SUBJECT", 3));
+    let numbers = match setting("TASKS", 0) {
+        0 => vec![1, 64],
+        tasks => vec![tasks],
+    };
+    for tasks in numbers {
         let by_hand = multiplexed.clone();
-        count("client crate", tasks, move |task| {
-            let (by_hand, key) = (by_hand.clone(), format!("crate{task}"));
-            async move {
-                for _ in 0..CYCLES / tasks {
-                    by_hand.cycle(&key).await;
+        if only == 0 || only >= 3 {
+            count("client crate", tasks, cycles, move |task| {
+                let (by_hand, key) = (by_hand.clone(), format!("crate{task}"));
+                async move {
+                    for _ in 0..cycles / tasks {
+                        by_hand.cycle(&key).await;
+                    }
                 }
-            }
-        })
-        .await;
-        for (name, fencing) in [("quorlock, plain", Fencing::Off), ("quorlock, fenced", Fencing::On)] {
-            count(name, tasks, |task| {
+            })
+            .await;
+        }
+        let ours = [(1, "quorlock, plain", Fencing::Off), (2, "quorlock, fenced", Fencing::On)];
+        for (_, name, fencing) in ours.into_iter().filter(|(subject, ..)| only == *subject || only >= 3) {
+            count(name, tasks, cycles, |task| {
                 let lock = coordinator.lock(format!("{name}{task}")).fencing(fencing);
                 async move {
-                    for _ in 0..CYCLES / tasks {
+                    for _ in 0..cycles / tasks {
                         lock.acquire().await.unwrap().release().await.unwrap();
                     }
                 }
@@ -62,7 +69,7 @@ async fn main() {
     }
 }
 
-async fn count<F>(name: &str, tasks: usize, work: impl Fn(usize) -> F)
+async fn count<F>(name: &str, tasks: usize, cycles: usize, work: impl Fn(usize) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -75,7 +82,7 @@ where
         }
         let change = region.change();
         if !warm {
-            let each = |count: usize| count as f64 / CYCLES as f64;
+            let each = |count: usize| count as f64 / cycles as f64;
             let allocations = each(change.allocations + change.reallocations);
             println!("{name:<22}{tasks:>7}{allocations:>20.1}{:>14.0}", each(change.bytes_allocated));
         }

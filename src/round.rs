@@ -48,8 +48,6 @@ pub(crate) struct Round {
     op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
-    /// After how long the first of them is overdue.
-    overdue: Duration,
     slots: Mutex<Slots>,
     abandoned: AtomicBool,
 }
@@ -94,9 +92,10 @@ impl Round {
         let questions: SmallVec<[Option<Asked>; USUAL]> = (0..nodes.members.len()).map(question).collect();
         let op = Op::of(questions.iter().flatten().next().map(Deref::deref));
         // All must be known to be asked before the first one answers.
-        let states =
-            questions.iter().map(|asked| if asked.is_some() { State::Pending } else { State::Skipped });
-        let round = Round::prepare(nodes, aim, op, ttl, states);
+        let is_asked = |index| questions.get(index).is_some_and(Option::is_some);
+        let round = Round::prepare(nodes, aim, op, ttl, |index, sent| {
+            if is_asked(index) { State::Pending { asked: sent } } else { State::Skipped }
+        });
         for (index, question) in questions.into_iter().enumerate() {
             if let Some(question) = question {
                 round.send(index, question);
@@ -113,8 +112,7 @@ impl Round {
         first: usize,
         question: &Asked,
     ) -> Arc<Round> {
-        let unasked = nodes.members.iter().map(|_| State::Unasked);
-        let round = Round::prepare(nodes, aim, Op::of(Some(question)), ttl, unasked);
+        let round = Round::prepare(nodes, aim, Op::of(Some(question)), ttl, |_, _| State::Unasked);
         round.ask(first, question.clone());
         round
     }
@@ -134,19 +132,17 @@ impl Round {
         aim: Aim,
         op: Op,
         ttl: Duration,
-        states: impl Iterator<Item = State>,
+        state: impl Fn(usize, Moment) -> State,
     ) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let mut overdue = ttl;
-        let slot = |(member, state): (&Member, State)| {
-            overdue = overdue.min(nodes.overdue_after(member, LEAST_PATIENCE, ttl));
+        let slot = |(index, member): (usize, &Member)| {
             let limit = sent + nodes.limit(member, ttl);
-            Slot { asked: sent, limit, state }
+            Slot { limit, state: state(index, sent) }
         };
-        let slots = nodes.members.iter().zip(states).map(slot);
+        let slots = nodes.members.iter().enumerate().map(slot);
         let slots = Mutex::new(Slots::new(slots.collect()));
         let abandoned = AtomicBool::new(false);
-        Arc::new(Round { sent, aim, op, ttl, overdue, slots, nodes: nodes.clone(), abandoned })
+        Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned })
     }
 
     /// Asks a node that has not been asked.
@@ -239,8 +235,8 @@ impl Round {
                 slots.waiting.join(context);
                 let next = slots.next_limit(now);
                 drop(slots);
-                let knock = next.map(|limit| self.sent + (limit.since(self.sent) / KNOCK).min(self.overdue));
-                if !wait.knocked && knock.is_some_and(|knock| now >= knock) {
+                let knock = next.filter(|_| !wait.knocked).map(|limit| self.knocks_at(limit, now));
+                if knock.is_some_and(|knock| now >= knock) {
                     wait.knocked = true;
                     self.knock();
                 }
@@ -267,12 +263,26 @@ impl Round {
         }
     }
 
+    /// When to see to those that are waited for until `limit`: when the first node is overdue, or a part of
+    /// that time is up. Before then, when to ask again: nearly all rounds are over by that time, and are
+    /// spared to find out what their nodes should need.
+    fn knocks_at(&self, limit: Moment, now: Moment) -> Moment {
+        let part = limit.since(self.sent) / KNOCK;
+        let earliest = self.sent + part.min(LEAST_PATIENCE);
+        if now < earliest {
+            return earliest;
+        }
+        let overdue = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
+        self.sent + self.nodes.members.iter().map(overdue).fold(part, Duration::min)
+    }
+
     /// Sees to it that somebody answers for the nodes that have not: a node's task may have ended, or
     /// stand still, with another runtime.
     pub(crate) fn knock(&self) {
         let members = self.nodes.members.iter().zip(0..);
-        let silent =
-            |index: usize| matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending, .. }));
+        let silent = |index: usize| {
+            matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
+        };
         for (member, index) in members {
             if silent(index) {
                 drop(member.node.ready());
@@ -291,7 +301,7 @@ impl Round {
                     let vote = result.as_ref().map(|answer| answer.vote.clone());
                     Poll::Ready(Some(vote.map_err(NodeError::clone)))
                 }
-                Some(State::Pending | State::Unasked) => {
+                Some(State::Pending { .. } | State::Unasked) => {
                     slots.waiting.for_each_answer();
                     slots.waiting.join(context);
                     Poll::Pending

@@ -31,6 +31,17 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Tasks {
     /// All that [`Coordinator::close`](crate::Coordinator::close) waits for.
     pub(crate) tracker: TaskTracker,
+    known: Arc<Known>,
+}
+
+/// What every call looks at, and nearly none changes: apart from the registry, so that a look at it counts no
+/// reference that all processors share.
+struct Known {
+    /// Of the first call.
+    first: OnceLock<Id>,
+    /// Whether there have been calls of several runtimes.
+    several: AtomicBool,
+    orphaned: AtomicBool,
     registry: Weak<Registry>,
 }
 
@@ -38,11 +49,7 @@ pub(crate) struct Tasks {
 /// coordinator needs, and would keep itself for ever.
 pub(crate) struct Registry {
     alarms: Arc<Alarms>,
-    /// Of the first call.
-    first: OnceLock<Id>,
-    /// Whether there have been calls of several runtimes.
-    several: AtomicBool,
-    orphaned: AtomicBool,
+    known: Arc<Known>,
     inside: Mutex<Inside>,
 }
 
@@ -56,20 +63,23 @@ struct Inside {
 
 impl Tasks {
     pub(crate) fn new(alarms: Arc<Alarms>) -> (Tasks, Arc<Registry>) {
-        let registry = Arc::new(Registry {
+        let registry = Arc::new_cyclic(|registry| Registry {
             alarms,
-            first: OnceLock::new(),
-            several: AtomicBool::new(false),
-            orphaned: AtomicBool::new(false),
+            known: Arc::new(Known {
+                first: OnceLock::new(),
+                several: AtomicBool::new(false),
+                orphaned: AtomicBool::new(false),
+                registry: registry.clone(),
+            }),
             inside: Mutex::default(),
         });
-        (Tasks { tracker: TaskTracker::new(), registry: Arc::downgrade(&registry) }, registry)
+        (Tasks { tracker: TaskTracker::new(), known: registry.known.clone() }, registry)
     }
 
     /// Begins a task on `runtime`; and on that of the caller, which is driven now.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let work: BoxFuture<'static, ()> = Box::pin(self.tracker.track_future(work));
-        let registry = self.registry.clone();
+        let registry = self.registry();
         let task = Arc::new(Task {
             work: Mutex::new(Some(work)),
             drivers: Mutex::default(),
@@ -77,7 +87,7 @@ impl Tasks {
             registry,
         });
         let here = Handle::try_current().ok().filter(|here| here.id() != runtime.id());
-        if let Some(registry) = self.registry.upgrade() {
+        if let Some(registry) = self.known.registry.upgrade() {
             registry.see(runtime);
             if let Some(here) = &here {
                 registry.see(here);
@@ -95,23 +105,25 @@ impl Tasks {
 
     /// There is a call from this runtime.
     pub(crate) fn see(&self, runtime: &Handle) {
-        if let Some(registry) = self.registry.upgrade() {
+        if self.known.is_new(runtime)
+            && let Some(registry) = self.known.registry.upgrade()
+        {
             registry.see(runtime);
         }
     }
 
     /// Whether there are tasks that no runtime drives any more.
     pub(crate) fn are_left(&self) -> bool {
-        self.registry.upgrade().is_some_and(|registry| registry.orphaned.load(Ordering::Acquire))
+        self.known.orphaned.load(Ordering::Acquire)
     }
 
     /// Has this runtime drive all that is unfinished, and returns what it drives from now on.
     pub(crate) fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
-        self.registry.upgrade().map(|registry| registry.help(here)).unwrap_or_default()
+        self.known.registry.upgrade().map(|registry| registry.help(here)).unwrap_or_default()
     }
 
     pub(crate) fn registry(&self) -> Weak<Registry> {
-        self.registry.clone()
+        self.known.registry.clone()
     }
 }
 
@@ -147,7 +159,7 @@ impl<F: Future + Unpin> Future for Helped<F> {
         // Before the first look, so that no news comes between.
         registry.tell(&mut this.seat, context);
         registry.see(&here);
-        while registry.several.load(Ordering::Acquire) {
+        while registry.known.several.load(Ordering::Acquire) {
             drop(registry.help(&here));
             let look = this.look.insert(Box::new(registry.alarms.until(Some(registry.alarms.now() + LOOK))));
             if Pin::new(&mut **look).poll(context).is_pending() {
@@ -167,10 +179,16 @@ impl<F> Drop for Helped<F> {
     }
 }
 
+impl Known {
+    /// Whether it is another runtime than that of the first call.
+    fn is_new(&self, runtime: &Handle) -> bool {
+        *self.first.get_or_init(|| runtime.id()) != runtime.id()
+    }
+}
+
 impl Registry {
     fn see(&self, runtime: &Handle) {
-        let first = self.first.get_or_init(|| runtime.id());
-        if *first != runtime.id() && !self.several.swap(true, Ordering::AcqRel) {
+        if self.known.is_new(runtime) && !self.known.several.swap(true, Ordering::AcqRel) {
             self.wake();
         }
     }
@@ -193,7 +211,7 @@ impl Registry {
     /// Has this runtime drive all that is unfinished, and ring what no other has rung in time. Returns what
     /// it drives from now on.
     fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
-        self.orphaned.store(false, Ordering::Release);
+        self.known.orphaned.store(false, Ordering::Release);
         let mut inside = self.inside();
         let orphans = std::mem::take(&mut inside.orphans);
         let unfinished: Vec<_> = inside.unfinished.iter().filter_map(|(_, task)| task.upgrade()).collect();
@@ -209,7 +227,7 @@ impl Registry {
     /// Nobody drives the task: it waits for the next call.
     fn keep(&self, task: Arc<Task>) {
         self.inside().orphans.push(task);
-        self.orphaned.store(true, Ordering::Release);
+        self.known.orphaned.store(true, Ordering::Release);
         self.wake();
     }
 

@@ -1,54 +1,69 @@
 use std::time::Duration;
 
 /// The round trip to a node and how much it varies, estimated as TCP does (RFC 6298).
+///
+/// Each answer is a sample, so it is kept as numbers that cost little to compute with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundTrip {
-    smoothed: Duration,
-    deviation: Duration,
+    smoothed_nanos: u64,
+    deviation_nanos: u64,
 }
 
 impl RoundTrip {
     /// After the first sample, which may be half as long again the next time.
     #[must_use]
     pub fn first(sample: Duration) -> RoundTrip {
-        RoundTrip { smoothed: sample, deviation: sample / 2 }
+        let sample = nanos(sample);
+        RoundTrip { smoothed_nanos: sample, deviation_nanos: sample / 2 }
     }
 
     /// After one more sample: an eighth of the way to it, and a quarter to how far it was off.
     #[must_use]
     pub fn then(self, sample: Duration) -> RoundTrip {
-        let off = self.smoothed.abs_diff(sample);
-        RoundTrip { smoothed: part(self.smoothed, sample, 8), deviation: part(self.deviation, off, 4) }
+        let sample = nanos(sample);
+        let off = self.smoothed_nanos.abs_diff(sample);
+        RoundTrip {
+            smoothed_nanos: part(self.smoothed_nanos, sample, 8),
+            deviation_nanos: part(self.deviation_nanos, off, 4),
+        }
     }
 
-    /// As it was stored.
-    #[must_use]
-    pub fn of(smoothed: Duration, deviation: Duration) -> RoundTrip {
-        RoundTrip { smoothed, deviation }
+    /// As it was stored: the smoothed round trip and the deviation.
+    pub(crate) fn of_nanos([smoothed_nanos, deviation_nanos]: [u64; 2]) -> RoundTrip {
+        RoundTrip { smoothed_nanos, deviation_nanos }
+    }
+
+    /// To be stored.
+    pub(crate) fn nanos(self) -> [u64; 2] {
+        [self.smoothed_nanos, self.deviation_nanos]
     }
 
     /// The smoothed round trip.
     #[must_use]
     pub fn smoothed(self) -> Duration {
-        self.smoothed
+        Duration::from_nanos(self.smoothed_nanos)
     }
 
     /// By how much it varies.
     #[must_use]
     pub fn deviation(self) -> Duration {
-        self.deviation
+        Duration::from_nanos(self.deviation_nanos)
     }
 
     /// Four round trips that all are late. A vote takes one of them, a refusal two.
     #[must_use]
     pub fn several(self) -> Duration {
-        self.smoothed.saturating_add(self.deviation).saturating_mul(4)
+        Duration::from_nanos(self.smoothed_nanos.saturating_add(self.deviation_nanos).saturating_mul(4))
     }
 }
 
 /// An nth of the way from one to the other.
-fn part(from: Duration, to: Duration, nth: u32) -> Duration {
-    from.saturating_sub(from / nth).saturating_add(to / nth)
+fn part(from: u64, to: u64, nth: u64) -> u64 {
+    (from - from / nth).saturating_add(to / nth)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The least time that a node has for its answer, unless a number is set: as long as a connection may

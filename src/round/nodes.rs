@@ -170,14 +170,13 @@ impl Measured {
 
     fn get(&self) -> Option<RoundTrip> {
         let smoothed = self.smoothed.load(Ordering::Relaxed).checked_sub(1)?;
-        let deviation = self.deviation.load(Ordering::Relaxed);
-        Some(RoundTrip::of(Duration::from_nanos(smoothed), Duration::from_nanos(deviation)))
+        Some(RoundTrip::of_nanos([smoothed, self.deviation.load(Ordering::Relaxed)]))
     }
 
     /// Two answers at the same moment may lose one sample, or mix two; the next one makes up for it.
     fn set(&self, trip: RoundTrip) {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.deviation.store(nanos(trip.deviation()), Ordering::Relaxed);
-        self.smoothed.store(nanos(trip.smoothed()).saturating_add(1), Ordering::Relaxed);
+        let [smoothed, deviation] = trip.nanos();
+        self.deviation.store(deviation, Ordering::Relaxed);
+        self.smoothed.store(smoothed.saturating_add(1), Ordering::Relaxed);
     }
 }

@@ -16,8 +16,8 @@ impl Round {
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
             State::Unasked => return None,
-            State::Pending if now < slot.limit => return None,
-            State::Pending => return Some(unanswered(slot.limit.since(slot.asked))),
+            State::Pending { .. } if now < slot.limit => return None,
+            State::Pending { asked } => return Some(unanswered(slot.limit.since(*asked))),
             State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
@@ -45,7 +45,7 @@ impl Round {
             | Said::Failed(_)
             | Said::Skipped => 2,
         };
-        let mut twins = slots.twins(index, answer).peekable();
+        let mut twins = slots.twins(index, answer)?.peekable();
         twins.peek()?;
         let own = (rank(answer), index);
         twins
@@ -86,7 +86,7 @@ impl Round {
             {
                 answer.fencing_token
             }
-            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
         };
         Drawn::of(slots.nodes.iter().enumerate().filter_map(number))
     }
@@ -95,7 +95,10 @@ impl Round {
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.fencing_token,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { result: Err(_), .. }
+            | State::Pending { .. }
+            | State::Unasked
+            | State::Skipped => None,
         };
         self.slots().nodes.iter().filter_map(number).max()
     }
@@ -104,9 +107,10 @@ impl Round {
     pub(crate) fn is_wanted(&self) -> bool {
         let wanted = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
-            State::Answered { result: Err(_), .. } | State::Pending | State::Unasked | State::Skipped => {
-                false
-            }
+            State::Answered { result: Err(_), .. }
+            | State::Pending { .. }
+            | State::Unasked
+            | State::Skipped => false,
         };
         self.slots().nodes.iter().any(wanted)
     }
@@ -116,14 +120,17 @@ impl Round {
         let now = self.nodes.clock.now();
         let slots = self.slots();
         let paper = |(index, slot): (usize, &Slot)| {
-            let waited = now.since(slot.asked);
             let said = match slot.state {
                 State::Unasked => Said::Failed(NodeError::NotAsked),
-                State::Skipped | State::Pending | State::Answered { .. } => {
+                State::Skipped | State::Pending { .. } | State::Answered { .. } => {
                     self.said(&slots, index, now).unwrap_or(Said::Pending)
                 }
             };
-            let took = if let State::Answered { took, .. } = slot.state { took } else { waited };
+            let took = match slot.state {
+                State::Answered { took, .. } => took,
+                State::Pending { asked } => now.since(asked),
+                State::Unasked | State::Skipped => now.since(self.sent),
+            };
             let fencing_token = if let State::Answered { result: Ok(answer), .. } = &slot.state {
                 answer.number_told(self.aim == Aim::Hear)
             } else {

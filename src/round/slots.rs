@@ -19,6 +19,8 @@ pub(super) struct Slots {
     pub(super) nodes: SmallVec<[Slot; USUAL]>,
     /// How many have answered, or are not to be asked.
     heard: usize,
+    /// Whether any two answers came from the same server process: almost never.
+    have_twins: bool,
     /// When the time of the first node is up.
     first_limit: Moment,
     /// Whether those who have not answered are waited for no longer than they should need.
@@ -37,6 +39,7 @@ impl Slots {
         Slots {
             nodes,
             heard,
+            have_twins: false,
             first_limit,
             hastened: false,
             verdict: None,
@@ -48,7 +51,7 @@ impl Slots {
     /// The node at `index` is `asked` now, and waited for until `limit`.
     pub(super) fn asked(&mut self, index: usize, asked: Moment, limit: Moment) {
         if let Some(slot) = self.nodes.get_mut(index) {
-            *slot = Slot { asked, limit, state: State::Pending };
+            *slot = Slot { limit, state: State::Pending { asked } };
         }
     }
 
@@ -56,7 +59,7 @@ impl Slots {
     pub(super) fn hasten(&mut self, soon: impl Fn(usize) -> Moment) {
         self.hastened = true;
         for (index, slot) in self.nodes.iter_mut().enumerate() {
-            if matches!(slot.state, State::Pending) {
+            if matches!(slot.state, State::Pending { .. }) {
                 slot.limit = slot.limit.min(soon(index));
                 self.first_limit = self.first_limit.min(slot.limit);
             }
@@ -65,7 +68,10 @@ impl Slots {
 
     /// When the node at `index` was asked, if it has not answered.
     pub(super) fn asked_at(&self, index: usize) -> Option<Moment> {
-        self.nodes.get(index).filter(|slot| matches!(slot.state, State::Pending)).map(|slot| slot.asked)
+        match self.nodes.get(index)?.state {
+            State::Pending { asked } => Some(asked),
+            State::Answered { .. } | State::Unasked | State::Skipped => None,
+        }
     }
 
     /// The node at `index` has answered. Returns until when it was waited for.
@@ -75,8 +81,11 @@ impl Slots {
         result: Result<Answer, NodeError>,
         took: Duration,
     ) -> Option<Moment> {
+        if let Ok(answer) = &result {
+            self.have_twins = self.have_twins || self.same_as(index, answer).next().is_some();
+        }
         let slot = self.nodes.get_mut(index)?;
-        debug_assert!(matches!(slot.state, State::Pending), "a node answered twice");
+        debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
         slot.state = State::Answered { result, took };
         self.heard += 1;
         Some(slot.limit)
@@ -105,31 +114,36 @@ impl Slots {
 
     /// When the next node runs out of time that is waited for.
     pub(super) fn next_limit(&self, now: Moment) -> Option<Moment> {
-        let pending = self.nodes.iter().filter(|slot| matches!(slot.state, State::Pending));
+        let pending = self.nodes.iter().filter(|slot| matches!(slot.state, State::Pending { .. }));
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
     /// The other nodes than that at `index` whose answers came from the same server process as its `answer`,
-    /// by the names that they give themselves.
+    /// by the names that they give themselves. `None` where no two did.
     pub(super) fn twins<'a>(
         &'a self,
         index: usize,
         answer: &'a Answer,
-    ) -> impl Iterator<Item = (usize, &'a Answer)> {
+    ) -> Option<impl Iterator<Item = (usize, &'a Answer)>> {
+        // Each vote is counted again with each that comes, and compared with all the others only here.
+        self.have_twins.then(|| self.same_as(index, answer))
+    }
+
+    fn same_as<'a>(&'a self, index: usize, answer: &'a Answer) -> impl Iterator<Item = (usize, &'a Answer)> {
         self.nodes.iter().enumerate().filter_map(move |(other, slot)| match &slot.state {
             State::Answered { result: Ok(theirs), .. }
                 if other != index && theirs.instance.id == answer.instance.id =>
             {
                 Some((other, theirs))
             }
-            State::Answered { .. } | State::Pending | State::Unasked | State::Skipped => None,
+            State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
         })
     }
 
     /// How each node stands.
     pub(super) fn standings(&self, aim: Aim) -> Standings {
         let standing = |slot: &Slot| match &slot.state {
-            State::Pending => Standing::OnItsWay,
+            State::Pending { .. } => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
@@ -183,7 +197,6 @@ impl Waiting {
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) asked: Moment,
     /// Until when the round waits for this node.
     pub(super) limit: Moment,
     pub(super) state: State,
@@ -195,7 +208,9 @@ pub(super) enum State {
     Skipped,
     /// Not asked yet.
     Unasked,
-    Pending,
+    Pending {
+        asked: Moment,
+    },
     Answered {
         result: Result<Answer, NodeError>,
         took: Duration,
