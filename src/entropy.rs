@@ -23,8 +23,9 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
 ///
 /// No generator of this process comes between: after `fork`, and in a copy of a virtual machine, two would go
 /// on with the same numbers, and one client's clean-up would give the other's lock back (rule I-4). A supply
-/// that is kept would have to notice both, and only the system notices the second. It costs an acquisition a
-/// few hundred nanoseconds, a thousandth of its round trip.
+/// that is kept would have to notice both, and only the system notices the second. It costs an acquisition
+/// half a microsecond: less than a hundredth of its round trip, and a twentieth of the processor time of a
+/// client that acquires tens of thousands of locks a second.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemEntropy;
