@@ -6,7 +6,7 @@ use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
 
 use crate::error::AcquireError;
-use crate::meter::{Acquiring, LockMeter};
+use crate::meter::{Acquiring, LockMeter, Outcome};
 use crate::protocol::Moment;
 
 /// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
@@ -58,14 +58,13 @@ impl Asking {
 
     /// `None` if somebody else in this process has the lock.
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
+        let outcome = outcome.map_or(Outcome::Contended, classified);
         if let Some(span) = &self.told.0 {
-            span.record("elapsed", display(crate::ballot::length(now().since(self.since))));
-            span.record("outcome", outcome.map_or("contended", word));
+            span.record("elapsed", display(crate::clock::length(now().since(self.since))));
+            span.record("outcome", outcome.word());
         }
-        match (self.meter.take(), outcome) {
-            (Some(meter), Some(outcome)) => meter.done(outcome, now),
-            (Some(meter), None) => meter.taken_here(),
-            (None, _) => {}
+        if let Some(meter) = self.meter.take() {
+            meter.done(outcome, now);
         }
     }
 }
@@ -73,18 +72,18 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         if self.meter.is_some() {
-            self.told.span().record("outcome", "cancelled");
+            self.told.span().record("outcome", Outcome::Cancelled.word());
         }
     }
 }
 
-fn word(outcome: Result<(), &AcquireError>) -> &'static str {
+fn classified(outcome: Result<(), &AcquireError>) -> Outcome {
     match outcome {
-        Ok(()) => "acquired",
-        Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => "contended",
-        Err(AcquireError::Unavailable { .. }) => "unavailable",
-        Err(AcquireError::NeedsMending { .. }) => "needs_mending",
-        Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => "config",
-        Err(AcquireError::Closed) => "closed",
+        Ok(()) => Outcome::Acquired,
+        Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => Outcome::Contended,
+        Err(AcquireError::Unavailable { .. }) => Outcome::Unavailable,
+        Err(AcquireError::NeedsMending { .. }) => Outcome::NeedsMending,
+        Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => Outcome::Config,
+        Err(AcquireError::Closed) => Outcome::Closed,
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
 use crate::node::{Asked, Question};
-use crate::protocol::{Claim, Draw, FencingToken, Mode, Moment, Token, Verdict};
+use crate::node_set::NodeSet;
+use crate::protocol::{Claim, Draw, FencingToken, LINE_PATIENCE, Mode, Moment, Token, Verdict};
 use crate::round::{Aim, Round};
 use crate::standing::{Standing, Standings};
 use crate::sweep::Sweep;
 use crate::wait::Wait;
-use crate::wait::contest::LINE_PATIENCE;
-use crate::wait::line::bit;
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,8 +34,8 @@ pub(crate) enum Order {
 pub(crate) struct Preference {
     /// The one that all ask first who contend for the key in the way; that of the claim unless set.
     pub(crate) home: Option<usize>,
-    /// Nodes not to be asked first, a bit for each.
-    pub(crate) strays: u32,
+    /// Nodes not to be asked first.
+    pub(crate) strays: NodeSet,
     /// How many of the others to pass over, from the preferred one on.
     pub(crate) passed: usize,
 }
@@ -44,7 +44,7 @@ impl Preference {
     pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
         let preferred = self.home.unwrap_or(preferred);
         let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
-        let good: Vec<usize> = from_preferred.filter(|node| self.strays & bit(*node) == 0).collect();
+        let good: Vec<usize> = from_preferred.filter(|node| !self.strays.contains(*node)).collect();
         good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
     }
 }
@@ -135,15 +135,15 @@ impl Attempt {
         self.claim.token()
     }
 
-    pub(crate) fn ballot(&self) -> crate::Ballot {
+    pub(crate) fn ballot(&self) -> Ballot {
         self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
     }
 
-    /// The nodes that have granted it by now, a bit for each.
-    pub(crate) fn granted(&self) -> u32 {
+    /// The nodes that have granted it by now.
+    pub(crate) fn granted(&self) -> NodeSet {
         let standings = self.round.standings();
         let granted = |node: &usize| standings.get(*node) == Standing::Holds;
-        (0..self.shared.nodes.quorum.nodes()).filter(granted).fold(0, |mask, node| mask | bit(node))
+        (0..self.shared.nodes.quorum.nodes()).filter(granted).collect()
     }
 
     /// How many rounds it took: one, and one to write the fencing token back.
@@ -220,11 +220,13 @@ mod tests {
 
     #[test]
     fn strays_and_those_passed_over_are_not_asked_first() {
-        let first = |strays, passed| Preference { strays, passed, home: None }.first(3, 5);
-        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(0, passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
-        assert_eq!([0, 1, 2, 3].map(|passed| first(0b01001, passed)), [4, 1, 2, 4], "without the strays");
-        assert_eq!(first(0b11111, 1), 3, "there is no better one");
-        let home = |passed| Preference { strays: 0, passed, home: Some(1) }.first(3, 5);
+        let first = |strays: &[usize], passed| {
+            Preference { strays: strays.iter().copied().collect(), passed, home: None }.first(3, 5)
+        };
+        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(&[], passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
+        assert_eq!([0, 1, 2, 3].map(|passed| first(&[0, 3], passed)), [4, 1, 2, 4], "without the strays");
+        assert_eq!(first(&[0, 1, 2, 3, 4], 1), 3, "there is no better one");
+        let home = |passed| Preference { passed, home: Some(1), ..Preference::default() }.first(3, 5);
         assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
     }
 }

@@ -16,8 +16,8 @@ use crate::clock::Sleep;
 use crate::election::Election;
 use crate::entropy::Entropy;
 use crate::error::ConfigError;
-use crate::examination::judge::{self, Setting};
-use crate::examination::{Examination, Finding};
+use crate::examination::judge;
+use crate::examination::{Examination, Finding, Setting};
 use crate::health::Health;
 use crate::keeper::Renewals;
 use crate::lock::{Fencing, Lock, Options, Plan};
@@ -137,7 +137,9 @@ impl Coordinator {
     pub fn noticed(&self) -> Vec<Finding> {
         let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
         let of_nodes = told.flat_map(|(name, facts)| judge::on_sight(&name, &facts));
-        self.shared.nodes.max_ttls.finding().into_iter().chain(of_nodes).collect()
+        let max_ttls = &self.shared.nodes.max_ttls;
+        let differs = max_ttls.differing().map(|theirs| judge::max_ttl_differs(max_ttls.ours(), theirs));
+        differs.into_iter().chain(of_nodes).collect()
     }
 
     /// How the nodes stand, now and whenever that changes. Asks nobody.

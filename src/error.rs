@@ -7,8 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ballot::{Ballot, Holder, holders, length};
-use crate::lease::Lease;
+use crate::ballot::{Ballot, Holder, holders};
+use crate::clock::length;
 use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
 
@@ -346,28 +346,6 @@ pub enum RenewError {
     /// A call of the blocking API where it must not wait.
     #[error(transparent)]
     InAsyncContext(#[from] InAsyncContext),
-}
-
-/// Why a lease was not downgraded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DowngradeError {
-    /// The lease is over.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
-    /// alone. Nothing has changed.
-    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
-    HeldAgain {
-        /// The lease, as it was.
-        lease: Lease,
-    },
-    /// The lease is of several resources, which are not shared. Nothing has changed.
-    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
-    Several {
-        /// The lease, as it was.
-        lease: Lease,
-    },
 }
 
 /// Why a lock does not [stay taken](crate::Lease::retain).

@@ -23,15 +23,14 @@ use crate::error::{LossReason, Lost, RenewError};
 use crate::lasting::Lasting;
 use crate::lease::{Lease, LeaseState, Mail, Trail};
 use crate::lock::{Plan, Renewal};
-use crate::meter::{At, Held, LockMeter, Renewed};
+use crate::meter::{At, Held, LockMeter, Loss, Renewed};
 use crate::node::{Asked, Question};
-use crate::protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict};
+use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
 use crate::serving::{Duty, Series, Service};
 use crate::standing::Standings;
 use crate::sweep::Sweep;
 use crate::wait::HandOver;
-use crate::wait::contest::COURTESY;
 use crate::wait::line::{Waiter, Whose};
 use again::Again;
 use renewals::OnItsWay;
@@ -564,7 +563,7 @@ impl Keeper {
     fn lose(mut self: Box<Self>, reason: LossReason) {
         self.let_go();
         let reason = self.state.end(reason).reason;
-        self.held.lost(reason, || self.shared.now());
+        self.held.lost(counted(reason), || self.shared.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());
         if reason == LossReason::Closed {
             // The program itself has closed the coordinator.
@@ -604,6 +603,17 @@ impl Keeper {
 
 /// A runtime that is driven rings an alarm far sooner, unless the process stood still.
 const LATE: Duration = Duration::from_millis(20);
+
+/// How a loss is counted. A release is none.
+fn counted(reason: LossReason) -> Option<Loss> {
+    match reason {
+        LossReason::Expired => Some(Loss::Expired),
+        LossReason::Refuted => Some(Loss::Refuted),
+        LossReason::MaxHold => Some(Loss::MaxHold),
+        LossReason::Closed => Some(Loss::Closed),
+        LossReason::Released => None,
+    }
+}
 
 /// A renewal that failed is tried again soon, and ever less eagerly.
 fn retry_backoff(ttl: Duration) -> Backoff {

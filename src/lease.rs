@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::error::{DowngradeError, Lost, RenewError, RetainError};
+use crate::error::{Lost, RenewError, RetainError};
 use crate::keeper::Retention;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
@@ -341,6 +341,28 @@ impl Lease {
     pub fn watch(&self) -> LeaseWatch {
         self.watch.clone()
     }
+}
+
+/// Why a lease was not downgraded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DowngradeError {
+    /// The lease is over.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
+    /// alone. Nothing has changed.
+    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
+    HeldAgain {
+        /// The lease, as it was.
+        lease: Lease,
+    },
+    /// The lease is of several resources, which are not shared. Nothing has changed.
+    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
+    Several {
+        /// The lease, as it was.
+        lease: Lease,
+    },
 }
 
 impl fmt::Debug for Lease {

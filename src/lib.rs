@@ -103,6 +103,7 @@ mod attempt;
 mod ballot;
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod board;
 mod clock;
 mod coordinator;
 mod draw;
@@ -123,6 +124,7 @@ mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod node;
+mod node_set;
 mod owner;
 pub mod protocol;
 mod readers;
@@ -141,20 +143,20 @@ pub use node::redis::Tls;
 pub use node::redis::scripts;
 pub use {
     ballot::{Ballot, Holder, Paper, Said},
+    board::{Condition, NodeHealth},
     clock::{Clock, Sleep, SystemClock},
     coordinator::{Builder, Coordinator, RestartGuard},
     election::{Election, Leader, Leadership, Observed, Observer},
     entropy::{Entropy, SystemEntropy},
     error::{
-        AcquireError, ConfigError, DowngradeError, Full, InAsyncContext, LossReason, Lost, RenewError,
-        RetainError, WithError,
+        AcquireError, ConfigError, Full, InAsyncContext, LossReason, Lost, RenewError, RetainError, WithError,
     },
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
         Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble, TroubleKind,
     },
-    health::{Condition, Health, NodeHealth},
-    lease::{Lease, LeaseWatch},
+    health::Health,
+    lease::{DowngradeError, Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{
         Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, RedisNode, Stream, SystemDial,

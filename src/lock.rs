@@ -28,7 +28,7 @@ mod several;
 
 use plan::{Fairness, Reentry};
 pub use plan::{Fencing, Renewal};
-pub(crate) use plan::{Options, Plan, Turn};
+pub(crate) use plan::{News, Options, Plan, Turn};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///

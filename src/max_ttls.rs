@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::examination::Finding;
-use crate::examination::judge;
 use crate::protocol::{Drift, Quarantine, Quorum};
 
 /// Compares the `max_ttl` of a client with those of others, which each leaves at every node when it
@@ -41,9 +39,9 @@ impl MaxTtls {
         self.ours
     }
 
-    /// The node at `index` has told which one other clients have. Returns what that means, the first
-    /// time that it is told by any.
-    pub(crate) fn hear(&self, index: usize, theirs: Duration) -> Option<Finding> {
+    /// The node at `index` has told which one other clients have. Returns it where it is not ours, the
+    /// first time that it is told by any.
+    pub(crate) fn hear(&self, index: usize, theirs: Duration) -> Option<Duration> {
         if millis(theirs) == millis(self.ours) {
             return None;
         }
@@ -59,13 +57,13 @@ impl MaxTtls {
             self.believed.store(nanos(believed), Ordering::Relaxed);
         }
         let is_new = self.differs.swap(nanos(theirs), Ordering::Relaxed) != nanos(theirs);
-        is_new.then(|| judge::max_ttl_differs(self.ours, theirs))
+        is_new.then_some(theirs)
     }
 
-    /// What was last found.
-    pub(crate) fn finding(&self) -> Option<Finding> {
+    /// The last that differs from ours.
+    pub(crate) fn differing(&self) -> Option<Duration> {
         let differs = self.differs.load(Ordering::Relaxed);
-        (differs > 0).then(|| judge::max_ttl_differs(self.ours, Duration::from_nanos(differs)))
+        (differs > 0).then(|| Duration::from_nanos(differs))
     }
 
     /// The quarantine, long enough for the locks of others as well. `ours` is none where the guard is off.
@@ -122,11 +120,11 @@ mod tests {
     #[test]
     fn a_different_max_ttl_is_told_of_once_and_stays_found() {
         let ttls = of_five();
-        assert!(ttls.hear(0, OURS).is_none() && ttls.finding().is_none());
+        assert!(ttls.hear(0, OURS).is_none() && ttls.differing().is_none());
         assert!(ttls.hear(0, LONGER).is_some());
         assert!(ttls.hear(1, LONGER).is_none(), "each node tells of it");
         assert!(ttls.hear(2, LONGER / 4).is_some(), "another one");
         assert!(ttls.hear(3, OURS).is_none());
-        assert!(ttls.finding().is_some_and(|finding| finding.evidence.contains("15s")));
+        assert_eq!(ttls.differing(), Some(LONGER / 4));
     }
 }

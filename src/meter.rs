@@ -21,11 +21,37 @@ macro_rules! words {
         #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are told only by those who count"))]
         pub(crate) enum $name { $($variant),* }
 
-        #[cfg(feature = "metrics")]
+        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are told only by those who count"))]
         impl $name {
             const WORDS: &[&str] = &[$($word),*];
         }
     };
+}
+
+words! {
+    /// What came of a call that asked for a lock.
+    Outcome {
+        Acquired = "acquired",
+        Contended = "contended",
+        Unavailable = "unavailable",
+        NeedsMending = "needs_mending",
+        Config = "config",
+        Closed = "closed",
+        // The caller has stopped waiting.
+        Cancelled = "cancelled",
+    }
+}
+
+impl Outcome {
+    /// As traces and metrics show it.
+    pub(crate) fn word(self) -> &'static str {
+        Outcome::WORDS.get(self as usize).copied().unwrap_or_default()
+    }
+}
+
+words! {
+    /// Why a lease was lost.
+    Loss { Expired = "expired", Refuted = "refuted", MaxHold = "max_hold", Closed = "closed" }
 }
 
 words! {

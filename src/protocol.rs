@@ -31,6 +31,7 @@ pub(crate) use names::{fence_counter_key, preferred_node};
 pub use quorum::Quorum;
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
 pub use schedule::{Backoff, fraction, renewal_every};
+pub(crate) use schedule::{COURTESY, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, LINE_PATIENCE};
 pub(crate) use several::Keys;
 pub use several::MOST_RESOURCES;
 pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};

@@ -13,7 +13,7 @@ use tracing::debug;
 use crate::alarm::Alarm;
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
-use crate::node::{Asked, Question, ask};
+use crate::node::{Asked, Question, Vote, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::round::{Aim, Round};
 use crate::standing::{Standing, Standings};
@@ -132,7 +132,7 @@ impl Sweep {
         let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
         // It may have been asked of a task that stands still.
         self.round.knock();
-        let first = async { self.round.answer_of(index).await.unwrap_or(Ok(crate::Vote::Free)) };
+        let first = async { self.round.answer_of(index).await.unwrap_or(Ok(Vote::Free)) };
         let Some(mut answer) = self.in_time(first).await else { return };
         while let Err(error) = answer {
             if error.lasts() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::ballot::Ballot;
-use crate::error::{DowngradeError as Refused, InAsyncContext, Lost, RenewError, RetainError};
+use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
+use crate::lease::DowngradeError as Refused;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that

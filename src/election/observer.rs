@@ -8,10 +8,10 @@ use crate::ballot::{Ballot, Said};
 use crate::coordinator::Shared;
 use crate::lock::Lock;
 use crate::node::{Expiry, Holding, Question};
-use crate::protocol::{Backoff, FencingToken, Moment, Token, fraction};
+use crate::node_set::NodeSet;
+use crate::protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
 use crate::round::{Aim, Round};
-use crate::wait::contest::{EXPIRY_JITTER, HEARTBEAT};
-use crate::wait::line::{Lines, bit};
+use crate::wait::line::Lines;
 
 /// Is told who leads an [election](crate::Election), as the nodes have it.
 ///
@@ -78,8 +78,8 @@ struct Pause {
     /// And no longer than that, unless so many nodes have hinted at a change…
     until: Moment,
     wanted: usize,
-    /// …among these, a bit for each.
-    among: u32,
+    /// …among these.
+    among: NodeSet,
 }
 
 /// The shortest time between two rounds: changes that come faster are told as one.
@@ -98,7 +98,7 @@ impl Observer {
             ttl: shared.ttl,
             lines,
             asking: None,
-            pause: Pause { least: now, until: now, wanted: 0, among: 0 },
+            pause: Pause { least: now, until: now, wanted: 0, among: NodeSet::default() },
             told: None,
             outage: Backoff::new(OUTAGE_PAUSE, HEARTBEAT),
             shared: shared.clone(),
@@ -178,7 +178,7 @@ impl Observer {
         let least = now + LEAST_PAUSE;
         if count.is_unknown() {
             let until = now + self.outage.next(entropy.half());
-            return Pause { least, until, wanted: usize::MAX, among: 0 };
+            return Pause { least, until, wanted: usize::MAX, among: NodeSet::default() };
         }
         self.outage = Backoff::new(OUTAGE_PAUSE, HEARTBEAT);
         let (wanted, end) = if count.leads() {
@@ -243,8 +243,8 @@ struct Count {
     held: usize,
     /// Nodes that may have it: they have not said.
     silent: usize,
-    /// Nodes that have said something, a bit for each.
-    answered: u32,
+    /// Nodes that have said something.
+    answered: NodeSet,
     /// When its keys end, soonest first.
     ends: Vec<Duration>,
 }
@@ -252,19 +252,24 @@ struct Count {
 impl Count {
     fn of(ballot: &Ballot) -> Count {
         let holder = ballot.holder();
-        let mut count =
-            Count { needed: ballot.quorum().needed(), held: 0, silent: 0, answered: 0, ends: Vec::new() };
+        let mut count = Count {
+            needed: ballot.quorum().needed(),
+            held: 0,
+            silent: 0,
+            answered: NodeSet::default(),
+            ends: Vec::new(),
+        };
         for (index, paper) in ballot.papers().iter().enumerate() {
             match &paper.said {
                 Said::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
-                    count.answered |= bit(index);
+                    count.answered.insert(index);
                     if holder.as_ref().is_some_and(|holder| holder.token == *token) {
                         count.held += 1;
                         count.ends.push(*end);
                     }
                 }
                 Said::Free | Said::Granted | Said::Behind | Said::Ahead | Said::Restored => {
-                    count.answered |= bit(index);
+                    count.answered.insert(index);
                 }
                 // Data under the name of the election says nothing about who leads.
                 Said::Held(_)

@@ -8,33 +8,22 @@ use std::time::Duration;
 
 use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
-use super::{NodeReport, RoundTrips, Standing};
-pub(super) use crate::ballot::length;
-use crate::protocol::{Drift, Moment, Past, Quarantine, Quorum, SUCCESSION};
+use super::report::{NodeReport, RoundTrips, Standing};
+use super::setting::Setting;
+pub(super) use crate::clock::length;
+use crate::protocol::{Moment, Past, SUCCESSION};
 
 mod cluster;
 mod deployment;
 mod node;
 
 pub(crate) use deployment::{findings as of_deployment, max_ttl_differs};
-pub(crate) use node::{findings as of_node, on_sight};
+pub(crate) use node::on_sight;
 
-/// What a coordinator is set to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    pub(crate) quorum: Quorum,
-    pub(crate) ttl: Duration,
-    pub(crate) max_ttl: Duration,
-    pub(crate) drift: Drift,
-    pub(crate) quarantine: Quarantine,
-    /// How long a round waits for a node, where that is set.
-    pub(crate) node_limit: Option<Duration>,
-}
-
-impl Setting {
-    fn guarded(&self) -> bool {
-        !self.quarantine.length().is_zero()
-    }
+/// All findings about one node.
+pub(crate) fn of_node(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    let findings = if facts.shards.is_empty() { node::findings } else { cluster::findings };
+    findings(name, facts, setting)
 }
 
 /// The table's line for one node, but for what only the others tell.

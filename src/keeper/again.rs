@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::Keeper;
 use crate::node::{Asked, Question};
+use crate::node_set::NodeSet;
 use crate::protocol::{Backoff, Moment};
 use crate::round::{Aim, Round};
 use crate::standing::{Standing, Standings};
-use crate::wait::line::bit;
 
 /// The first pause is at most this: some round trips in one datacenter, in which clients that lost take
 /// their claims back. A lock that is held for less long asks nothing.
@@ -26,9 +26,9 @@ pub(super) struct Again {
     pauses: Backoff,
     /// Whether they have been asked again already.
     asked: bool,
-    /// Nodes that did not answer that in their time, a bit for each: they have a question to answer, and
-    /// one more would only wait behind it.
-    silent: u32,
+    /// Nodes that did not answer that in their time: they have a question to answer, and one more would only
+    /// wait behind it.
+    silent: NodeSet,
 }
 
 impl Keeper {
@@ -38,7 +38,7 @@ impl Keeper {
         let Census { held, coming } = Census::of(quorum.nodes(), |node| standings.get(node));
         if held <= quorum.needed() && held + coming < quorum.nodes() {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
-            let mut again = Again { at: Moment::NEVER, pauses, asked: false, silent: 0 };
+            let mut again = Again { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
             again.rest(self.shared.now(), self.shared.entropy.half());
             self.again = Some(Box::new(again));
             self.state.mind_no_gaps();
@@ -78,10 +78,10 @@ impl Keeper {
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
             let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == Standing::OnItsWay);
-            again.silent |= pending.fold(0, |mask, node| mask | bit(node));
+            again.silent.add(pending.collect());
         }
         let lacks = |node: usize| {
-            matches!(standing(node), Standing::Without | Standing::Unknown) && again.silent & bit(node) == 0
+            matches!(standing(node), Standing::Without | Standing::Unknown) && !again.silent.contains(node)
         };
         if !waits && !self.shared.renewals.are_many() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);

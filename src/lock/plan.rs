@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::asking::Told;
+use crate::ballot::Ballot;
 use crate::error::AcquireError;
 use crate::meter::LockMeter;
 use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
-use crate::wait::line::News;
 use crate::wait::{HandOver, OnWait, Wait};
 
 /// Whether leases have a fencing token.
@@ -145,6 +145,13 @@ pub(crate) enum Turn {
     Any,
     /// When in addition nobody with an earlier ticket waits.
     Fair(Ticket),
+}
+
+/// A lost contest.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    pub(crate) verdict: Verdict,
+    pub(crate) ballot: Box<Ballot>,
 }
 
 impl Plan {

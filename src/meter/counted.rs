@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
 
-use super::{At, Passed, Renewed};
-use crate::error::{AcquireError, LossReason};
+use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::metrics::{self as list, Kind, Metric, Unit};
 use crate::node::{Answer, NodeError, Question, Vote};
 use crate::protocol::{Moment, Quorum, Verdict};
@@ -67,7 +66,7 @@ impl LockMeter {
         let labels = if class.is_empty() { &[][..] } else { &[("class", class)][..] };
         let at = |word: &&str| histogram(&list::VALIDITY_REMAINING, &[labels, &[("at", word)]].concat());
         LockMeter(Arc::new(LockHandles {
-            acquisitions: Counters::of(&list::ACQUISITIONS, labels, "outcome", OUTCOMES),
+            acquisitions: Counters::of(&list::ACQUISITIONS, labels, "outcome", Outcome::WORDS),
             acquire_seconds: histogram(&list::ACQUIRE_SECONDS, labels),
             rounds: histogram(&list::ACQUIRE_ROUNDS, labels),
             waiters: gauge(&list::WAITERS, labels),
@@ -75,7 +74,7 @@ impl LockMeter {
             hold_seconds: histogram(&list::HOLD_SECONDS, labels),
             remaining: At::WORDS.iter().map(at).collect(),
             renewals: Counters::of(&list::RENEWALS, labels, "outcome", Renewed::WORDS),
-            lost: Counters::of(&list::LOST, labels, "reason", REASONS),
+            lost: Counters::of(&list::LOST, labels, "reason", Loss::WORDS),
             releases: Counters::of(&list::RELEASES, labels, "outcome", &["confirmed", "unconfirmed"]),
             hand_overs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
         }))
@@ -84,7 +83,7 @@ impl LockMeter {
     /// Somebody asks for a lock.
     pub(crate) fn acquiring(&self, since: Moment) -> Acquiring {
         self.0.waiters.increment(1);
-        Acquiring { meter: self.clone(), since, outcome: CANCELLED }
+        Acquiring { meter: self.clone(), since, outcome: Outcome::Cancelled }
     }
 
     /// Somebody has one.
@@ -118,46 +117,26 @@ impl LockMeter {
     }
 }
 
-/// What came of a call that asked for a lock; in the order of the constants below.
-const OUTCOMES: &[&str] =
-    &["acquired", "contended", "unavailable", "needs_mending", "config", "closed", "cancelled"];
-const ACQUIRED: usize = 0;
-const CONTENDED: usize = 1;
-/// The caller has stopped waiting.
-const CANCELLED: usize = 6;
-
 /// Somebody who asks for a lock, until that is over in whatever way.
 pub(crate) struct Acquiring {
     meter: LockMeter,
     since: Moment,
-    outcome: usize,
+    outcome: Outcome,
 }
 
 impl Acquiring {
-    pub(crate) fn done(mut self, outcome: Result<(), &AcquireError>, now: impl FnOnce() -> Moment) {
-        self.outcome = match outcome {
-            Ok(()) => {
-                self.meter.0.acquire_seconds.record(now().since(self.since));
-                ACQUIRED
-            }
-            Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => CONTENDED,
-            Err(AcquireError::Unavailable { .. }) => 2,
-            Err(AcquireError::NeedsMending { .. }) => 3,
-            Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => 4,
-            Err(AcquireError::Closed) => 5,
-        };
-    }
-
-    /// Somebody in this process has the lock, and the caller does not want to wait.
-    pub(crate) fn taken_here(mut self) {
-        self.outcome = CONTENDED;
+    pub(crate) fn done(mut self, outcome: Outcome, now: impl FnOnce() -> Moment) {
+        if outcome == Outcome::Acquired {
+            self.meter.0.acquire_seconds.record(now().since(self.since));
+        }
+        self.outcome = outcome;
     }
 }
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
         self.meter.0.waiters.decrement(1);
-        self.meter.0.acquisitions.count(self.outcome);
+        self.meter.0.acquisitions.count(self.outcome as usize);
     }
 }
 
@@ -176,23 +155,16 @@ impl Held {
     }
 
     /// It has ended against its holder's will.
-    pub(crate) fn lost(&mut self, reason: LossReason, now: impl FnOnce() -> Moment) {
+    pub(crate) fn lost(&mut self, reason: Option<Loss>, now: impl FnOnce() -> Moment) {
         if let Some((meter, since)) = self.0.take() {
             meter.0.held.decrement(1);
             meter.0.hold_seconds.record(now().since(since));
-            meter.0.lost.count(match reason {
-                LossReason::Expired => 0,
-                LossReason::Refuted => 1,
-                LossReason::MaxHold => 2,
-                LossReason::Closed => 3,
-                // It was not.
-                LossReason::Released => return,
-            });
+            if let Some(reason) = reason {
+                meter.0.lost.count(reason as usize);
+            }
         }
     }
 }
-
-const REASONS: &[&str] = &["expired", "refuted", "max_hold", "closed"];
 
 /// With its task and without a word, as when the runtime is shut down: nobody knows for how long
 /// it was held.

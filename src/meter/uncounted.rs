@@ -5,8 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{At, Passed, Renewed};
-use crate::error::{AcquireError, LossReason};
+use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::node::{Answer, NodeError, Question};
 use crate::protocol::{Moment, Quorum, Verdict};
 
@@ -55,13 +54,12 @@ impl LockMeter {
 }
 
 impl Acquiring {
-    pub(crate) fn done(self, _: Result<(), &AcquireError>, _: impl FnOnce() -> Moment) {}
-    pub(crate) fn taken_here(self) {}
+    pub(crate) fn done(self, _: Outcome, _: impl FnOnce() -> Moment) {}
 }
 
 impl Held {
     pub(crate) fn released(&mut self, _: Duration, _: impl FnOnce() -> (Moment, Duration)) {}
-    pub(crate) fn lost(&mut self, _: LossReason, _: impl FnOnce() -> Moment) {}
+    pub(crate) fn lost(&mut self, _: Option<Loss>, _: impl FnOnce() -> Moment) {}
 }
 
 impl NodeMeter {

@@ -1,5 +1,22 @@
 use std::time::Duration;
 
+/// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
+/// lost with a connection that nobody has noticed yet.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
+pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
+/// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
+pub(crate) const INTENT_PATIENCE: Duration = Duration::from_secs(6);
+/// How old an intent may become before it is said anew. With the longest heartbeat after that, it is
+/// said again in time.
+pub(crate) const INTENT_AGE: Duration = Duration::from_secs(2);
+/// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
+pub(crate) const EXPIRY_JITTER: Duration = Duration::from_millis(5);
+/// How long a process stays back that has just had the lock while others want it: a few round
+/// trips, in which they are told and ask. Without it, whoever releases and asks again at once would
+/// always be first.
+pub(crate) const COURTESY: Duration = Duration::from_millis(3);
+
 /// The usual time between two renewals: a third of the TTL, so that two may fail before the lease
 /// is lost.
 #[must_use]

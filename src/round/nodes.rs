@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::LEAST_PATIENCE;
 use crate::alarm::Alarms;
+use crate::board::{Board, Eye};
 use crate::clock::Clock;
-use crate::health::{Board, Eye};
 use crate::max_ttls::MaxTtls;
 use crate::meter::NodeMeter;
 use crate::node::Node;

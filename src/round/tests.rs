@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::clock::Sleep;
 use crate::max_ttls::MaxTtls;
-use crate::node::{Instance, Node, Question};
-use crate::protocol::{Claim, Drift, Quarantine, Token};
+use crate::node::{Expiry, Holding, Instance, Node, Question};
+use crate::protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ impl Bench {
     }
 
     fn refuse(&self, node: usize) {
-        let holding = crate::Holding::new(Token::new(9, ""), crate::Expiry::In(TTL));
+        let holding = Holding::new(Token::new(9, ""), Expiry::In(TTL));
         let instance = Arc::new(Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
         self.reply(node).send(Ok(Answer::new(holding.into(), instance)));
     }
@@ -420,10 +420,10 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
 /// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
 #[test]
 fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
-    let (wanted, counter) = (crate::FencingToken::new(41).unwrap(), crate::FencingToken::new(99));
-    let token = crate::Token::numbered(1, wanted, "");
-    let held = Vote::from(crate::Holding::new(token, crate::Expiry::Never));
-    let instance = Arc::new(crate::Instance::new("a", Moment::ORIGIN, Duration::ZERO));
+    let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
+    let token = Token::numbered(1, wanted, "");
+    let held = Vote::from(Holding::new(token, Expiry::Never));
+    let instance = Arc::new(Instance::new("a", Moment::ORIGIN, Duration::ZERO));
     let answer = Answer::new(held, instance).with_fencing_token(counter);
     assert_eq!(answer.number_told(false), Some(wanted));
     assert_eq!(answer.number_told(true), counter, "who asked was told what was drawn for the holder");

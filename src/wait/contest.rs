@@ -6,16 +6,17 @@ use std::time::Duration;
 use tracing::trace;
 
 use super::ears::Ears;
-use super::line::{News, bit};
 use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order, Preference};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
-use crate::lock::{Plan, Turn};
+use crate::lock::{News, Plan, Turn};
 use crate::node::{Asked, Expiry, Holding, Question};
+use crate::node_set::NodeSet;
 use crate::protocol::{
-    Backoff, FencingToken, Keys, Mode, Moment, Ticket, Token, Verdict, fraction, preferred_node,
+    Backoff, COURTESY, EXPIRY_JITTER, FencingToken, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, Keys, Mode,
+    Moment, Ticket, Token, Verdict, fraction, preferred_node,
 };
 use crate::round::{Aim, Round};
 
@@ -75,30 +76,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How often somebody who asks once asks again after a vote in which nobody was seen to have a quorum:
 /// together for 150 ms at most in one datacenter, in which one of those who ask will have got the lock.
 const SPLITS: usize = 5;
-/// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
-/// lost with a connection that nobody has noticed yet.
-pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
-pub(crate) const LINE_PATIENCE: Duration = Duration::from_secs(6);
-/// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
-const INTENT_PATIENCE: Duration = Duration::from_secs(6);
-/// How old an intent may become before it is said anew. With the longest heartbeat after that, it is
-/// said again in time.
-const INTENT_AGE: Duration = Duration::from_secs(2);
-/// After an expiry, nodes drop the key at their own time; and waiters should not come all at once.
-pub(crate) const EXPIRY_JITTER: Duration = Duration::from_millis(5);
-/// How long a process stays back that has just had the lock while others want it: a few round
-/// trips, in which they are told and ask. Without it, whoever releases and asks again at once would
-/// always be first.
-pub(crate) const COURTESY: Duration = Duration::from_millis(3);
-
 /// Until when to wait before asking again.
 struct Pause {
     until: Moment,
     /// Asking is worth while before that when so many nodes have hinted at a change…
     wanted: usize,
-    /// …among these, a bit for each…
-    among: u32,
+    /// …among these…
+    among: NodeSet,
     /// …of these keys, where there are several.
     in_the_way: Vec<Arc<str>>,
 }
@@ -136,7 +120,7 @@ impl Contest {
     pub(crate) async fn win(&mut self, plan: &Arc<Plan>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
-        let mut bid = Bid { contest: self, plan, granted: 0 };
+        let mut bid = Bid { contest: self, plan, granted: NodeSet::default() };
         let outcome = bid.contest.contend(plan, &ears).await;
         if let Ok(attempt) = &outcome {
             bid.granted = attempt.granted();
@@ -286,11 +270,11 @@ impl Contest {
             self.preference.home = Some(preferred_node(&contested, ballot.quorum().nodes()));
         }
         let mut refusing = Vec::new();
-        let mut silent = 0;
+        let mut silent = NodeSet::default();
         for (node, paper) in ballot.papers().iter().enumerate() {
             match &paper.said {
                 Said::Held(holding) => refusing.push((node, &holding.token)),
-                Said::Pending | Said::Failed(_) => silent |= bit(node),
+                Said::Pending | Said::Failed(_) => silent.insert(node),
                 Said::Granted
                 | Said::Restored
                 | Said::Behind
@@ -316,8 +300,8 @@ impl Contest {
             let holder = holder.map(|holder| holder.token);
             let strays = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
             // Of those that have said nothing it is known what was known.
-            let known = self.preference.strays & silent;
-            self.preference.strays = strays.fold(known, |strays, (node, _)| strays | bit(*node));
+            let known = self.preference.strays.intersection(silent);
+            self.preference.strays = known.union(strays.map(|(node, _)| *node).collect());
         }
     }
 
@@ -339,23 +323,22 @@ impl Contest {
     fn pause(&mut self, verdict: Verdict, ballot: &Ballot, ears: &Ears, now: Moment) -> Pause {
         let entropy = &self.shared.entropy;
         let needed = ballot.quorum().needed();
-        let mut refusing = 0u32;
-        let mut granted = 0u32;
+        let (mut refusing, mut granted) = (NodeSet::default(), NodeSet::default());
         let mut behind = 0;
         let mut ends: Vec<Duration> = Vec::new();
         let mut in_the_way: Vec<Arc<str>> = Vec::new();
         for (index, paper) in ballot.papers().iter().enumerate() {
             match &paper.said {
                 Said::Held(Holding { expiry: Expiry::In(remaining), key, .. }) => {
-                    refusing |= bit(index);
+                    refusing.insert(index);
                     ends.push(*remaining);
                     in_the_way.extend(key.clone().filter(|key| !in_the_way.contains(key)));
                 }
                 Said::Behind => {
-                    refusing |= bit(index);
+                    refusing.insert(index);
                     behind += 1;
                 }
-                Said::Granted => granted |= bit(index),
+                Said::Granted => granted.insert(index),
                 Said::Held(_)
                 | Said::Ahead
                 | Said::Restored
@@ -367,15 +350,14 @@ impl Contest {
                 | Said::Skipped => {}
             }
         }
-        let asked_one = matches!(self.order, Order::PreferredFirst(_))
-            && refusing.is_power_of_two()
-            && ballot.granted() == 0;
+        let asked_one =
+            matches!(self.order, Order::PreferredFirst(_)) && refusing.len() == 1 && ballot.granted() == 0;
         let held = ballot.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
         let (wanted, among) = if asked_one {
             (1, refusing)
         } else {
             // A change where the lock was granted is our own, of taking it back: Redis 6.0 tells that too.
-            (needed.saturating_sub(ballot.granted()).max(1), !granted)
+            (needed.saturating_sub(ballot.granted()).max(1), granted.complement())
         };
         let told = ears.heard(&in_the_way).hearing(among) >= wanted;
         if verdict != Verdict::Contended || !(held || asked_one) || !told {
@@ -416,8 +398,8 @@ impl Contest {
 struct Bid<'a> {
     contest: &'a mut Contest,
     plan: &'a Plan,
-    /// The nodes that have granted the lock that was won, a bit for each; none where it was not.
-    granted: u32,
+    /// The nodes that have granted the lock that was won; none where it was not.
+    granted: NodeSet,
 }
 
 impl Drop for Bid<'_> {
@@ -429,8 +411,8 @@ impl Drop for Bid<'_> {
         if let (Turn::Fair(ticket), true) = (self.plan.turn, self.plan.wait != Wait::Never) {
             let leave = Asked::from(Question::LeaveLine { key: self.plan.keys.first().clone(), ticket });
             let nodes = &self.contest.shared.nodes;
-            if (0..nodes.quorum.nodes()).any(|node| self.granted & bit(node) == 0) {
-                let question = |node| (self.granted & bit(node) == 0).then(|| leave.clone());
+            if (0..nodes.quorum.nodes()).any(|node| !self.granted.contains(node)) {
+                let question = |node| (!self.granted.contains(node)).then(|| leave.clone());
                 drop(Round::start(nodes, Aim::Hear, self.plan.ttl, question));
             }
         }

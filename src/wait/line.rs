@@ -13,12 +13,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::contended::Contended;
 use super::{Wait, Waiting, tell};
-use crate::ballot::{Ballot, Holder};
+use crate::ballot::Holder;
 use crate::error::AcquireError;
 use crate::lease::Lease;
-use crate::lock::Plan;
+use crate::lock::{News, Plan};
 use crate::node::{Hint, Listener};
-use crate::protocol::{Moment, Verdict};
+use crate::node_set::NodeSet;
+use crate::protocol::Moment;
 
 /// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
 #[derive(Default)]
@@ -42,8 +43,8 @@ struct Inside {
     courtesies: HashMap<Arc<str>, Moment>,
     /// Which keys others wanted a moment ago.
     contended: Contended,
-    /// A bit for each node that tells of changes.
-    hearing: u32,
+    /// The nodes that tell of changes.
+    hearing: NodeSet,
     /// Other lines, which hear the same.
     branches: Vec<Weak<Lines>>,
 }
@@ -55,7 +56,7 @@ impl Default for Inside {
             arrivals: NonZeroU64::MIN,
             courtesies: HashMap::new(),
             contended: Contended::default(),
-            hearing: 0,
+            hearing: NodeSet::default(),
             branches: Vec::new(),
         }
     }
@@ -66,8 +67,8 @@ impl Default for Inside {
 struct Line {
     /// Whether this process holds the key.
     held: bool,
-    /// A bit for each node that has hinted at a change since the contest last asked.
-    changed: u32,
+    /// The nodes that have hinted at a change since the contest last asked.
+    changed: NodeSet,
     /// Who has been taken out of the line, has not got the key yet, and still waits for it.
     served: Option<NonZeroU64>,
     crowd: Option<Box<Crowd>>,
@@ -90,9 +91,9 @@ impl Line {
         self.served = None;
     }
 
-    /// A node has hinted at a change.
-    fn hint(&mut self, node: u32) {
-        self.changed |= node;
+    /// These nodes have hinted at a change.
+    fn hint(&mut self, nodes: NodeSet) {
+        self.changed.add(nodes);
         if let Some(Crowd { bell: Some(bell), .. }) = self.crowd.as_deref() {
             bell.notify_one();
         }
@@ -151,13 +152,6 @@ pub(crate) type Door = oneshot::Sender<Result<Lease, Box<AcquireError>>>;
 /// The other side of that door. Who waits no longer drops it.
 pub(crate) type Delivery = oneshot::Receiver<Result<Lease, Box<AcquireError>>>;
 
-/// A lost contest.
-#[derive(Clone, Debug)]
-pub(crate) struct News {
-    pub(crate) verdict: Verdict,
-    pub(crate) ballot: Box<Ballot>,
-}
-
 /// What came of joining a line.
 pub(crate) enum Joined {
     /// The line is new, and somebody has to serve it, beginning with this one, who does not stand in it.
@@ -206,7 +200,7 @@ impl Lines {
         let mut inside = self.lock();
         for key in keys.clone() {
             if let Some(line) = inside.by_key.get_mut(key) {
-                line.hint(u32::MAX);
+                line.hint(NodeSet::ALL);
             }
         }
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
@@ -344,14 +338,14 @@ impl Lines {
     /// Forgets the hints so far: the nodes are about to be asked.
     pub(crate) fn ask_anew(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.changed = 0;
+            line.changed = NodeSet::default();
         }
     }
 
     /// The nodes that have hinted at a change of `key` since, and those that would.
     pub(crate) fn hints(&self, key: &str) -> Heard {
         let inside = self.lock();
-        let changed = inside.by_key.get(key).map_or(0, |line| line.changed);
+        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |line| line.changed);
         Heard { changed, hearing: inside.hearing }
     }
 
@@ -437,33 +431,28 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// What the nodes have hinted at, a bit for each.
+/// Which nodes have hinted at a change, and which would.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heard {
-    changed: u32,
-    hearing: u32,
+    changed: NodeSet,
+    hearing: NodeSet,
 }
 
 impl Heard {
     /// What was heard of either of two keys.
     pub(crate) fn and(self, other: Heard) -> Heard {
-        Heard { changed: self.changed | other.changed, hearing: self.hearing }
+        Heard { changed: self.changed.union(other.changed), hearing: self.hearing }
     }
 
-    /// How many of the nodes in `mask` have hinted.
-    pub(crate) fn changed(self, mask: u32) -> usize {
-        (self.changed & mask).count_ones() as usize
+    /// How many of these nodes have hinted.
+    pub(crate) fn changed(self, among: NodeSet) -> usize {
+        self.changed.intersection(among).len()
     }
 
-    /// How many of the nodes in `mask` would.
-    pub(crate) fn hearing(self, mask: u32) -> usize {
-        (self.hearing & mask).count_ones() as usize
+    /// How many of these nodes would.
+    pub(crate) fn hearing(self, among: NodeSet) -> usize {
+        self.hearing.intersection(among).len()
     }
-}
-
-/// There are at most 31 nodes; see the builder.
-pub(crate) fn bit(index: usize) -> u32 {
-    1u32.wrapping_shl(u32::try_from(index).unwrap_or(31))
 }
 
 /// Listens to one node.
@@ -477,22 +466,22 @@ pub(crate) struct Ear {
 impl Listener for Ear {
     fn hear(&self, hint: Hint<'_>) {
         let Some(lines) = self.lines.upgrade() else { return };
-        let bit = bit(self.node);
+        let node = NodeSet::of(self.node);
         let mut inside = lines.lock();
         match hint {
-            Hint::Hearing => inside.hearing |= bit,
+            Hint::Hearing => inside.hearing.add(node),
             Hint::Changed(key) => {
                 let line = std::str::from_utf8(key).ok().and_then(|key| inside.by_key.get_mut(key));
                 if let Some(line) = line {
-                    line.hint(bit);
+                    line.hint(node);
                 }
             }
             Hint::AllChanged | Hint::Deaf => {
                 if hint == Hint::Deaf {
-                    inside.hearing &= !bit;
+                    inside.hearing.remove(self.node);
                 }
                 for line in inside.by_key.values_mut() {
-                    line.hint(bit);
+                    line.hint(node);
                 }
             }
         }

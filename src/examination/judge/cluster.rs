@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::Sheet;
 use super::node::findings as of_server;
-use super::{Setting, Sheet};
 use crate::examination::facts::Facts;
 use crate::examination::finding::{Finding, Matter, Severity};
+use crate::examination::setting::Setting;
 use crate::protocol::Slot;
 
 const CHECKS: [fn(&Facts, &mut Sheet<'_>); 3] = [uncovered, replicas, full_coverage];

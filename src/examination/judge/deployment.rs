@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Setting, Sheet, alike, length, network};
+use super::{Sheet, alike, length, network};
 use crate::examination::facts::{ClockReading, Facts, Place};
 use crate::examination::finding::{Finding, Matter, Severity, Subject};
-use crate::examination::{NodeReport, Standing};
+use crate::examination::report::{NodeReport, Standing};
+use crate::examination::setting::Setting;
 
 /// A node that told something, with its name.
 pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);

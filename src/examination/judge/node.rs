@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Setting, Sheet, length, needed_to_vote, quarantined, running};
-use crate::examination::RoundTrips;
+use super::{Sheet, length, needed_to_vote, quarantined, running};
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
+use crate::examination::report::RoundTrips;
+use crate::examination::setting::Setting;
 use crate::protocol::{Moment, Past, RoundTrip, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
@@ -39,11 +40,8 @@ pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
     sheet.findings
 }
 
-/// All findings about one node.
-pub(crate) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
-    if !facts.shards.is_empty() {
-        return super::cluster::findings(name, facts, setting);
-    }
+/// All findings about one server.
+pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut sheet = Sheet::of_node(name);
     for check in ON_EXAMINATION {
         check(facts, setting, &mut sheet);

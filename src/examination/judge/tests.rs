@@ -5,6 +5,7 @@ use super::super::{Examination, Outlook};
 use super::node::has_hole;
 use super::*;
 use crate::node::NodeError;
+use crate::protocol::{Drift, Quarantine, Quorum};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -17,7 +17,7 @@ use super::link::{End, carry};
 use super::state::{Ask, State};
 use super::{Notices, Settings};
 use crate::examination::Finding;
-use crate::examination::judge::on_sight;
+use crate::examination::judge::{max_ttl_differs, on_sight};
 use crate::node::NodeError;
 use crate::protocol::Backoff;
 
@@ -150,8 +150,10 @@ impl Supervisor {
                         }
                         // Before its first vote is counted.
                         let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
-                        let found =
-                            told.and_then(|((max_ttls, index), theirs)| max_ttls.hear(*index, theirs));
+                        let found = told.and_then(|((max_ttls, index), theirs)| {
+                            let differs = max_ttls.hear(*index, theirs)?;
+                            Some(max_ttl_differs(max_ttls.ours(), differs))
+                        });
                         if let Some(Finding { matter, evidence, cure, .. }) = found {
                             warn!(node = %name, finding = %matter, cure, "{evidence}");
                         }

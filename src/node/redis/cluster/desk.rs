@@ -221,7 +221,7 @@ mod tests {
     use super::super::super::tests::settings;
     use super::super::{ClusterAddress, ClusterNode};
     use super::*;
-    use crate::node::Collect;
+    use crate::node::{Answer, Collect};
     use crate::protocol::{Claim, Token};
     use std::time::Duration;
 
@@ -231,7 +231,7 @@ mod tests {
     struct Nobody;
 
     impl Collect for Nobody {
-        fn answer(&self, _: usize, _: Result<crate::Answer, NodeError>) {}
+        fn answer(&self, _: usize, _: Result<Answer, NodeError>) {}
 
         fn wanted(&self) -> bool {
             true

@@ -11,9 +11,9 @@ use super::super::{Address, Dial, RedisNode, Settings, Stream};
 use super::{
     Log, NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
 };
-use crate::node::{Collect, Contact, Hint, Lasting, Listener, Node, NodeError, Reply, Watcher, ask};
+use crate::clock::{Clock, Sleep};
+use crate::node::{Answer, Collect, Contact, Hint, Lasting, Listener, Node, NodeError, Reply, Watcher, ask};
 use crate::protocol::Moment;
-use crate::{Clock, Sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
@@ -166,7 +166,7 @@ impl Listener for Clumsy {
 }
 
 impl Collect for Clumsy {
-    fn answer(&self, _: usize, _: Result<crate::Answer, NodeError>) {
+    fn answer(&self, _: usize, _: Result<Answer, NodeError>) {
         panic!("a panic that the test wants");
     }
 
@@ -188,7 +188,7 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
     }
     assert!(ask(&node, inspect()).await.is_ok());
     // Were it another connection, what was asked would have been released or unknown.
-    assert_eq!(ask(&node, release(&claim("orders/42", 0))).await.unwrap().vote, crate::Vote::Wanted);
+    assert_eq!(ask(&node, release(&claim("orders/42", 0))).await.unwrap().vote, crate::node::Vote::Wanted);
 }
 
 /// How a server misbehaves.

@@ -1,0 +1,84 @@
+//! Some of the nodes of a deployment.
+
+use std::fmt;
+use std::iter::FromIterator;
+
+/// A set of nodes, by their places in the configuration: a bit for each, of which there are at most 31 (see
+/// the builder).
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct NodeSet(u32);
+
+impl NodeSet {
+    /// Every node, however many there are.
+    pub(crate) const ALL: NodeSet = NodeSet(u32::MAX);
+
+    /// One node alone.
+    pub(crate) fn of(node: usize) -> NodeSet {
+        NodeSet(1u32.wrapping_shl(u32::try_from(node).unwrap_or(31)))
+    }
+
+    pub(crate) fn contains(self, node: usize) -> bool {
+        self.0 & NodeSet::of(node).0 != 0
+    }
+
+    pub(crate) fn insert(&mut self, node: usize) {
+        self.add(NodeSet::of(node));
+    }
+
+    pub(crate) fn remove(&mut self, node: usize) {
+        self.0 &= !NodeSet::of(node).0;
+    }
+
+    pub(crate) fn add(&mut self, others: NodeSet) {
+        self.0 |= others.0;
+    }
+
+    pub(crate) fn union(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 | other.0)
+    }
+
+    pub(crate) fn intersection(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & other.0)
+    }
+
+    /// All nodes but these.
+    pub(crate) fn complement(self) -> NodeSet {
+        NodeSet(!self.0)
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(nodes: I) -> NodeSet {
+        nodes.into_iter().fold(NodeSet::default(), |set, node| set.union(NodeSet::of(node)))
+    }
+}
+
+impl fmt::Debug for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries((0..32).filter(|node| self.contains(*node))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_the_nodes_that_were_put_in_and_no_others() {
+        let set: NodeSet = [0, 3, 30].into_iter().collect();
+        let has = |set: NodeSet| (0..31).filter(|node| set.contains(*node)).collect::<Vec<_>>();
+        assert_eq!((has(set), set.len()), (vec![0, 3, 30], 3));
+        assert_eq!(has(set.intersection([3, 4].into_iter().collect())), [3]);
+        assert_eq!(has(set.union(NodeSet::of(4))), [0, 3, 4, 30]);
+        assert!(!set.complement().contains(3) && set.complement().contains(4));
+        assert_eq!(has(NodeSet::ALL).len(), 31);
+        let mut changed = set;
+        changed.insert(7);
+        changed.remove(0);
+        assert_eq!(format!("{changed:?}"), "{3, 7, 30}");
+    }
+}
