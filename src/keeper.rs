@@ -6,7 +6,7 @@
 //! a release cannot race, and dropping a lease is only a message.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -18,20 +18,21 @@ use tracing::{debug, warn};
 use crate::alarm::Alarm;
 use crate::attempt::{Attempt, clean_up};
 use crate::ballot::{Ballot, Holder};
+use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::lasting::Lasting;
-use crate::lease::{Lease, LeaseState, Mail, Trail};
+use crate::lease::{Lease, LeaseState, Mail, ParkedKeeper, Retention, Trail};
 use crate::lock::{Plan, Renewal};
 use crate::meter::{At, Held, LockMeter, Loss, Renewed};
 use crate::node::{Asked, Question};
 use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::round::{Aim, Round};
-use crate::serving::{Duty, Series, Service};
 use crate::standing::Standings;
 use crate::sweep::Sweep;
-use crate::wait::HandOver;
-use crate::wait::line::{Waiter, Whose};
+use crate::tasks::Registry;
+use crate::wait::line::Whose;
+use crate::wait::{HandOver, Series};
 use again::Again;
 use renewals::OnItsWay;
 
@@ -40,8 +41,8 @@ mod passing;
 mod renewals;
 mod retaining;
 
+pub(crate) use passing::Succession;
 pub(crate) use renewals::Renewals;
-pub(crate) use retaining::Retention;
 
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
@@ -51,8 +52,8 @@ pub(crate) struct Keeper {
     claim: Arc<Claim>,
     /// Where others of this process wait for it.
     line: Arc<str>,
-    /// The duty to serve those, unless the lease stands in nobody's way here.
-    duty: Option<Duty>,
+    /// Serves those after the lease, unless that stands in nobody's way here.
+    succession: Option<Box<dyn Succession>>,
     /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
     runtime: Handle,
     ttl: Duration,
@@ -112,18 +113,17 @@ enum Ended {
 }
 
 impl Keeper {
-    /// Of a lease from this `attempt`, for somebody who has to serve a line with that or has not.
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        plan: &Plan,
-        attempt: Attempt,
-        service: Option<Service>,
-    ) -> Box<Keeper> {
+    /// Of a lease from this `attempt`.
+    pub(crate) fn new(shared: &Arc<Shared>, plan: &Plan, attempt: Attempt) -> Box<Keeper> {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
-        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, deadline);
-        keeper.duty = service.map(Service::rest);
-        keeper
+        Keeper::of(shared, plan, claim, &round, fence, deadline)
+    }
+
+    /// When the lease has ended, `succession` serves those who wait for the lock in this process.
+    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Box<dyn Succession>) -> Box<Keeper> {
+        self.succession = Some(succession);
+        self
     }
 
     fn of(
@@ -135,12 +135,13 @@ impl Keeper {
         deadline: Moment,
     ) -> Box<Keeper> {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
-        let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, shared);
+        let state =
+            LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, clock_and_tasks(shared));
         let mut keeper = Keeper {
             state,
             claim,
             line: plan.line().clone(),
-            duty: None,
+            succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
             renewal: plan.renewal,
@@ -160,13 +161,6 @@ impl Keeper {
         let standings = keeper.state.follow(round);
         keeper.look_for_gaps(standings);
         Box::new(keeper)
-    }
-
-    /// Hands the lease to somebody who waits for it.
-    pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
-        self.runtime = waiter.runtime.clone();
-        // A lease that nobody takes in is dropped with the failed message, and so given back.
-        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
     }
 
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
@@ -201,19 +195,6 @@ impl Keeper {
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
-    /// Has a task do what there is to do.
-    pub(crate) fn set_out(mut self: Box<Self>) {
-        let now = self.shared.now();
-        if now.back(LATE) >= self.wake(now)
-            && let Ok(here) = Handle::try_current()
-        {
-            // Its runtime is not driven, or it would have rung.
-            self.runtime = here;
-        }
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        shared.tasks.spawn(self.work(), &runtime);
-    }
-
     async fn work(mut self: Box<Self>) {
         loop {
             if let Some(ended) = self.attend().await {
@@ -230,75 +211,6 @@ impl Keeper {
                 None => return,
             }
         }
-    }
-
-    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
-    async fn conclude(mut self: Box<Self>, ended: Ended) {
-        let next = match &ended {
-            Ended::Released(_) => self.next_here(),
-            Ended::Lost(_) | Ended::Retained(_) => None,
-        };
-        let service = match (ended, next) {
-            (Ended::Lost(reason), _) => {
-                let service = self.take_service();
-                self.lose(reason);
-                service
-            }
-            (Ended::Retained(wanted), _) => {
-                let service = self.take_service();
-                self.retain(wanted).await;
-                service
-            }
-            (Ended::Released(reply), None) => {
-                let service = self.take_service();
-                self.release().await;
-                if let Some(reply) = reply {
-                    drop(reply.send(Ok(())));
-                }
-                service
-            }
-            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
-                Ok(()) => {
-                    self.deliver_to(next, 0);
-                    None
-                }
-                Err(reply) => self.pass_on(next, reply).await,
-            },
-        };
-        if let Some(service) = service {
-            service.go_on().await;
-        }
-    }
-
-    /// Who waits for the lock in this process and may have it next, before others get their chance.
-    fn next_here(&mut self) -> Option<Waiter> {
-        self.duty.as_ref()?;
-        let span = self.hand_over.span.unwrap_or(self.ttl);
-        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
-        if goes_on { self.shared.lines.next(&self.line) } else { None }
-    }
-
-    /// Whether somebody waits for the lock in this process.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.duty.is_some() && self.shared.lines.is_waited_for(&self.line)
-    }
-
-    /// The duty to serve those who wait is somebody else's now.
-    fn take_service(&mut self) -> Option<Service> {
-        let (shared, line) = (&self.shared, &self.line);
-        let resumed = |duty| Service::resume(duty, shared.clone(), line.clone());
-        self.duty.take().map(resumed)
-    }
-
-    /// Gives the lock back for whoever waits until that is done.
-    pub(crate) fn give_back(mut self: Box<Self>) -> Lasting {
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        let work = async move {
-            let service = self.take_service();
-            self.release().await;
-            drop(service);
-        };
-        Lasting::new(work, &shared.tasks, runtime)
     }
 
     /// Tells those who wait here who has the lock.
@@ -340,7 +252,7 @@ impl Keeper {
                     renewals.push(reply);
                     self.downgrade(renewals);
                     // Whoever waits there waits for readers now, of whom this is one.
-                    drop(self.take_service());
+                    drop(self.take_successor());
                     Ok(())
                 }
                 Event::Mail(mail) => {
@@ -601,6 +513,49 @@ impl Keeper {
     }
 }
 
+/// What the state of a lease needs of those that all leases share.
+fn clock_and_tasks(shared: &Shared) -> (&Arc<dyn Clock>, Weak<Registry>) {
+    (&shared.nodes.clock, shared.tasks.registry())
+}
+
+impl ParkedKeeper for Keeper {
+    fn is_waited_for(&self) -> bool {
+        self.succession.is_some() && self.shared.lines.is_waited_for(&self.line)
+    }
+
+    fn give_back(mut self: Box<Self>) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let successor = self.take_successor();
+            self.release().await;
+            drop(successor);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
+    }
+
+    fn leave_taken(mut self: Box<Self>, wanted: Retention) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let successor = self.take_successor();
+            self.retain(wanted).await;
+            drop(successor);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
+    }
+
+    fn set_out(mut self: Box<Self>) {
+        let now = self.shared.now();
+        if now.back(LATE) >= self.wake(now)
+            && let Ok(here) = Handle::try_current()
+        {
+            // Its runtime is not driven, or it would have rung.
+            self.runtime = here;
+        }
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        shared.tasks.spawn(self.work(), &runtime);
+    }
+}
+
 /// A runtime that is driven rings an alarm far sooner, unless the process stood still.
 const LATE: Duration = Duration::from_millis(20);
 
@@ -626,6 +581,6 @@ impl Drop for Keeper {
         self.shared.nodes.alarms.stop(&mut self.alarm);
         self.state.close_desk();
         drop(self.state.take_trail());
-        drop(self.take_service());
+        drop(self.take_successor());
     }
 }

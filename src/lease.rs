@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::error::{Lost, RenewError, RetainError};
-use crate::keeper::Retention;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
+mod mail;
 mod state;
 mod watch;
 
-pub(crate) use state::{LeaseState, Mail, Trail};
+pub(crate) use mail::{Mail, Retention};
+pub(crate) use state::{LeaseState, ParkedKeeper, Trail};
 pub use watch::LeaseWatch;
 
 /// Servers cannot count to any number of milliseconds.
@@ -76,7 +77,7 @@ impl Trace {
     /// One more lease of what is held already; `None` if it has been given back.
     pub(crate) fn again(&self) -> Option<Lease> {
         let state = self.state.upgrade()?;
-        let one_more = |holds: usize| (holds > 0).then_some(holds + 1);
+        let one_more = |holds: u32| if holds > 0 { holds.checked_add(1) } else { None };
         state.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Lease::one_of(state))
     }

@@ -101,5 +101,5 @@ async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter
 
 /// Hands the lease out, which took so many rounds.
 fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt, rounds: usize) {
-    Keeper::new(shared, &waiter.plan, attempt, None).deliver_to(waiter, rounds);
+    Keeper::new(shared, &waiter.plan, attempt).deliver_to(waiter, rounds);
 }

@@ -14,7 +14,6 @@ use tokio::task::yield_now;
 use crate::alarm::Alarm;
 use crate::ballot::Said;
 use crate::clock::Clock;
-use crate::lease::LeaseState;
 use crate::meter::Op;
 use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
 use crate::protocol::{Moment, Quorum, Tally, Verdict};
@@ -26,8 +25,8 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use nodes::Member;
 pub(crate) use nodes::Nodes;
+use nodes::{LEAST_PATIENCE, Member};
 use slots::{Slot, Slots, State};
 
 /// One question to all nodes, or to some of them, and their answers.
@@ -52,16 +51,19 @@ pub(crate) struct Round {
     abandoned: AtomicBool,
 }
 
+/// Learns how the nodes stand once all of them have answered in a round.
+pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
+    /// All nodes have answered in `round`, and stand so.
+    fn settled(&self, round: &Round, standings: Standings);
+}
+
 /// After this part of the time of a node it is looked to whether its task is driven.
 const KNOCK: u32 = 4;
 
 /// As many nodes as a round has room for without asking the allocator once more.
 const USUAL: usize = 5;
 
-/// The least time that a node has before something is done without it that may be done without it: far
-/// more than a round trip within a region, and no more than a person notices.
-const LEAST_PATIENCE: Duration = Duration::from_millis(25);
-/// The same for whoever only wants to know what the nodes say, and is not in a hurry.
+/// As [`LEAST_PATIENCE`], for whoever only wants to know what the nodes say, and is not in a hurry.
 const LEAST_LOOK: Duration = Duration::from_millis(250);
 /// How often others have their turn before silence counts: the first has what came read from the sockets
 /// of a runtime with one thread, the second has it understood.
@@ -328,9 +330,9 @@ impl Round {
             || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
         let is_news = self.hasten(&mut slots, now) || is_news;
         let woken = slots.waiting.leave(is_news);
-        let heir = slots.heir_to_tell();
+        let on_settled = slots.settled();
         drop(slots);
-        self.tell(heir);
+        self.notify(on_settled);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -399,13 +401,13 @@ impl Round {
         self.slots().standings(self.aim)
     }
 
-    /// From now on only how each node stands is of interest, to `heir`. It is told when all have answered,
-    /// and lets go of the round: a lease that is held for hours needs no more. Returns how they stand now,
-    /// and whether all have answered: then it is not told again.
-    pub(crate) fn retire(&self, heir: &Arc<LeaseState>) -> (Standings, bool) {
+    /// From now on only how each node stands is of interest, to `listener`. It is notified when all have
+    /// answered, and lets go of the round: a lease that is held for hours needs no more. Returns how they
+    /// stand now, and whether all have answered: then it is not notified.
+    pub(crate) fn retire(&self, listener: &Arc<impl OnSettled + 'static>) -> (Standings, bool) {
         let mut slots = self.slots();
         let (standings, all_heard) = (slots.standings(self.aim), slots.all_heard());
-        let before = if all_heard { None } else { slots.heir.replace(heir.clone()) };
+        let before = if all_heard { None } else { slots.on_settled.replace(listener.clone()) };
         drop(slots);
         drop(before);
         (standings, all_heard)
@@ -415,10 +417,10 @@ impl Round {
         self.nodes.quorum
     }
 
-    /// Not under the lock: the round may be the heir's, and end with it.
-    fn tell(&self, heir: Option<Arc<LeaseState>>) {
-        if let Some(heir) = heir {
-            heir.settled(self, self.standings());
+    /// Not under the lock: the round may be the listener's, and end with it.
+    fn notify(&self, on_settled: Option<Arc<dyn OnSettled>>) {
+        if let Some(listener) = on_settled {
+            listener.settled(self, self.standings());
         }
     }
 

@@ -2,17 +2,17 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
 use crate::attempt::Attempt;
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Succession};
 use crate::lease::Lease;
 use crate::lock::Plan;
-use crate::protocol::{Mode, Moment};
+use crate::protocol::Mode;
 use crate::wait::contest::Contest;
 use crate::wait::line::Waiter;
 
@@ -28,7 +28,7 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
             Some(Ok((attempt, rounds))) => {
                 service.by = By::Holder;
                 let shared = service.shared.clone();
-                let keeper = Keeper::new(&shared, &waiter.plan, attempt, Some(service));
+                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(service.rest());
                 return keeper.deliver_to(waiter, rounds);
             }
             Some(Err(error)) => drop(waiter.door.send(Err(error.into()))),
@@ -52,11 +52,6 @@ pub(crate) struct Service {
     contest: Option<Box<Contest>>,
 }
 
-/// The duty to serve a line, of whoever has the lock: the rest of the [`Service`] its lease knows anyway.
-pub(crate) struct Duty {
-    contest: Option<Box<Contest>>,
-}
-
 /// By whom a line is served.
 pub(crate) enum By {
     /// By whoever is first in it or has the lock. After that, by a task.
@@ -74,15 +69,26 @@ impl Service {
         Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
     }
 
-    /// What of it is to be kept while the lock is held. Whoever has that must [resume](Service::resume).
-    pub(crate) fn rest(mut self) -> Duty {
+    /// The lock is held: whoever has it has the line served after that.
+    fn rest(mut self) -> Box<dyn Succession> {
         self.by = By::Nobody;
-        Duty { contest: self.contest.take() }
+        match self.contest.take() {
+            Some(contest) => contest,
+            // Without a size, so that it takes no room.
+            None => Box::new(Uncontended),
+        }
     }
 
-    /// Of the line called `key`. Readers do not rest: they serve their line by a task.
-    pub(crate) fn resume(duty: Duty, shared: Arc<Shared>, key: Arc<str>) -> Service {
-        Service { shared, key, mode: Mode::Exclusive, by: By::Holder, contest: duty.contest }
+    /// Serves the line of `key` after a lease. Readers do not rest: they serve their line by a task.
+    fn resumed(
+        shared: Arc<Shared>,
+        key: Arc<str>,
+        contest: Option<Box<Contest>>,
+        first: Waiter,
+    ) -> BoxFuture<'static, ()> {
+        // From here on the line ends with it, should it be dropped before it is polled.
+        let service = Service { shared, key, mode: Mode::Exclusive, by: By::Task, contest };
+        Box::pin(serve(service, first))
     }
 
     /// Contends for whoever is first in the line, in its own future.
@@ -95,7 +101,7 @@ impl Service {
         let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;
         let shared = self.shared.clone();
-        Ok(Keeper::new(&shared, &plan, attempt, Some(self)).deliver(&plan, rounds))
+        Ok(Keeper::new(&shared, &plan, attempt).succeeded_by(self.rest()).deliver(&plan, rounds))
     }
 
     /// Contends for whoever has this plan, and says how many rounds it took.
@@ -119,14 +125,6 @@ impl Service {
         Ok((won?, rounds))
     }
 
-    /// The lock is nobody's here any more: serves those who wait for it.
-    pub(crate) async fn go_on(mut self) {
-        if let Some(waiter) = self.next() {
-            self.by = By::Task;
-            serve(self, waiter).await;
-        }
-    }
-
     /// Who is next in the line. When nobody is, the line has ended.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
         let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
@@ -134,6 +132,22 @@ impl Service {
             self.by = By::Nobody;
         }
         next
+    }
+}
+
+/// A contest goes on after the lease that it has won, with what it has learnt.
+impl Succession for Contest {
+    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()> {
+        Service::resumed(shared, key, Some(self), first)
+    }
+}
+
+/// A key for which there was no struggle with others.
+struct Uncontended;
+
+impl Succession for Uncontended {
+    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()> {
+        Service::resumed(shared, key, None, first)
     }
 }
 
@@ -153,25 +167,5 @@ impl Drop for Service {
             By::Task => self.shared.lines_of(self.mode).end(&self.key),
             By::Nobody => {}
         }
-    }
-}
-
-/// Leases passed on from one waiter of this process to the next, without a chance for others.
-#[derive(Clone, Copy)]
-pub(crate) struct Series {
-    began: Moment,
-    passed: u32,
-}
-
-impl Series {
-    pub(crate) fn new(now: Moment) -> Series {
-        Series { began: now, passed: 0 }
-    }
-
-    /// Whether one more may follow, where so many may within this time.
-    pub(crate) fn goes_on(&mut self, (times, span): (u32, Duration), now: Moment) -> bool {
-        let goes_on = self.passed < times && now.since(self.began) < span;
-        self.passed += 1;
-        goes_on
     }
 }

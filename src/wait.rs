@@ -11,6 +11,7 @@ use std::time::Duration;
 use tracing::error;
 
 use crate::ballot::{Holder, taken};
+use crate::protocol::Moment;
 
 mod contended;
 pub(crate) mod contest;
@@ -83,6 +84,26 @@ impl Default for HandOver {
     /// 64 times, and one TTL: others wait about as long as for a holder that takes its time.
     fn default() -> HandOver {
         HandOver { times: 64, span: None }
+    }
+}
+
+/// Leases passed on from one waiter of this process to the next, without a chance for others.
+#[derive(Clone, Copy)]
+pub(crate) struct Series {
+    began: Moment,
+    passed: u32,
+}
+
+impl Series {
+    pub(crate) fn new(now: Moment) -> Series {
+        Series { began: now, passed: 0 }
+    }
+
+    /// Whether one more may follow, where so many may within this time.
+    pub(crate) fn goes_on(&mut self, (times, span): (u32, Duration), now: Moment) -> bool {
+        let goes_on = self.passed < times && now.since(self.began) < span;
+        self.passed += 1;
+        goes_on
     }
 }
 

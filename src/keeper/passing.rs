@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tracing::debug;
 
-use super::{Keeper, ReleaseReply};
+use super::{Ended, Keeper, ReleaseReply, clock_and_tasks};
 use crate::attempt::{aim, clean_up, new_claim};
+use crate::coordinator::Shared;
 use crate::draw;
 use crate::lease::{LeaseState, Trail};
 use crate::lock::{Fencing, Plan, Renewal};
@@ -13,11 +16,108 @@ use crate::meter::Passed;
 use crate::node::{Asked, Question};
 use crate::protocol::Verdict;
 use crate::round::Round;
-use crate::serving::Service;
 use crate::standing::{Standing, Standings};
 use crate::wait::line::Waiter;
 
+/// Serves those who wait for a key in this process, after a lease of it.
+pub(crate) trait Succession: Send {
+    /// Serves `first`, who was taken out of the line of `key`, and all who wait there behind it.
+    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()>;
+}
+
+/// A succession that is due. Dropped, it serves in a task, or ends the line where nobody waits.
+pub(super) struct Successor {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+    succession: Option<Box<dyn Succession>>,
+}
+
+impl Successor {
+    /// The lock is not held here any more: serves those who wait for it.
+    async fn serve(mut self) {
+        if let Some((_, serving)) = self.begin() {
+            serving.await;
+        }
+    }
+
+    /// Takes out who is first, whose runtime is driven as far as is known. `None` where the line has ended.
+    fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
+        let succession = self.succession.take()?;
+        let first = self.shared.lines.next_or_end(&self.key)?;
+        let runtime = first.runtime.clone();
+        Some((runtime, succession.serve(self.shared.clone(), self.key.clone(), first)))
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if let Some((runtime, serving)) = self.begin() {
+            self.shared.tasks.spawn(serving, &runtime);
+        }
+    }
+}
+
 impl Keeper {
+    /// Hands the lease to somebody who waits for it.
+    pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
+        self.runtime = waiter.runtime.clone();
+        // A lease that nobody takes in is dropped with the failed message, and so given back.
+        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
+    }
+
+    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
+    pub(super) async fn conclude(mut self: Box<Self>, ended: Ended) {
+        let next = match &ended {
+            Ended::Released(_) => self.next_here(),
+            Ended::Lost(_) | Ended::Retained(_) => None,
+        };
+        let successor = match (ended, next) {
+            (Ended::Lost(reason), _) => {
+                let successor = self.take_successor();
+                self.lose(reason);
+                successor
+            }
+            (Ended::Retained(wanted), _) => {
+                let successor = self.take_successor();
+                self.retain(wanted).await;
+                successor
+            }
+            (Ended::Released(reply), None) => {
+                let successor = self.take_successor();
+                self.release().await;
+                if let Some(reply) = reply {
+                    drop(reply.send(Ok(())));
+                }
+                successor
+            }
+            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
+                Ok(()) => {
+                    self.deliver_to(next, 0);
+                    None
+                }
+                Err(reply) => self.pass_on(next, reply).await,
+            },
+        };
+        if let Some(successor) = successor {
+            successor.serve().await;
+        }
+    }
+
+    /// Who waits for the lock in this process and may have it next, before others get their chance.
+    fn next_here(&mut self) -> Option<Waiter> {
+        self.succession.as_ref()?;
+        let span = self.hand_over.span.unwrap_or(self.ttl);
+        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
+        if goes_on { self.shared.lines.next(&self.line) } else { None }
+    }
+
+    /// Those who wait are served by the caller from now on.
+    pub(super) fn take_successor(&mut self) -> Option<Successor> {
+        let (shared, key) = (&self.shared, &self.line);
+        let succession = self.succession.take()?;
+        Some(Successor { shared: shared.clone(), key: key.clone(), succession: Some(succession) })
+    }
+
     /// Hands the lock to the next who waits for it in this process without asking anybody: the key
     /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
     /// Refused, with the reply that is still to be sent, where that would not do.
@@ -51,7 +151,14 @@ impl Keeper {
         // A renewal that failed is tried again as soon as it would have been.
         self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
         let trail = self.state.take_trail();
-        self.state = LeaseState::new(&next.resource, &self.claim, None, end, hold_until, &self.shared);
+        self.state = LeaseState::new(
+            &next.resource,
+            &self.claim,
+            None,
+            end,
+            hold_until,
+            clock_and_tasks(&self.shared),
+        );
         match trail {
             Trail::OnItsWay(round) => {
                 self.state.follow(&round);
@@ -76,7 +183,7 @@ impl Keeper {
         mut self: Box<Self>,
         waiter: Waiter,
         reply: Option<ReleaseReply>,
-    ) -> Option<Service> {
+    ) -> Option<Successor> {
         self.end();
         let next = &waiter.plan;
         let draw = self.shared.draw(next, self.state.fence);
@@ -109,7 +216,7 @@ impl Keeper {
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
             let mut passed = Keeper::of(&self.shared, next, to, &round, decision.fence, deadline);
-            (passed.series, passed.duty) = (self.series, self.duty.take());
+            (passed.series, passed.succession) = (self.series, self.succession.take());
             passed.deliver_to(waiter, rounds);
             return None;
         }
@@ -120,7 +227,7 @@ impl Keeper {
         // It came first, and stays first.
         self.shared.lines.put_back(&self.line, waiter);
         self.shared.lines.let_go(&self.line);
-        self.take_service()
+        self.take_successor()
     }
 }
 

@@ -1,64 +1,21 @@
 //! Leaves a lock taken after its lease has ended.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{Keeper, retry_backoff};
 use crate::error::RetainError;
-use crate::lasting::Lasting;
+use crate::lease::Retention;
 use crate::node::{Asked, Question};
 use crate::protocol::{Claim, Moment, Token, Verdict};
 use crate::round::{Aim, Round};
 
-/// Until when a lock is to stay taken, and what others are to read of it.
-pub(crate) struct Retention {
-    until: Moment,
-    note: String,
-    reply: oneshot::Sender<Result<(), RetainError>>,
-}
-
-/// A note has no more characters.
-const NOTE: usize = 120;
 /// Servers do not count in less.
 const LEAST: Duration = Duration::from_millis(1);
 
-impl Retention {
-    pub(crate) fn new(
-        until: Moment,
-        note: &str,
-        reply: oneshot::Sender<Result<(), RetainError>>,
-    ) -> Retention {
-        Retention { until, note: note.chars().take(NOTE).collect(), reply }
-    }
-
-    /// Tells the holder, who may have stopped waiting.
-    pub(super) fn reply(self, outcome: Result<(), RetainError>) {
-        drop(self.reply.send(outcome));
-    }
-}
-
-impl fmt::Debug for Retention {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retention").field("until", &self.until).finish_non_exhaustive()
-    }
-}
-
 impl Keeper {
-    /// Leaves the lock taken, for a holder who waits until that is done.
-    pub(crate) fn leave_taken(mut self: Box<Self>, wanted: Retention) -> Lasting {
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        let work = async move {
-            let service = self.take_service();
-            self.retain(wanted).await;
-            drop(service);
-        };
-        Lasting::new(work, &shared.tasks, runtime)
-    }
-
     /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the question that
     /// passes a lock on.
     ///

@@ -3,20 +3,20 @@
 use std::fmt;
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
+use super::mail::{Mail, Retention};
 use crate::ballot::Ballot;
 use crate::clock::Clock;
-use crate::coordinator::Shared;
-use crate::error::{LossReason, Lost, RenewError};
-use crate::keeper::{Keeper, Retention};
+use crate::error::{LossReason, Lost};
+use crate::lasting::Lasting;
 use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
-use crate::round::Round;
+use crate::round::{OnSettled, Round};
 use crate::standing::{Standing, Standings};
 use crate::tasks::{Helped, Registry};
 
@@ -40,17 +40,32 @@ pub(crate) struct LeaseState {
     pub(super) over: Notify,
     reason: Mutex<Option<LossReason>>,
     /// How often its owner has it.
-    pub(super) holds: AtomicUsize,
+    pub(super) holds: AtomicU32,
     desk: Mutex<Desk>,
     trail: Mutex<Trail>,
     /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
     minds_gaps: AtomicBool,
 }
 
+/// The keeper of a lease while nothing happens, as far as the lease knows it.
+pub(crate) trait ParkedKeeper: Send {
+    /// Whether another caller waits for the lock in this process.
+    fn is_waited_for(&self) -> bool;
+
+    /// Gives the lock back, for a holder who waits until that is done.
+    fn give_back(self: Box<Self>) -> Lasting;
+
+    /// Leaves the lock taken, for a holder who waits until that is done.
+    fn leave_taken(self: Box<Self>, wanted: Retention) -> Lasting;
+
+    /// Has a task do what there is to do.
+    fn set_out(self: Box<Self>);
+}
+
 /// Where the keeper of the lease is.
 enum Desk {
     /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
-    Idle(Box<Keeper>),
+    Idle(Box<dyn ParkedKeeper>),
     /// With whoever has taken it, who looks for letters.
     Away(Option<Box<Letterbox>>),
     /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
@@ -76,28 +91,6 @@ pub(crate) enum Trail {
     OnItsWay(Arc<Round>),
     /// All have answered.
     Settled(Standings),
-}
-
-/// What the holder wants from the keeper.
-#[derive(Debug, Default)]
-pub(crate) struct Mail {
-    pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
-    pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
-    pub(crate) retain: Option<Retention>,
-    /// The lease is shared from now on.
-    pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
-    pub(crate) dropped: bool,
-}
-
-impl Mail {
-    /// Whether the holder gives the lease back.
-    pub(crate) fn ends(&self) -> bool {
-        self.dropped || self.release.is_some() || self.retain.is_some()
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
-    }
 }
 
 /// Without the keeper, which would show this lease.
@@ -129,7 +122,7 @@ impl LeaseState {
         fence: Option<FencingToken>,
         deadline: Moment,
         hold_until: Option<Moment>,
-        shared: &Shared,
+        (clock, registry): (&Arc<dyn Clock>, Weak<Registry>),
     ) -> Arc<LeaseState> {
         let hold_until = hold_until.unwrap_or(Moment::NEVER);
         Arc::new(LeaseState {
@@ -139,11 +132,11 @@ impl LeaseState {
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.min(deadline)),
             hold_until,
-            clock: shared.nodes.clock.clone(),
-            registry: shared.tasks.registry(),
+            clock: clock.clone(),
+            registry,
             over: Notify::new(),
             reason: Mutex::new(None),
-            holds: AtomicUsize::new(1),
+            holds: AtomicU32::new(1),
             desk: Mutex::new(Desk::Away(None)),
             trail: Mutex::default(),
             minds_gaps: AtomicBool::new(true),
@@ -200,7 +193,7 @@ impl LeaseState {
 
     /// Nothing happens: the keeper lies here until somebody wants something, or its alarm rings. It is
     /// returned where that is so already.
-    pub(crate) fn rest(&self, keeper: Box<Keeper>) -> Option<Box<Keeper>> {
+    pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut desk = self.desk();
         match &*desk {
             Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
@@ -214,7 +207,7 @@ impl LeaseState {
     }
 
     /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
-    pub(super) fn take_keeper(&self) -> Option<Box<Keeper>> {
+    pub(super) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
         let mut desk = self.desk();
         if let Desk::Idle(keeper) = &*desk
             && !keeper.is_waited_for()
@@ -300,18 +293,6 @@ impl LeaseState {
         standings
     }
 
-    /// All nodes have answered in the round.
-    pub(crate) fn settled(&self, round: &Round, standings: Standings) {
-        let quorum = round.quorum();
-        let is_short = |standings: Standings| {
-            let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
-            held <= quorum.needed() && held < quorum.nodes()
-        };
-        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
-            self.leave(|letterbox| letterbox.rung = true);
-        }
-    }
-
     /// Keeps what the round has left, if it is the latest.
     fn keep(&self, round: &Round, standings: Standings) -> bool {
         let mut trail = self.trail();
@@ -364,5 +345,18 @@ impl LeaseState {
 impl Wake for LeaseState {
     fn wake(self: Arc<Self>) {
         self.leave(|letterbox| letterbox.rung = true);
+    }
+}
+
+impl OnSettled for LeaseState {
+    fn settled(&self, round: &Round, standings: Standings) {
+        let quorum = round.quorum();
+        let is_short = |standings: Standings| {
+            let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
+            held <= quorum.needed() && held < quorum.nodes()
+        };
+        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
+            self.leave(|letterbox| letterbox.rung = true);
+        }
     }
 }

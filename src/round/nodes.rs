@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::LEAST_PATIENCE;
 use crate::alarm::Alarms;
 use crate::board::{Board, Eye};
 use crate::clock::Clock;
@@ -12,6 +11,10 @@ use crate::max_ttls::MaxTtls;
 use crate::meter::NodeMeter;
 use crate::node::Node;
 use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
+
+/// The least time that a node has before something is done without it that may be done without it: far
+/// more than a round trip within a region, and no more than a person notices.
+pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Aim, USUAL};
-use crate::lease::LeaseState;
+use super::{Aim, OnSettled, USUAL};
 use crate::node::{Answer, NodeError, Vote};
 use crate::protocol::{Moment, Quorum, Verdict};
 use crate::standing::{Standing, Standings};
@@ -18,7 +17,7 @@ use crate::standing::{Standing, Standings};
 pub(super) struct Slots {
     pub(super) nodes: SmallVec<[Slot; USUAL]>,
     /// How many have answered, or are not to be asked.
-    heard: usize,
+    heard: u8,
     /// Whether any two answers came from the same server process: almost never.
     have_twins: bool,
     /// When the time of the first node is up.
@@ -27,14 +26,14 @@ pub(super) struct Slots {
     pub(super) hastened: bool,
     /// What the answers have amounted to, whatever else is said.
     pub(super) verdict: Option<Verdict>,
-    /// Whose lease it is learns how each node stands, once all have answered.
-    pub(super) heir: Option<Arc<LeaseState>>,
+    /// Is notified how each node stands, once all have answered.
+    pub(super) on_settled: Option<Arc<dyn OnSettled>>,
     pub(super) waiting: Waiting,
 }
 
 impl Slots {
     pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Slots {
-        let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).count();
+        let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
         Slots {
             nodes,
@@ -43,7 +42,7 @@ impl Slots {
             first_limit,
             hastened: false,
             verdict: None,
-            heir: None,
+            on_settled: None,
             waiting: Waiting::default(),
         }
     }
@@ -93,12 +92,12 @@ impl Slots {
 
     /// Whether nobody's answer is still to come.
     pub(super) fn all_heard(&self) -> bool {
-        self.heard == self.nodes.len()
+        usize::from(self.heard) == self.nodes.len()
     }
 
     /// Whether so many have answered, or are not to be asked.
     pub(super) fn heard_of(&self, many: usize) -> bool {
-        self.heard >= many
+        usize::from(self.heard) >= many
     }
 
     /// Whether no node's time is up at `now`.
@@ -109,7 +108,7 @@ impl Slots {
     /// Whether so few have answered that nothing can be decided at `now`: neither grant enough, nor do
     /// so many not grant that the others are too few.
     pub(super) fn too_few(&self, quorum: Quorum, now: Moment) -> bool {
-        self.heard < quorum.needed().min(quorum.blocking()) && self.in_time(now)
+        usize::from(self.heard) < quorum.needed().min(quorum.blocking()) && self.in_time(now)
     }
 
     /// When the next node runs out of time that is waited for.
@@ -162,9 +161,9 @@ impl Slots {
         Standings::of(self.nodes.iter().map(standing))
     }
 
-    /// The heir, if all have answered: it is to be told by somebody who does not hold the lock.
-    pub(super) fn heir_to_tell(&mut self) -> Option<Arc<LeaseState>> {
-        if self.all_heard() { self.heir.take() } else { None }
+    /// The listener, if all have answered: it is to be notified by a caller that does not hold the lock.
+    pub(super) fn settled(&mut self) -> Option<Arc<dyn OnSettled>> {
+        if self.all_heard() { self.on_settled.take() } else { None }
     }
 }
 
