@@ -21,8 +21,9 @@ use crate::ballot::{Ballot, Holder};
 use crate::clock::Clock;
 use crate::coordinator::Shared;
 use crate::error::{LossReason, Lost, RenewError};
+use crate::hold::Hold;
 use crate::lasting::Lasting;
-use crate::lease::{Lease, LeaseState, Mail, ParkedKeeper, Retention, Trail};
+use crate::lease::{LeaseState, Mail, ParkedKeeper, Retention, Trail};
 use crate::lock::{Plan, Renewal};
 use crate::meter::{At, Held, LockMeter, Loss, Renewed};
 use crate::node::{Asked, Question};
@@ -164,7 +165,7 @@ impl Keeper {
     }
 
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
-    pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Lease {
+    pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Hold {
         let now = self.shared.now();
         let (resource, span) = (&self.state.resource, &plan.told.span());
         if !span.is_disabled() {
@@ -178,11 +179,11 @@ impl Keeper {
         if self.claim.mode() == Mode::Exclusive {
             self.tell(now);
         }
-        let lease = Lease::one_of(self.state.clone());
+        let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {
             wanted.set_out();
         }
-        lease
+        hold
     }
 
     /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.

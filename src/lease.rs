@@ -3,12 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::error::{Lost, RenewError, RetainError};
+use crate::hold::{Hold, HoldGuard, Trace};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
 mod mail;
@@ -34,67 +34,17 @@ const RETAIN_LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 #[must_use = "dropping the lease gives the lock back at once"]
 pub struct Lease {
     watch: LeaseWatch,
-    hold: Hold,
-}
-
-/// The lock is held for as long as there is one of these. An owner that acquires the lock again has
-/// another one.
-struct Hold {
-    /// `None` once it has been given up.
-    state: Option<Arc<LeaseState>>,
-}
-
-impl Hold {
-    /// One less. What was held, if this was the last.
-    fn give_up(&mut self) -> Option<Arc<LeaseState>> {
-        let state = self.state.take()?;
-        (state.holds.fetch_sub(1, Ordering::AcqRel) == 1).then_some(state)
-    }
-
-    /// What is held, if this is the only one; else it stays as it was.
-    fn give_up_alone(&mut self) -> Option<Arc<LeaseState>> {
-        let holds = &self.state.as_ref()?.holds;
-        holds.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).ok()?;
-        self.state.take()
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(state) = self.give_up() {
-            state.post(|mail| mail.dropped = true);
-        }
-    }
-}
-
-/// Finds a lease again that its owner may still have.
-#[derive(Default)]
-pub(crate) struct Trace {
-    state: Weak<LeaseState>,
-}
-
-impl Trace {
-    /// One more lease of what is held already; `None` if it has been given back.
-    pub(crate) fn again(&self) -> Option<Lease> {
-        let state = self.state.upgrade()?;
-        let one_more = |holds: u32| if holds > 0 { holds.checked_add(1) } else { None };
-        state.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
-        Some(Lease::one_of(state))
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.state.upgrade().is_some_and(|state| state.holds.load(Ordering::Acquire) > 0)
-    }
+    guard: HoldGuard,
 }
 
 impl Lease {
-    /// One of those for which `state` counts.
-    pub(crate) fn one_of(state: Arc<LeaseState>) -> Lease {
-        Lease { watch: LeaseWatch { state: state.clone() }, hold: Hold { state: Some(state) } }
+    /// Of what the engine has delivered.
+    pub(crate) fn of(Hold { state, guard }: Hold) -> Lease {
+        Lease { watch: LeaseWatch { state }, guard }
     }
 
     pub(crate) fn trace(&self) -> Trace {
-        Trace { state: Arc::downgrade(&self.watch.state) }
+        Trace::of(&self.watch.state)
     }
 
     /// What is locked.
@@ -210,7 +160,7 @@ impl Lease {
     pub async fn release(mut self) -> Result<(), Lost> {
         self.watch.check()?;
         // Held once more by its owner: the last one to be released gives the lock back.
-        let Some(state) = self.hold.give_up() else { return Ok(()) };
+        let Some(state) = self.guard.give_up() else { return Ok(()) };
         if let Some(keeper) = state.take_keeper() {
             keeper.give_back().await;
             return Ok(());
@@ -256,7 +206,7 @@ impl Lease {
         } else {
             None
         };
-        let state = if reason.is_none() { self.hold.give_up_alone() } else { None };
+        let state = if reason.is_none() { self.guard.give_up_alone() } else { None };
         let Some(state) = state else {
             let reason = reason.unwrap_or("its owner holds it once more");
             return Err(RetainError::Unsupported { resource: self.resource().clone(), reason });

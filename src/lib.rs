@@ -115,6 +115,7 @@ pub mod fence;
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;
 mod health;
+mod hold;
 mod keeper;
 mod lasting;
 mod lease;

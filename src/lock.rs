@@ -13,6 +13,7 @@ use crate::asking::{Asking, Told};
 use crate::ballot::Ballot;
 use crate::coordinator::Shared;
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::hold::Hold;
 use crate::lease::{Lease, LeaseWatch};
 use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
@@ -413,7 +414,7 @@ impl Lock {
                 () = self.patience(&plan) => return Ok(Got::TakenHere),
             },
         };
-        if let Some(again) = held.again()
+        if let Some(again) = held.again().map(Lease::of)
             && again.check().is_ok()
         {
             if again.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
@@ -587,7 +588,7 @@ enum Got {
 /// A lease that somebody is about to get.
 enum Coming {
     /// By its own efforts.
-    Led(BoxFuture<'static, Result<Lease, AcquireError>>),
+    Led(BoxFuture<'static, Result<Hold, AcquireError>>),
     /// From others; with the place in the line that is given up when this is dropped, where others of the
     /// process came before.
     Served(Helped<Delivery>, Option<Place>),
@@ -596,9 +597,9 @@ enum Coming {
 impl Coming {
     async fn lease(&mut self) -> Result<Lease, AcquireError> {
         match self {
-            Coming::Led(lease) => lease.await,
+            Coming::Led(hold) => hold.await.map(Lease::of),
             Coming::Served(delivery, _) => match delivery.await {
-                Ok(came) => came.map_err(|error| *error),
+                Ok(came) => came.map(Lease::of).map_err(|error| *error),
                 // Somebody answers, unless the runtime is being shut down.
                 Err(_) => Err(AcquireError::Closed),
             },

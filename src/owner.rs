@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::lease::Trace;
+use crate::hold::Trace;
 
 /// Somebody who may acquire a lock again while holding it: reentrancy.
 ///

@@ -9,8 +9,8 @@ use tracing::Instrument as _;
 use crate::attempt::Attempt;
 use crate::coordinator::Shared;
 use crate::error::AcquireError;
+use crate::hold::Hold;
 use crate::keeper::{Keeper, Succession};
-use crate::lease::Lease;
 use crate::lock::Plan;
 use crate::protocol::Mode;
 use crate::wait::contest::Contest;
@@ -96,7 +96,7 @@ impl Service {
     /// # Cancel safety
     ///
     /// Dropped half-way, the attempt is taken back, and those who have come behind are served by a task.
-    pub(crate) async fn lead(mut self, plan: Arc<Plan>) -> Result<Lease, AcquireError> {
+    pub(crate) async fn lead(mut self, plan: Arc<Plan>) -> Result<Hold, AcquireError> {
         // Whoever closes the coordinator waits for this as for a task.
         let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;

@@ -24,7 +24,7 @@ impl Mail {
         self.dropped || self.release.is_some() || self.retain.is_some()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
     }
 }

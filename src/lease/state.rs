@@ -24,7 +24,7 @@ use crate::tasks::{Helped, Registry};
 #[derive(Debug)]
 pub(crate) struct LeaseState {
     pub(crate) resource: Resource,
-    pub(super) claim: Arc<Claim>,
+    pub(crate) claim: Arc<Claim>,
     /// `None` where fencing is off.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
@@ -32,15 +32,15 @@ pub(crate) struct LeaseState {
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
     hold_until: Moment,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Of the tasks, of which one may have the keeper.
-    pub(super) registry: Weak<Registry>,
+    pub(crate) registry: Weak<Registry>,
     /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
     /// this is for ends that come earlier.
-    pub(super) over: Notify,
+    pub(crate) over: Notify,
     reason: Mutex<Option<LossReason>>,
     /// How often its owner has it.
-    pub(super) holds: AtomicU32,
+    pub(crate) holds: AtomicU32,
     desk: Mutex<Desk>,
     trail: Mutex<Trail>,
     /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
@@ -147,7 +147,7 @@ impl LeaseState {
         self.claim.token()
     }
 
-    pub(super) fn mode(&self) -> MutexGuard<'_, Mode> {
+    pub(crate) fn mode(&self) -> MutexGuard<'_, Mode> {
         self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,12 +168,12 @@ impl LeaseState {
     }
 
     /// The loss of a lease whose deadline has passed.
-    pub(super) fn lapse(&self) -> Lost {
+    pub(crate) fn lapse(&self) -> Lost {
         self.lost_for(self.lapsed(self.clock.now()))
     }
 
     /// Ends the term of a lease that nobody keeps any more.
-    pub(super) fn forsake(&self) -> Lost {
+    pub(crate) fn forsake(&self) -> Lost {
         self.end(self.lapsed(self.clock.now()))
     }
 
@@ -207,7 +207,7 @@ impl LeaseState {
     }
 
     /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
-    pub(super) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
+    pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
         let mut desk = self.desk();
         if let Desk::Idle(keeper) = &*desk
             && !keeper.is_waited_for()
@@ -232,12 +232,12 @@ impl LeaseState {
         letters.map(|letters| letters.mail).filter(|mail| !mail.is_empty())
     }
 
-    pub(super) fn post(&self, write: impl FnOnce(&mut Mail)) {
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Mail)) {
         self.leave(|letterbox| write(&mut letterbox.mail));
     }
 
     /// Waits for the keeper, and has this runtime drive the task that may have it.
-    pub(super) fn helped<F>(&self, wait: F) -> Helped<F> {
+    pub(crate) fn helped<F>(&self, wait: F) -> Helped<F> {
         Helped::new(self.registry.clone(), wait)
     }
 
@@ -278,7 +278,7 @@ impl LeaseState {
         drop(before);
     }
 
-    pub(super) fn unconfirmed(&self) -> Option<Ballot> {
+    pub(crate) fn unconfirmed(&self) -> Option<Ballot> {
         if let Desk::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
     }
 

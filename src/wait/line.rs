@@ -15,7 +15,7 @@ use super::contended::Contended;
 use super::{Wait, Waiting, tell};
 use crate::ballot::Holder;
 use crate::error::AcquireError;
-use crate::lease::Lease;
+use crate::hold::Hold;
 use crate::lock::{News, Plan};
 use crate::node::{Hint, Listener};
 use crate::node_set::NodeSet;
@@ -147,10 +147,10 @@ impl Waiter {
     }
 }
 
-/// Where the lease is delivered, or the reason why there is none.
-pub(crate) type Door = oneshot::Sender<Result<Lease, Box<AcquireError>>>;
+/// Where the lock is delivered, or the reason why there is none.
+pub(crate) type Door = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
 /// The other side of that door. Who waits no longer drops it.
-pub(crate) type Delivery = oneshot::Receiver<Result<Lease, Box<AcquireError>>>;
+pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
 
 /// What came of joining a line.
 pub(crate) enum Joined {
