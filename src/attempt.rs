@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::ballot::Ballot;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::draw::{self, Decision};
 use crate::lock::{Plan, Turn};
 use crate::node::{Asked, Question};

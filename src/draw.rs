@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::node::{Asked, Question};
 use crate::protocol::{Claim, FencingToken, Moment, Verdict};
 use crate::round::{Aim, Round};

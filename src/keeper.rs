@@ -19,7 +19,7 @@ use crate::alarm::Alarm;
 use crate::attempt::{Attempt, clean_up};
 use crate::ballot::{Ballot, Holder};
 use crate::clock::Clock;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::{LossReason, Lost, RenewError};
 use crate::hold::Hold;
 use crate::lasting::Lasting;

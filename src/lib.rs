@@ -105,6 +105,7 @@ mod ballot;
 pub mod blocking;
 mod board;
 mod clock;
+mod context;
 mod coordinator;
 mod draw;
 mod election;

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use crate::alarm::Until;
 use crate::asking::{Asking, Told};
 use crate::ballot::Ballot;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::hold::Hold;
 use crate::lease::{Lease, LeaseWatch};

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use tracing::Instrument as _;
 
 use crate::attempt::{Attempt, Order};
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::keeper::Keeper;
 use crate::protocol::{Mode, Verdict};
 use crate::serving::{By, Service};

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use crate::ballot::Ballot;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::{AcquireError, ConfigError, Full, Lost};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::{Fencing, Lock, Renewal};

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
 use crate::attempt::Attempt;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::AcquireError;
 use crate::hold::Hold;
 use crate::keeper::{Keeper, Succession};

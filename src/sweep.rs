@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::alarm::Alarm;
 use crate::ballot::Ballot;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::node::{Asked, Question, Vote, ask};
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::round::{Aim, Round};

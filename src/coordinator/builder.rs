@@ -9,8 +9,9 @@ use crate::tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{Coordinator, Shared, context};
+use super::Coordinator;
 use crate::clock::{Clock, SystemClock};
+use crate::context::{Shared, context};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::ConfigError;
 use crate::lock::Options;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ballot::{Ballot, Said};
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::lock::Lock;
 use crate::node::{Expiry, Holding, Question};
 use crate::node_set::NodeSet;

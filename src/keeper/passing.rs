@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::{Ended, Keeper, ReleaseReply, clock_and_tasks};
 use crate::attempt::{aim, clean_up, new_claim};
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::draw;
 use crate::lease::{LeaseState, Trail};
 use crate::lock::{Fencing, Plan, Renewal};

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use super::Lock;
 use super::plan::Fairness;
 use crate::ballot::Ballot;
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::ConfigError;
 use crate::node::Question;
 use crate::protocol::{Keys, MOST_RESOURCES, Mode, Resource};

@@ -9,7 +9,7 @@ use super::ears::Ears;
 use super::{Wait, Waiting, tell};
 use crate::attempt::{Attempt, Order, Preference};
 use crate::ballot::{Ballot, Paper, Said};
-use crate::coordinator::Shared;
+use crate::context::Shared;
 use crate::error::AcquireError;
 use crate::lock::{News, Plan, Turn};
 use crate::node::{Asked, Expiry, Holding, Question};
