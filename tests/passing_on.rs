@@ -4,11 +4,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{TTL, VALIDITY, another, bench};
-use quorlock::{Coordinator, HandOver, Lock, LossReason, Wait};
+use quorlock::{Asked, Coordinator, HandOver, Listener, Lock, LossReason, Node, Question, Reply, Wait};
 use quorlock_testkit::{InSocket, MemoryNode};
 
 const MS: Duration = Duration::from_millis(1);
@@ -180,4 +180,49 @@ async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
     second.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
+}
+
+/// A node that panics at the next renewal, once it is told to.
+#[derive(Debug)]
+struct Panicking {
+    node: MemoryNode,
+    armed: Arc<AtomicBool>,
+}
+
+impl Node for Panicking {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn ask(&self, question: Asked, reply: Reply) {
+        let renews = matches!(*question, Question::Renew { .. });
+        assert!(
+            !(renews && self.armed.swap(false, Ordering::Relaxed)),
+            "this node panics, as it was told to"
+        );
+        self.node.ask(question, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.node.listen(listener);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_whose_keeper_has_panicked_is_served_all_the_same() {
+    let bench = bench(3);
+    let armed = Arc::<AtomicBool>::default();
+    let nodes = bench.nodes.iter().cloned().map(|node| Panicking { node, armed: armed.clone() });
+    let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
+    let lock = forever(&builder.build().unwrap());
+    let held = lock.acquire().await.unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    armed.store(true, Ordering::Relaxed);
+    bench.pass(TTL / 2).await;
+    assert!(!armed.load(Ordering::Relaxed), "a renewal was due");
+    bench.pass(TTL).await;
+    assert!(held.check().is_err(), "nobody renews it");
+    assert!(next.is_finished(), "who waits behind it is not forgotten");
+    next.await.unwrap().unwrap().release().await.unwrap();
 }
