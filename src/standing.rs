@@ -2,33 +2,7 @@
 
 use std::fmt;
 
-/// Whether a node may hold the key of a claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    /// It does not, and no request that would change that is on its way.
-    Without,
-    /// It does.
-    Holds,
-    /// A request is on its way, over a connection that was there a moment ago: a release that is
-    /// asked now queues up behind it, or fails with it.
-    OnItsWay,
-    /// It may, now or later.
-    Unknown,
-}
-
-impl Standing {
-    /// How a node stands after a later question. A renewal that was refused or not sent leaves the
-    /// key as it was known before; one that is still on its way says nothing about what came
-    /// before it.
-    pub(crate) fn then(self, later: Standing) -> Standing {
-        match (self, later) {
-            (Standing::Unknown | Standing::OnItsWay, _) | (_, Standing::Unknown) => Standing::Unknown,
-            (_, Standing::OnItsWay) => Standing::OnItsWay,
-            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
-            (Standing::Without, Standing::Without) => Standing::Without,
-        }
-    }
-}
+pub(crate) use crate::protocol::Standing;
 
 /// How each node stands, in one word: it is kept for every lease, and asked for in every cycle. Two bits
 /// for a node, of which there are at most 31 (see the builder). A node that nobody speaks of is without.

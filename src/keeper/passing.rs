@@ -231,14 +231,7 @@ impl Keeper {
     }
 }
 
-/// Where the old token may still be stored, or may yet come, after it was to be replaced. A request of which
-/// nothing is known may arrive when the next token has gone as well: only a tombstone stops it (rule I-40).
+/// Where the old token may still be stored, or may yet come, after it was to be replaced.
 fn left_behind(before: Standings, replaced: Standings) -> Standings {
-    before.with(replaced, |before, replaced| match replaced {
-        Standing::Holds if before == Standing::Unknown => Standing::Unknown,
-        Standing::Holds => Standing::Without,
-        Standing::Without => before,
-        Standing::OnItsWay | Standing::Unknown if before == Standing::Without => Standing::Without,
-        Standing::OnItsWay | Standing::Unknown => Standing::Unknown,
-    })
+    before.with(replaced, Standing::left_behind)
 }

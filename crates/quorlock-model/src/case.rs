@@ -55,6 +55,7 @@ pub fn all() -> Vec<Case> {
         crate::permits::cases::all(),
         crate::several::cases::all(),
         crate::passing::cases::all(),
+        crate::late::cases::all(),
         crate::retained::cases::all(),
         crate::order::cases::all(),
     ]

@@ -12,6 +12,7 @@
 //! | [`several`] | several locks at once: all or none, and no deadlock |
 //! | [`permits`] | semaphores: no more hold a permit than there are |
 //! | [`passing`] | leases that are passed on within a process |
+//! | [`late`] | requests that come late, after the lock was given back |
 //! | [`retained`] | locks that stay taken after their lease has ended |
 //! | [`order`] | order among those who wait |
 //! | [`explore`] | goes through every state of a model |
@@ -24,6 +25,7 @@
 pub mod case;
 pub mod explore;
 pub mod fence;
+pub mod late;
 pub mod lock;
 mod names;
 pub mod order;

@@ -34,7 +34,7 @@ use quorlock::protocol::Quorum;
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Past, Phase, State};
-pub use self::world::{Addresses, Detail, Pauses, Scheme, World};
+pub use self::world::{Addresses, Detail, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
 use crate::walk::Wander;
 
 /// Two attempts do not assert the lock at the same instant.
@@ -74,6 +74,23 @@ pub enum Step {
     /// A node restarts, and has forgotten everything.
     Restart {
         /// Which.
+        node: usize,
+    },
+    /// The calendar clock of a node that has restarted is put far forward.
+    PutForward {
+        /// Whose.
+        node: usize,
+    },
+    /// A node's clock jumps past the end of its key.
+    Jump {
+        /// Whose.
+        node: usize,
+    },
+    /// An attempt that holds the lock asks a node again that lacks the key (I-38).
+    AskAgain {
+        /// Which.
+        attempt: usize,
+        /// Where.
         node: usize,
     },
     /// An attempt reads its clock and asks all nodes for their votes.
@@ -155,7 +172,9 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     /// The lock by these rules, in this world.
     #[must_use]
     pub fn new(scheme: Scheme, world: World) -> Lock<N, K> {
-        Lock { quorum: Quorum::majority(N), scheme, world }
+        // As many addresses as nodes, but that one leads to two of them.
+        let addresses = if world.addresses == Addresses::Balanced { N - 1 } else { N };
+        Lock { quorum: Quorum::majority(addresses), scheme, world }
     }
 }
 
@@ -221,6 +240,9 @@ impl<const N: usize, const K: usize> Wander for Lock<N, K> {
             Step::NewRenewal { .. } | Step::Begin { .. } | Step::Count { .. } => 4,
             Step::LateRenewal { .. } | Step::Renew { .. } | Step::SeeEnd { .. } | Step::Release { .. } => 2,
             Step::Restart { .. }
+            | Step::PutForward { .. }
+            | Step::Jump { .. }
+            | Step::AskAgain { .. }
             | Step::RunAhead { .. }
             | Step::End { .. }
             | Step::Tick { missed_by: Some(_) } => 1,

@@ -3,7 +3,8 @@
 //! The host holds the lock, ends, and asks each node to keep the retained token in the place of its own;
 //! another host wants to run. The rules about votes and deadlines are those of the library. As in
 //! [`passing`](crate::passing), a request that is lost is one that does not arrive. One that is late may
-//! arrive at any time.
+//! arrive at any time, also when the slot is over: a renewal of which the host knows nothing, since the
+//! connection that carried it has ended. A tombstone outlives what it is to stop.
 
 pub mod cases;
 
@@ -13,12 +14,18 @@ use std::time::Duration;
 use quorlock::protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
+use crate::names::advance;
+
 /// Where the host was told that the lock stays taken, nobody else runs before the slot is over.
 pub const ONCE: &str = "nobody else runs in a slot that was confirmed";
+/// Where the host has nothing left to do, its lease does not come back.
+pub const STOPPED: &str = "no renewal stores the lease's token again once the clean-up is done";
 /// The host may be told so.
 pub const CONFIRMED: &str = "a slot may be confirmed";
 /// And the next slot has a run.
 pub const FOLLOWED: &str = "another may run when the slot is over";
+/// The rule about late renewals is put to the test.
+pub const LATE: &str = "a renewal may arrive after the slot, and after the clean-up";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +40,19 @@ pub enum Scheme {
     AfterTheEnd,
     /// The nodes keep the retained token for a TTL.
     OneTtl,
+    /// Renewals of which nothing is known are left to themselves (I-40).
+    NotStopped,
+    /// They are cancelled at once, which deletes the lease's token where the retained one has not come.
+    StoppedFirst,
+}
+
+/// Whether a renewal of the host may come late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Renewals {
+    /// None is sent.
+    None,
+    /// One is sent, and all connections end before anything is heard of it.
+    Lost,
 }
 
 /// The model, of `N` nodes.
@@ -46,10 +66,12 @@ pub struct Retained<const N: usize> {
     pub slot: u8,
     /// How many nodes may forget what they have, and vote again.
     pub forgets: u8,
+    /// Whether a renewal may come late.
+    pub renewals: Renewals,
 }
 
 /// Whose token stands at a node.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Whose {
     Host,
     Retained,
@@ -57,7 +79,7 @@ enum Whose {
 }
 
 /// What is where.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct State<const N: usize> {
     clock: u8,
     /// Whose token stands there, and until when.
@@ -70,10 +92,14 @@ pub struct State<const N: usize> {
     /// Whether the other one has run after the host, and before the slot was over.
     ran_twice: bool,
     forgotten: u8,
+    /// Since a renewal was lost: the nodes at which it may still arrive.
+    lost: Option<u8>,
+    /// The nodes with a tombstone that stops it.
+    stopped: u8,
 }
 
 /// Somebody who wants to run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Party {
     phase: Phase,
     /// A bit for each node that has voted for it.
@@ -82,7 +108,7 @@ struct Party {
     asked: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 enum Phase {
     #[default]
     Idle,
@@ -121,6 +147,12 @@ pub enum Step {
     Release { who: Who, node: usize },
     /// A node forgets what it has, and is out of its quarantine.
     Forget { node: usize },
+    /// The host sends a renewal, and all its connections end.
+    LoseRenewal,
+    /// That renewal arrives.
+    LateRenewal { node: usize },
+    /// The host, which has ended, cancels what may arrive.
+    Cancel { node: usize },
 }
 
 impl<const N: usize> Retained<N> {
@@ -146,6 +178,29 @@ impl<const N: usize> Retained<N> {
             Some((Whose::Host, _)) => self.scheme != Scheme::ReleaseFirst,
             Some((Whose::Other, _)) => false,
         }
+    }
+
+    /// Whether the host that has ended may cancel there what may yet arrive. It deletes the lease's token,
+    /// which keeps others out while the slot is not certain.
+    fn cancels(&self, state: &State<N>, node: usize) -> bool {
+        let bit = 1 << node;
+        state.retaining.is_some_and(|(_, votes)| match self.scheme {
+            Scheme::NotStopped => false,
+            Scheme::StoppedFirst => true,
+            Scheme::Quorlock
+            | Scheme::ReleaseFirst
+            | Scheme::Minority
+            | Scheme::AfterTheEnd
+            | Scheme::OneTtl => state.confirmed || votes & bit != 0,
+        }) && state.stopped & bit == 0
+    }
+
+    /// Whether nothing is left to do for the host at a node that keeps the retained token.
+    fn is_done(&self, state: &State<N>, node: usize) -> bool {
+        let bit = 1 << node;
+        let kept = state.retaining.is_some_and(|(_, votes)| votes & bit != 0);
+        let known = state.lost.is_none() || state.stopped & bit != 0;
+        kept && (known || self.scheme == Scheme::NotStopped)
     }
 }
 
@@ -185,6 +240,8 @@ impl<const N: usize> Model for Retained<N> {
             confirmed: false,
             ran_twice: false,
             forgotten: 0,
+            lost: None,
+            stopped: 0,
         }]
     }
 
@@ -203,6 +260,15 @@ impl<const N: usize> Model for Retained<N> {
         }
         if state.host.phase == Phase::Holds && self.is_valid(state.host.asked, state.clock) {
             steps.push(Step::Retain);
+            if self.renewals == Renewals::Lost && state.lost.is_none() {
+                steps.push(Step::LoseRenewal);
+            }
+        }
+        if let Some(late) = state.lost {
+            let arrives = |node: &usize| late & (1 << node) != 0;
+            steps.extend((0..N).filter(arrives).map(|node| Step::LateRenewal { node }));
+            let cancels = |node: &usize| self.cancels(state, *node);
+            steps.extend((0..N).filter(cancels).map(|node| Step::Cancel { node }));
         }
         if let Some((_, votes)) = state.retaining {
             let open = |node: &usize| votes & (1 << node) == 0 && self.keeps(state, *node);
@@ -227,7 +293,7 @@ impl<const N: usize> Model for Retained<N> {
     }
 
     fn next_state(&self, state: &State<N>, step: Step) -> Option<State<N>> {
-        let mut next = state.clone();
+        let mut next = *state;
         match step {
             Step::Tick => {
                 next.clock += 1;
@@ -274,20 +340,47 @@ impl<const N: usize> Model for Retained<N> {
                 next.nodes[node] = None;
                 next.forgotten += 1;
             }
+            Step::LoseRenewal => next.lost = Some((1 << N) - 1),
+            Step::LateRenewal { node } => {
+                *next.lost.as_mut()? &= !(1 << node);
+                let is_stopped = state.stopped & (1 << node) != 0;
+                let until = state.clock + self.ttl;
+                match &mut next.nodes[node] {
+                    Some((Whose::Host, old)) => *old = until.max(*old),
+                    free @ None if !is_stopped => *free = Some((Whose::Host, until)),
+                    Some(_) | None => {}
+                }
+            }
+            Step::Cancel { node } => {
+                next.stopped |= 1 << node;
+                next.nodes[node].take_if(|(whose, _)| *whose == Whose::Host);
+            }
         }
         Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Retained<N>>> {
-        vec![
+        let mut properties = vec![
             Property::always(ONCE, |_: &Retained<N>, state: &State<N>| !(state.confirmed && state.ran_twice)),
+            Property::always(STOPPED, |model: &Retained<N>, state: &State<N>| {
+                !(0..N).any(|node| model.is_done(state, node) && state.has(node, Whose::Host))
+            }),
             Property::sometimes(CONFIRMED, |_: &Retained<N>, state: &State<N>| state.confirmed),
             Property::sometimes(FOLLOWED, |model: &Retained<N>, state: &State<N>| {
                 state.confirmed
                     && state.other.phase == Phase::Holds
                     && state.other.asked >= model.slot_end(state)
             }),
-        ]
+        ];
+        if self.renewals == Renewals::Lost {
+            properties.push(Property::sometimes(LATE, |model: &Retained<N>, state: &State<N>| {
+                let open = |node: usize| state.lost.is_some_and(|late| late & (1 << node) != 0);
+                state.confirmed
+                    && state.clock >= model.slot_end(state)
+                    && (0..N).any(|node| open(node) && model.is_done(state, node))
+            }));
+        }
+        properties
     }
 
     fn format_step(&self, _: &State<N>, step: Step) -> Option<String> {
@@ -304,13 +397,39 @@ impl<const N: usize> Model for Retained<N> {
             Step::End => "the other one gives up, or gives the lock back".to_owned(),
             Step::Release { who, node } => format!("the release of {} arrives at node {node}", name(who)),
             Step::Forget { node } => format!("node {node} forgets"),
+            Step::LoseRenewal => "the host sends a renewal, and its connections end".to_owned(),
+            Step::LateRenewal { node } => format!("the lost renewal arrives at node {node}"),
+            Step::Cancel { node } => format!("the host cancels at node {node} what may yet arrive"),
         })
     }
 }
 
+impl<const N: usize> State<N> {
+    /// The same with the nodes named in this order: `order[new] = old`.
+    fn renamed(&self, order: [usize; N]) -> State<N> {
+        let bits = |old: u8| (0..N).fold(0, |bits, new| bits | ((old >> order[new]) & 1) << new);
+        let party = |old: Party| Party { votes: bits(old.votes), ..old };
+        State {
+            nodes: order.map(|old| self.nodes[old]),
+            host: party(self.host),
+            other: party(self.other),
+            retaining: self.retaining.map(|(left, votes)| (left, bits(votes))),
+            lost: self.lost.map(bits),
+            stopped: bits(self.stopped),
+            ..*self
+        }
+    }
+}
+
+/// Which node is which makes no difference.
 impl<const N: usize> Representative for State<N> {
     fn representative(&self) -> State<N> {
-        self.clone()
+        let mut order = std::array::from_fn(|node| node);
+        let mut least = *self;
+        while advance(&mut order) {
+            least = least.min(self.renamed(order));
+        }
+        least
     }
 }
 

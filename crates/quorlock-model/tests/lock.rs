@@ -203,3 +203,53 @@ fn random_walks_find_acknowledgements_after_the_deadline() {
 fn random_walks_find_the_missing_quarantine_of_a_lock() {
     confirm("random walks find the missing quarantine of a lock");
 }
+
+#[test]
+fn of_two_addresses_of_one_server_either_may_count_that_stored_the_key_anew() {
+    confirm("of two addresses of one server either may count that stored the key anew");
+}
+
+#[test]
+fn a_clock_that_jumps_is_outvoted_where_more_than_a_quorum_has_the_key() {
+    confirm("a clock that jumps is outvoted where more than a quorum has the key");
+}
+
+#[test]
+fn a_clock_that_jumps_at_a_bare_quorum_lets_a_second_holder_in() {
+    confirm("a clock that jumps at a bare quorum lets a second holder in");
+}
+
+#[test]
+fn a_process_is_no_older_than_its_first_client_has_noted() {
+    confirm("a process is no older than its first client has noted");
+}
+
+#[test]
+fn a_process_that_nobody_has_noted_looks_older_than_it_is() {
+    confirm("a process that nobody has noted looks older than it is");
+}
+
+#[test]
+fn a_clock_that_is_put_forward_before_any_client_comes_is_not_noticed() {
+    confirm("a clock that is put forward before any client comes is not noticed");
+}
+
+#[test]
+fn an_event_loop_that_has_hardly_turned_shows_it() {
+    confirm("an event loop that has hardly turned shows it");
+}
+
+#[test]
+fn a_copy_that_draws_the_same_token_holds_the_lock_beside_the_first() {
+    confirm("a copy that draws the same token holds the lock beside the first");
+}
+
+#[test]
+fn two_servers_behind_one_address_make_two_quorums() {
+    confirm("two servers behind one address make two quorums");
+}
+
+#[test]
+fn a_clock_that_jumps_after_a_renewal_that_only_a_quorum_has_confirmed_is_not_outvoted() {
+    confirm("a clock that jumps after a renewal that only a quorum has confirmed is not outvoted");
+}

@@ -33,3 +33,18 @@ fn a_slot_that_is_kept_for_one_ttl_has_two_runs() {
 fn a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it() {
     confirm("a slot that only a quorum has is run again when one node forgets it");
 }
+
+#[test]
+fn a_lost_renewal_does_not_take_the_lock_again_after_the_slot() {
+    confirm("a lost renewal does not take the lock again after the slot");
+}
+
+#[test]
+fn a_lost_renewal_that_nobody_stops_takes_the_lock_again_after_the_slot() {
+    confirm("a lost renewal that nobody stops takes the lock again after the slot");
+}
+
+#[test]
+fn a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run() {
+    confirm("a renewal that is cancelled before the slot is certain lets another run");
+}

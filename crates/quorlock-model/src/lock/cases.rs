@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Scheme::Quorlock;
-use super::{Addresses, Lock, Pauses, Scheme, World};
+use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Turns, World};
 use crate::case::Expected::{Holds, Violated};
 use crate::case::Size::{Nightly, Quick};
 use crate::case::{Case, Expected, Size};
@@ -13,7 +13,7 @@ use crate::walk::walk;
 /// All of them. The names are those of the tests.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    [sound(), clocks(), restarts(), broken(), literal(), walks(), nightly()].concat()
+    [sound(), clocks(), jumps(), restarts(), starts(), broken(), literal(), walks(), nightly()].concat()
 }
 
 /// The rules of the library, while clocks agree and no node forgets.
@@ -30,6 +30,15 @@ fn sound() -> Vec<Case> {
         case("two addresses of one server give one vote", Holds, Quick, |_| {
             hunt(&two(Quorlock, World { addresses: Addresses::Astray, ..World::renewing(1) }))
         }),
+        case(
+            "of two addresses of one server either may count that stored the key anew",
+            Holds,
+            Quick,
+            |_| {
+                let world = World { addresses: Addresses::Astray, ..World::forgetful(1, 1) };
+                hunt(&two(Scheme::RepairsCount, world))
+            },
+        ),
         case("two of four nodes are no quorum", Holds, Quick, |_| {
             prove(Lock::<4, 2>::new(Quorlock, World::renewing(2)), 1)
         }),
@@ -64,6 +73,45 @@ fn clocks() -> Vec<Case> {
         ),
         case("the allowance has to cover both clocks together", Violated, Quick, |_| {
             hunt(&two(Quorlock, World::drifting(1, 1)))
+        }),
+    ]
+}
+
+/// Clocks of nodes jump, and keys expire before their time.
+fn jumps() -> Vec<Case> {
+    vec![
+        case("a clock that jumps is outvoted where more than a quorum has the key", Holds, Quick, |_| {
+            prove(two(Quorlock, World::jumping(2)), 1)
+        }),
+        case(
+            "a clock that jumps after a renewal that only a quorum has confirmed is not outvoted",
+            Violated,
+            Quick,
+            |_| hunt(&two(Quorlock, World { renewals: 1, ..World::jumping(1) })),
+        ),
+        case("a clock that jumps at a bare quorum lets a second holder in", Violated, Quick, |_| {
+            hunt(&two(Quorlock, World { jumps_at: JumpsAt::Any, ..World::jumping(1) }))
+        }),
+    ]
+}
+
+/// Calendar clocks are put forward, and processes look older than they are.
+fn starts() -> Vec<Case> {
+    vec![
+        case("a process is no older than its first client has noted", Holds, Quick, |_| {
+            prove(
+                two(Quorlock, World { restarts: 2, puts_forward: 2, renewals: 1, ..World::put_forward() }),
+                1,
+            )
+        }),
+        case("a process that nobody has noted looks older than it is", Violated, Quick, |_| {
+            hunt(&two(Scheme::NoNote, World::put_forward()))
+        }),
+        case("a clock that is put forward before any client comes is not noticed", Violated, Quick, |_| {
+            hunt(&two(Quorlock, unmet()))
+        }),
+        case("an event loop that has hardly turned shows it", Holds, Quick, |_| {
+            prove(two(Quorlock, World { turns: Turns::Told, renewals: 1, ..unmet() }), 1)
         }),
     ]
 }
@@ -112,6 +160,13 @@ fn broken() -> Vec<Case> {
         }),
         case("a release that compares nothing deletes the key of another", Violated, Quick, |_| {
             hunt(&three(Scheme::BlindRelease, World::calm().literally()))
+        }),
+        case("a copy that draws the same token holds the lock beside the first", Violated, Quick, |_| {
+            hunt(&two(Scheme::CopiedToken, World::calm().literally()))
+        }),
+        case("two servers behind one address make two quorums", Violated, Quick, |_| {
+            let world = World { addresses: Addresses::Balanced, ..World::calm() };
+            hunt(&Lock::<4, 2>::new(Quorlock, world))
         }),
         case("a renewal that shortens a key breaks the old deadline", Violated, Quick, |_| {
             hunt(&two(Scheme::Shrinking, World::renewing(1)))
@@ -173,6 +228,23 @@ fn walks() -> Vec<Case> {
 /// The same with wider bounds.
 fn nightly() -> Vec<Case> {
     vec![
+        case("nightly: three attempts and clocks that jump", Holds, Nightly, |_| {
+            prove(three(Quorlock, World::jumping(2)), 2)
+        }),
+        case(
+            "nightly: calendar clocks that are put forward while leases are renewed",
+            Holds,
+            Nightly,
+            |_| {
+                prove(
+                    two(
+                        Quorlock,
+                        World { restarts: 2, puts_forward: 2, renewals: 2, ..World::put_forward() },
+                    ),
+                    2,
+                )
+            },
+        ),
         case("nightly: a longer TTL", Holds, Nightly, |_| {
             prove(two(Quorlock, World { ttl: 4, quarantine: 4, ..World::forgetful(1, 2) }), 2)
         }),
@@ -210,6 +282,11 @@ fn nightly() -> Vec<Case> {
             walk(&five(Quorlock, World::forgetful(2, 2).literally()), seed, 300_000)
         }),
     ]
+}
+
+/// A calendar clock is put forward before any client has met the process.
+fn unmet() -> World {
+    World { meeting: Meeting::WhenAsked, ..World::put_forward() }
 }
 
 /// So many roundings cost a key a millisecond each.

@@ -1,9 +1,9 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::protocol::{Moment, Tally, Term, Verdict};
+use quorlock::protocol::{Moment, Tally, Term, Verdict, believed};
 
 use super::state::{Attempt, Key, Lease, Mail, Node, Past, Phase, Renewal, Request, State, Witness};
-use super::{Addresses, Answer, Lock, Pauses, Scheme, Step};
+use super::{Addresses, Answer, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
 
 /// What a node does with a request for its vote or a renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +32,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             // Without a key there is nothing to forget.
             if state.restarts < self.world.restarts && (there.key.is_some() || literal) {
                 steps.push(Step::Restart { node });
+            }
+            if state.puts_forward < self.world.puts_forward && there.age.is_some() && !there.forward {
+                steps.push(Step::PutForward { node });
+            }
+            if state.jumps < self.world.jumps && self.may_jump(state, there) {
+                steps.push(Step::Jump { node });
             }
         }
         for (attempt, asking) in state.attempts.iter().enumerate() {
@@ -97,19 +103,36 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 steps.push(Step::NewRenewal { attempt, node });
             }
         }
+        if self.world.jumps > 0 && is_free && self.asserts(asking) {
+            steps.push(Step::AskAgain { attempt, node });
+        }
         if asking.is_over() && self.releases(there, attempt) {
             steps.push(Step::Release { attempt, node });
         }
     }
 
+    /// Whether a node's clock may jump past the end of its key.
+    fn may_jump(&self, state: &State<N, K>, node: &Node<K>) -> bool {
+        let Some(holder) = node.key.map(|key| key.holder) else { return false };
+        let has = |node: &&Node<K>| node.key.is_some_and(|key| key.holder == holder);
+        let stored = state.nodes.iter().filter(has).count();
+        self.world.jumps_at == JumpsAt::Any || stored > self.quorum.needed()
+    }
+
     /// The attempt that reuses a token has waited for the other's end.
     fn may_begin(&self, state: &State<N, K>, attempt: usize) -> bool {
-        self.token(attempt) == attempt || state.attempts[self.token(attempt)].is_over()
+        self.scheme != Scheme::TokenReuse || attempt != 1 || state.attempts[0].is_over()
     }
 
     /// Whether the addresses lead the attempt to the node.
     fn reaches(&self, attempt: usize, node: usize) -> bool {
-        self.world.addresses == Addresses::Right || attempt != 0 || node != 1
+        match self.world.addresses {
+            Addresses::Right => true,
+            Addresses::Astray => attempt != 0 || node != 1,
+            Addresses::Balanced => {
+                node + 1 < N - usize::from(attempt == 1) || node + 1 == N - usize::from(attempt != 1)
+            }
+        }
     }
 
     /// Whether a release by the attempt would delete the node's key.
@@ -120,7 +143,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     /// The attempt by whose name its token goes.
     fn token(&self, attempt: usize) -> usize {
-        if self.scheme == Scheme::TokenReuse && attempt == 1 { 0 } else { attempt }
+        let copies = matches!(self.scheme, Scheme::TokenReuse | Scheme::CopiedToken);
+        if copies && attempt == 1 { 0 } else { attempt }
     }
 }
 
@@ -129,12 +153,24 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
         match step {
-            Step::Tick { missed_by } => tick(&mut state, missed_by),
+            Step::Tick { missed_by } => self.tick(&mut state, missed_by),
             Step::RunAhead { node } => {
                 state.nodes[node].ahead += 1;
                 state.nodes[node].tick();
             }
             Step::Restart { node } => self.restart(&mut state, node),
+            Step::PutForward { node } => {
+                state.puts_forward += 1;
+                state.nodes[node].forward = true;
+            }
+            Step::Jump { node } => {
+                state.jumps += 1;
+                state.nodes[node].key = None;
+            }
+            // What it stores confirms nothing.
+            Step::AskAgain { attempt, node } => {
+                self.prolong(&mut state.nodes[node], attempt);
+            }
             Step::Begin { attempt } => self.begin(&mut state, attempt),
             Step::Vote { attempt, node, answer } => {
                 if state.attempts[attempt].phase == Phase::Idle {
@@ -185,12 +221,26 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn begin(&self, state: &mut State<N, K>, attempt: usize) {
         state.attempts[attempt].phase = Phase::Voting;
         for node in &mut state.nodes {
+            self.meet(node);
             node.mail[attempt].vote = Request::Unarrived(self.witness(node));
         }
     }
 
+    /// As `start::note`: whoever meets a process first notes for how long it has been running, as it says.
+    fn meet(&self, node: &mut Node<K>) {
+        if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
+            let turns = (self.world.turns == Turns::Told).then_some(age.into());
+            let uptime = self.world.uptime(age, node.forward);
+            node.known.get_or_insert(believed(uptime, turns, None));
+        }
+    }
+
     fn witness(&self, node: &Node<K>) -> Witness {
-        let is_young = node.age.is_some_and(|age| self.world.is_quarantined(age));
+        let is_young = node.age.is_some_and(|age| {
+            let turns = (self.world.turns == Turns::Told).then_some(age.into());
+            let uptime = self.world.uptime(age, node.forward);
+            self.world.is_quarantined_at(believed(uptime, turns, node.known))
+        });
         if is_young { Witness::Young } else { Witness::Old }
     }
 
@@ -341,9 +391,29 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         state.restarts += 1;
         let there = &mut state.nodes[node];
         (there.key, there.age) = (None, Some(0));
+        (there.forward, there.known) = (false, None);
+        if self.world.meeting == Meeting::AtOnce {
+            self.meet(there);
+        }
         for request in there.mail.iter_mut().flat_map(|mail| [&mut mail.vote, &mut mail.renewal]) {
             if matches!(request, Request::Unarrived(_)) && self.scheme != Scheme::SilentResend {
                 *request = Request::Unarrived(Witness::Young);
+            }
+        }
+    }
+
+    fn tick(&self, state: &mut State<N, K>, missed_by: Option<usize>) {
+        let tick = self.world.wall(1);
+        for node in &mut state.nodes {
+            node.tick();
+            // By the clocks of the clients.
+            node.known = node.known.map(|known| known + tick);
+        }
+        for (index, attempt) in state.attempts.iter_mut().enumerate() {
+            match attempt.phase {
+                Phase::Voting | Phase::Holding(_) if missed_by == Some(index) => attempt.behind += 1,
+                Phase::Voting | Phase::Holding(_) => attempt.clock += 1,
+                Phase::Idle | Phase::Over { .. } => {}
             }
         }
     }
@@ -355,17 +425,6 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             if let Phase::Holding(lease) = &mut attempt.phase {
                 lease.interrupted |= by_another;
             }
-        }
-    }
-}
-
-fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Option<usize>) {
-    state.nodes.iter_mut().for_each(Node::tick);
-    for (index, attempt) in state.attempts.iter_mut().enumerate() {
-        match attempt.phase {
-            Phase::Voting | Phase::Holding(_) if missed_by == Some(index) => attempt.behind += 1,
-            Phase::Voting | Phase::Holding(_) => attempt.clock += 1,
-            Phase::Idle | Phase::Over { .. } => {}
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What the nodes and the attempts know, and what is on its way between them.
 
+use std::time::Duration;
+
 use quorlock::protocol::Moment;
 use stateright::Representative;
 
@@ -13,6 +15,10 @@ use crate::names::advance;
 pub struct State<const N: usize, const K: usize> {
     /// How many restarts have happened.
     pub restarts: u8,
+    /// How many calendar clocks have been put forward.
+    pub puts_forward: u8,
+    /// How many clocks have jumped.
+    pub jumps: u8,
     /// The nodes.
     pub nodes: [Node<K>; N],
     /// The attempts.
@@ -26,6 +32,10 @@ pub struct Node<const K: usize> {
     pub key: Option<Key>,
     /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
     pub age: Option<u8>,
+    /// Whether its calendar clock has been put forward since, and so shows a longer time.
+    pub forward: bool,
+    /// For how long clients know it since then: the note of the first, which grows as time goes on.
+    pub known: Option<Duration>,
     /// How far its clock has run ahead.
     pub ahead: u8,
     /// The requests of each attempt to this node.
@@ -164,7 +174,16 @@ impl<const N: usize, const K: usize> State<N, K> {
     pub fn new() -> State<N, K> {
         State {
             restarts: 0,
-            nodes: [Node { key: None, age: None, ahead: 0, mail: [Mail::default(); K] }; N],
+            puts_forward: 0,
+            jumps: 0,
+            nodes: [Node {
+                key: None,
+                age: None,
+                forward: false,
+                known: None,
+                ahead: 0,
+                mail: [Mail::default(); K],
+            }; N],
             attempts: [Attempt { clock: 0, behind: 0, phase: Phase::Idle }; K],
         }
     }

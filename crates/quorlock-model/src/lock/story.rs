@@ -18,6 +18,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             }
             Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
             Step::Restart { node } => format!("node {node} restarts and has forgotten its key"),
+            Step::PutForward { node } => format!("the calendar clock of node {node} is put far forward"),
+            Step::Jump { node } => format!("the clock of node {node} jumps, and its key expires"),
+            Step::AskAgain { attempt, node } => {
+                let done = self.tell_renewal(before, attempt, node);
+                format!("{} asks node {node} again, which {done}", name(attempt))
+            }
             Step::Begin { attempt } => format!("{} reads its clock and asks all nodes", name(attempt)),
             Step::Vote { attempt, node, answer } => {
                 let begins = match before.attempts[attempt].phase {

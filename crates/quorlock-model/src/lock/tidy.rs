@@ -12,6 +12,9 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
         for node in &mut state.nodes {
             node.age = node.age.filter(|&age| self.world.is_quarantined(age));
+            if node.age.is_none() {
+                (node.forward, node.known) = (false, None);
+            }
         }
         if self.world.is_literal() {
             return;

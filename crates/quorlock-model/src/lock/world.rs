@@ -37,6 +37,10 @@ pub enum Scheme {
     SilentResend,
     /// A release deletes any key.
     BlindRelease,
+    /// The second attempt is a copy of the first's process, and draws the same token at any time (I-42).
+    CopiedToken,
+    /// A process is as old as its own clock says, whatever clients have noted (I-24).
+    NoNote,
 }
 
 /// What has a step of its own.
@@ -55,7 +59,13 @@ pub enum Addresses {
     Right,
     /// The first attempt is led to node 0 by the address of node 1 as well.
     Astray,
+    /// Behind one address are two servers: the last node but one answers all attempts but the second, and
+    /// the last node that one.
+    Balanced,
 }
+
+/// How far a calendar clock is put forward.
+const FAR: Duration = Duration::from_secs(60);
 
 /// The bounds of a model, in ticks. They say what may happen, not what does.
 #[derive(Clone, Debug)]
@@ -74,6 +84,16 @@ pub struct World {
     pub restarts: u8,
     /// For how long after that its votes do not count.
     pub quarantine: u8,
+    /// How often the calendar clock of a node that has just restarted is put far forward.
+    pub puts_forward: u8,
+    /// When a process that has restarted meets its first client.
+    pub meeting: Meeting,
+    /// Whether nodes tell how often their event loop has turned.
+    pub turns: Turns,
+    /// How often a node's clock jumps so far that its key expires.
+    pub jumps: u8,
+    /// Where it may do so.
+    pub jumps_at: JumpsAt,
     /// How often each lease is renewed.
     pub renewals: u8,
     /// Whether an attempt may pause between reading its clock and counting a renewal.
@@ -93,6 +113,33 @@ pub enum Pauses {
     Possible,
 }
 
+/// When a process that has restarted meets its first client, which notes since when it must run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meeting {
+    /// At once: before its clock is put forward.
+    AtOnce,
+    /// When an attempt asks it.
+    WhenAsked,
+}
+
+/// Whether nodes tell how often their event loop has turned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turns {
+    /// Older servers do not.
+    Untold,
+    /// It turns once in each tick.
+    Told,
+}
+
+/// Which clocks may jump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JumpsAt {
+    /// Any.
+    Any,
+    /// That of a node whose key is stored at more than a quorum of nodes.
+    MoreThanAQuorum,
+}
+
 impl World {
     /// Clocks agree, no node forgets, and nothing is renewed.
     ///
@@ -107,6 +154,11 @@ impl World {
             attempts_behind: 0,
             restarts: 0,
             quarantine: 2,
+            puts_forward: 0,
+            meeting: Meeting::AtOnce,
+            turns: Turns::Untold,
+            jumps: 0,
+            jumps_at: JumpsAt::MoreThanAQuorum,
             renewals: 0,
             pauses: Pauses::Never,
             addresses: Addresses::Right,
@@ -124,6 +176,19 @@ impl World {
     #[must_use]
     pub fn forgetful(restarts: u8, renewals: u8) -> World {
         World { restarts, ..World::renewing(renewals) }
+    }
+
+    /// A node restarts, forgets, and has its calendar clock put forward.
+    #[must_use]
+    pub fn put_forward() -> World {
+        World { puts_forward: 1, ..World::forgetful(1, 0) }
+    }
+
+    /// So many clocks jump at nodes whose key is stored at more than a quorum. Nothing is renewed: a key that a
+    /// renewal did not reach expires sooner than its lease, and keeps nobody out to the end.
+    #[must_use]
+    pub fn jumping(jumps: u8) -> World {
+        World { jumps, ..World::calm() }
     }
 
     /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
@@ -158,12 +223,21 @@ impl World {
 
     /// Whether a process of this age is too young to vote.
     pub(super) fn is_quarantined(&self, age: u8) -> bool {
+        self.is_quarantined_at(self.wall(age))
+    }
+
+    /// For how long a process of this age says that it has been running.
+    pub(super) fn uptime(&self, age: u8, forward: bool) -> Duration {
+        self.wall(age) + if forward { FAR } else { Duration::ZERO }
+    }
+
+    pub(super) fn is_quarantined_at(&self, age: Duration) -> bool {
         let quarantine = match self.quarantine {
             0 => Quarantine::none(),
             // The library adds a margin for rounding, which would cost a whole tick here.
             ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), self.drift()),
         };
-        !quarantine.left(self.wall(age)).is_zero()
+        !quarantine.left(age).is_zero()
     }
 
     fn drift(&self) -> Drift {

@@ -1,6 +1,6 @@
 //! What is to be found out about locks that stay taken.
 
-use super::{Retained, Scheme};
+use super::{Renewals, Retained, Scheme};
 use crate::case::Expected::{Holds, Violated};
 use crate::case::{Case, Expected, Size};
 use crate::explore::{Report, hunt, prove};
@@ -21,11 +21,30 @@ pub fn all() -> Vec<Case> {
         case("a slot that only a quorum has is run again when one node forgets it", Violated, |_| {
             hunt(&model(Scheme::Quorlock, 1))
         }),
+        case("a lost renewal does not take the lock again after the slot", Holds, |_| {
+            prove(late(Scheme::Quorlock), 1)
+        }),
+        case("a lost renewal that nobody stops takes the lock again after the slot", Violated, |_| {
+            hunt(&late(Scheme::NotStopped))
+        }),
+        Case {
+            size: Size::Nightly,
+            ..case("nightly: a lost renewal and a longer slot", Holds, |_| {
+                prove(Retained { ttl: 2, slot: 3, ..late(Scheme::Quorlock) }, 2)
+            })
+        },
+        case("a renewal that is cancelled before the slot is certain lets another run", Violated, |_| {
+            hunt(&late(Scheme::StoppedFirst))
+        }),
     ]
 }
 
 fn model(scheme: Scheme, forgets: u8) -> Retained<3> {
-    Retained { scheme, ttl: 2, slot: 4, forgets }
+    Retained { scheme, ttl: 2, slot: 4, forgets, renewals: Renewals::None }
+}
+
+fn late(scheme: Scheme) -> Retained<3> {
+    Retained { ttl: 1, slot: 2, renewals: Renewals::Lost, ..model(scheme, 0) }
 }
 
 fn case(name: &'static str, expected: Expected, run: fn(u64) -> Report) -> Case {
