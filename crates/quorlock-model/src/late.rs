@@ -208,8 +208,8 @@ impl Model for Late {
 }
 
 impl State {
-    fn claim(&self, who: Who) -> &Claim {
-        &self.claims[who as usize]
+    fn claim(&self, who: Who) -> Claim {
+        self.claims[who as usize]
     }
 
     fn is_over(&self, who: Who) -> bool {

@@ -104,12 +104,12 @@ impl Late {
 
     /// Another round begins.
     fn ask(&self, claim: &mut Claim) {
-        claim.before = self.stands(claim);
+        claim.before = self.stands(*claim);
         (claim.latest, claim.phase) = (Standing::OnItsWay, Phase::Open);
     }
 
     /// As `Keeper::settle`.
-    fn stands(&self, claim: &Claim) -> Standing {
+    fn stands(&self, claim: Claim) -> Standing {
         if claim.phase == Phase::Idle {
             return Standing::Without;
         }
