@@ -1,5 +1,6 @@
 //! What a node answers, and which process that is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,13 +130,27 @@ pub struct Instance {
     pub seen: Moment,
     /// Its least age at that moment.
     pub age: Duration,
+    /// The servers of which it is made, by the names that they keep for life, where it is a whole cluster.
+    pub(crate) members: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
 impl Instance {
     /// A process called `id` that was at least of this `age` when it was `seen`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Instance {
-        Instance { id: id.into(), seen, age }
+        Instance { id: id.into(), seen, age, members: None }
+    }
+
+    /// The same, of a cluster of these servers.
+    pub(crate) fn with_members(self, members: Arc<BTreeSet<Arc<str>>>) -> Instance {
+        Instance { members: Some(members), ..self }
+    }
+
+    /// Whether the two are one, and so have one vote: by the name, or by a server that is a member of both.
+    /// Two who came to know a cluster at different times may call it after different members (rule C-7).
+    pub(crate) fn is_one_with(&self, other: &Instance) -> bool {
+        let shared = || Some(!self.members.as_ref()?.is_disjoint(other.members.as_ref()?));
+        self.id == other.id || shared().unwrap_or(false)
     }
 
     /// How much longer it has to wait at `now` until its vote counts.

@@ -131,7 +131,7 @@ impl Slots {
     fn same_as<'a>(&'a self, index: usize, answer: &'a Answer) -> impl Iterator<Item = (usize, &'a Answer)> {
         self.nodes.iter().enumerate().filter_map(move |(other, slot)| match &slot.state {
             State::Answered { result: Ok(theirs), .. }
-                if other != index && theirs.instance.id == answer.instance.id =>
+                if other != index && theirs.instance.is_one_with(&answer.instance) =>
             {
                 Some((other, theirs))
             }

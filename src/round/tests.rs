@@ -357,6 +357,24 @@ async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() 
 }
 
 #[tokio::test]
+async fn c7_two_that_have_a_member_in_common_are_one_vote_whatever_they_are_called() {
+    let bench = Bench::new();
+    let cluster = |node: usize, members: [&str; 2]| {
+        let members = Arc::new(members.map(Arc::from).into_iter().collect());
+        let instance = Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO).with_members(members);
+        bench.reply(node).send(Ok(Answer::new(Vote::Granted, Arc::new(instance))));
+    };
+    cluster(0, ["a", "b"]);
+    cluster(1, ["b", "c"]);
+    cluster(2, ["x", "y"]);
+    assert_eq!(bench.verdict().look(), None, "two clusters are no quorum");
+    let ballot = bench.round.ballot();
+    assert!(matches!(ballot.papers()[1].said, Said::Duplicate { .. }), "{ballot}");
+    bench.grant(3);
+    assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
 async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
         let bench = Bench::new();

@@ -252,7 +252,8 @@ mod tests {
         let seed = &cluster.inside.address.seeds()[0];
         let shards = map.masters.iter().map(|master| {
             let address = seed.beside("127.0.0.1", master.place.port);
-            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, &"a".into()))
+            let named = (&"a".into(), &map.members);
+            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, named))
         });
         let shards = shards.collect();
         drop(desk.adopt(map, shards, NOW));

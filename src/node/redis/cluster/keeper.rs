@@ -198,10 +198,13 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
     let mut fresh = Vec::new();
     let shard_of = |master: &Master| {
         let address = inside.beside(&master.place);
-        let kept = before.iter().find(|shard| shard.suits(&address, master, &identity));
-        kept.cloned().unwrap_or_else(|| {
+        let kept = before.iter().find(|shard| shard.suits(&address, master, &identity)).cloned();
+        if let Some(kept) = &kept {
+            kept.face.stands_for(&map.members);
+        }
+        kept.unwrap_or_else(|| {
             let line = inside.lines.fetch_add(1, Ordering::Relaxed) + 1;
-            let shard = Arc::new(Shard::new(inside, line, address, master, &identity));
+            let shard = Arc::new(Shard::new(inside, line, address, master, (&identity, &map.members)));
             fresh.push(Arc::clone(&shard));
             shard
         })
@@ -239,5 +242,52 @@ fn open(inside: &Arc<Inside>) {
         for (question, reply) in kept {
             inside.forward(question, reply);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::tests::settings;
+    use super::super::{ClusterAddress, ClusterNode};
+    use super::*;
+    use crate::node::Instance;
+
+    /// Tells a node this map, and returns what answers it from then on.
+    async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Instance> {
+        // Nobody listens at port 1: what matters is in whose name an answer would be.
+        let line = |(place, id): (usize, &&str)| match place {
+            0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
+            _ => format!("{id} 127.0.0.1:2@2 slave {} 0 0 1 connected", members[0]),
+        };
+        let table: Vec<_> = members.iter().enumerate().map(line).collect();
+        adopt(&node.inside, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
+        let server = Arc::new(Instance::new("a run", Moment::ORIGIN, Duration::ZERO));
+        node.inside.shards()[0].face.of_cluster(&server)
+    }
+
+    fn node() -> ClusterNode {
+        ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
+    }
+
+    #[tokio::test]
+    async fn c7_a_cluster_is_one_whenever_each_of_its_nodes_came_to_know_it() {
+        let (early, late, elsewhere) = (node(), node(), node());
+        let known = told(&early, &["b", "a"]).await;
+        // The member after which it is called is replaced, and only then the other one connects.
+        let now = told(&early, &["b", "c"]).await;
+        assert_eq!(now.id, known.id, "its age is still that which was seen");
+        let theirs = told(&late, &["b", "c"]).await;
+        assert_ne!(now.id, theirs.id, "they call it after different members");
+        assert!(now.is_one_with(&theirs) && theirs.is_one_with(&now), "one vote");
+        // The members change, one after the other, until none of the first is left.
+        for members in [["c", "d"], ["d", "e"]] {
+            let (ours, theirs) = (told(&early, &members).await, told(&late, &members).await);
+            assert!(ours.is_one_with(&theirs), "{members:?}");
+            assert_eq!(ours.id, known.id);
+        }
+        let other = told(&elsewhere, &["x", "y"]).await;
+        assert!(!now.is_one_with(&other), "another cluster has another vote");
     }
 }

@@ -9,7 +9,7 @@ use crate::protocol::Slot;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Map {
     /// All that it knows, by the names that they keep for life.
-    pub(super) members: BTreeSet<Arc<str>>,
+    pub(super) members: Arc<BTreeSet<Arc<str>>>,
     /// Where they are, the masters first.
     pub(super) places: Vec<Place>,
     pub(super) masters: Vec<Master>,
@@ -42,9 +42,10 @@ impl Map {
         let mut map = Map::default();
         let mut replicas = Vec::new();
         let mut names = Vec::new();
+        let mut members = BTreeSet::new();
         for line in table.lines() {
             let Some(row) = Row::read(line) else { continue };
-            map.members.insert(row.id.into());
+            members.insert(row.id.into());
             if row.has("noaddr") || row.has("handshake") {
                 continue;
             }
@@ -63,6 +64,7 @@ impl Map {
         for (master, name) in map.masters.iter_mut().zip(names) {
             master.replicas = u64::try_from(replicas.iter().filter(|of| **of == name).count()).unwrap_or(0);
         }
+        map.members = Arc::new(members);
         (!map.masters.is_empty()).then_some(map)
     }
 

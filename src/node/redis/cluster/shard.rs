@@ -1,6 +1,7 @@
 //! One master of a cluster.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Inside;
 use super::chorus::Voice;
@@ -28,8 +29,15 @@ pub(super) struct Face {
     pub(super) name: Arc<str>,
     /// What the cluster is called as a process.
     identity: Arc<str>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// All members of the cluster, by the newest map.
+    members: Arc<BTreeSet<Arc<str>>>,
     /// The witness that was seen last, and what is made of it.
-    last: Mutex<Option<(Arc<Instance>, Arc<Instance>)>>,
+    last: Option<(Arc<Instance>, Arc<Instance>)>,
 }
 
 impl Shard {
@@ -39,14 +47,14 @@ impl Shard {
         line: u64,
         address: Address,
         master: &Master,
-        identity: &Arc<str>,
+        (identity, members): (&Arc<str>, &Arc<BTreeSet<Arc<str>>>),
     ) -> Shard {
         let (home, settings) = (master.home(), Shard::settings(inside, master));
         let face = Face {
             line,
             name: address.to_string().into(),
             identity: Arc::clone(identity),
-            last: Mutex::default(),
+            seen: Mutex::new(Seen { members: Arc::clone(members), last: None }),
         };
         Shard { node: RedisNode::with(address.clone(), settings), address, face: Arc::new(face), home }
     }
@@ -87,18 +95,28 @@ impl Shard {
 impl Face {
     /// The witness of the cluster, as old as the process that answered.
     ///
-    /// All masters have one name, which is that of the cluster: two nodes that share one are one
-    /// failure domain and one vote, whichever of its masters answers for which of them.
+    /// All masters have one name, which is that of the cluster, and name its members: two nodes that share
+    /// one are one failure domain and one vote, whichever of its masters answers for which of them.
     pub(super) fn of_cluster(&self, theirs: &Arc<Instance>) -> Arc<Instance> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
+        let mut known = self.seen();
+        match &known.last {
             Some((seen, ours)) if Arc::ptr_eq(seen, theirs) => Arc::clone(ours),
             Some(_) | None => {
-                let ours = Arc::new(Instance::new(&*self.identity, theirs.seen, theirs.age));
-                *last = Some((Arc::clone(theirs), Arc::clone(&ours)));
+                let ours = Instance::new(&*self.identity, theirs.seen, theirs.age);
+                let ours = Arc::new(ours.with_members(Arc::clone(&known.members)));
+                known.last = Some((Arc::clone(theirs), Arc::clone(&ours)));
                 ours
             }
         }
+    }
+
+    /// From now on answers for a cluster of these members.
+    pub(super) fn stands_for(&self, members: &Arc<BTreeSet<Arc<str>>>) {
+        *self.seen() = Seen { members: Arc::clone(members), last: None };
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
