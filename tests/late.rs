@@ -67,6 +67,22 @@ async fn i40_a_lease_that_is_passed_on_stops_its_renewals_of_which_nothing_is_kn
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn r13_a_lock_that_was_retained_is_not_taken_again_by_a_late_renewal_of_its_lease() {
+    for late in DELAYS {
+        let bench = bench(5);
+        let lease = lock(&bench.coordinator).acquire().await.unwrap();
+        lose_a_renewal(&bench, late).await;
+        lease.check().unwrap();
+        lease.retain(Duration::from_secs(1), "").await.unwrap();
+        assert_eq!(bench.keys(), 5);
+        bench.pass(Duration::from_secs(1) + MS).await;
+        assert_eq!(bench.keys(), 0, "its time is up");
+        bench.pass(late).await;
+        assert_eq!(bench.keys(), 0, "a renewal of the lease came {late:?} late");
+    }
+}
+
 /// A node that cannot be reached any more when it is to release: its connection ends, with the questions
 /// before on their way.
 #[derive(Debug)]

@@ -6,11 +6,13 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::{Keeper, retry_backoff};
+use crate::attempt::clean_up;
 use crate::error::RetainError;
 use crate::lease::Retention;
 use crate::node::{Asked, Question};
 use crate::protocol::{Claim, Moment, Token, Verdict};
 use crate::round::{Aim, Round};
+use crate::standing::{Standing, Standings};
 
 /// Servers do not count in less.
 const LEAST: Duration = Duration::from_millis(1);
@@ -31,15 +33,40 @@ impl Keeper {
         }
         let end = self.state.term.remaining(now).unwrap_or(now);
         self.end();
-        self.settle();
-        let outcome = self.leave_token(&wanted, end).await;
+        let before = self.settle();
+        let (outcome, round) = self.leave_token(&wanted, end).await;
+        self.stop_renewals(before, round);
         // Before the holder hears of it: it may ask for the lock again at once.
         self.let_go();
         self.tell_others();
         wanted.reply(outcome);
     }
 
-    async fn leave_token(&mut self, wanted: &Retention, end: Moment) -> Result<(), RetainError> {
+    /// Has a tombstone left behind the new token where a renewal may come of which nothing is known: it would
+    /// store the token of the lease anew when the new one has expired (rule R-13). Where the new one is not
+    /// known to be, nothing is taken back.
+    fn stop_renewals(&self, before: Standings, round: Arc<Round>) {
+        let (shared, runtime, claim, ttl) =
+            (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
+        // Whoever closes the coordinator waits for the nodes that are slower: each that has the new token is
+        // one that does not have to survive.
+        let rest = async move {
+            round.settled().await;
+            let unknown = before.with(round.standings(), |before, replaced| match (before, replaced) {
+                (Standing::Unknown, Standing::Holds) => Standing::Unknown,
+                _ => Standing::Without,
+            });
+            clean_up(&shared, &runtime, &claim, ttl, unknown);
+        };
+        self.shared.tasks.spawn(rest, &self.runtime);
+    }
+
+    /// Returns the last round as well, which may not be over.
+    async fn leave_token(
+        &mut self,
+        wanted: &Retention,
+        end: Moment,
+    ) -> (Result<(), RetainError>, Arc<Round>) {
         let (shared, from, resource) = (&self.shared, &self.claim, &self.state.resource);
         let context = from.token().context().unwrap_or_default();
         let context = [&*context, &*wanted.note].join(" ");
@@ -56,17 +83,14 @@ impl Keeper {
             let now = shared.now();
             if verdict == Verdict::Carried && now < end {
                 debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
-                // Whoever closes the coordinator waits for the others: each that has it is one that does
-                // not have to survive.
-                shared.tasks.spawn(async move { round.settled().await }, &self.runtime);
-                return Ok(());
+                return (Ok(()), round);
             }
             let again = now + pauses.next(shared.entropy.half());
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let ballot = Box::new(round.ballot());
                 debug!(%resource, %ballot, "not certain to be retained");
-                return Err(RetainError::Unconfirmed { resource: resource.clone(), ballot });
+                return (Err(RetainError::Unconfirmed { resource: resource.clone(), ballot }), round);
             }
             round.abandon();
             shared.rest_until(again).await;
