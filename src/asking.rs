@@ -60,7 +60,7 @@ impl Asking {
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
         let outcome = outcome.map_or(Outcome::Contended, classified);
         if let Some(span) = &self.told.0 {
-            span.record("elapsed", display(crate::clock::length(now().since(self.since))));
+            span.record("elapsed", display(crate::duration::format(now().since(self.since))));
             span.record("outcome", outcome.word());
         }
         if let Some(meter) = self.meter.take() {

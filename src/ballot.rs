@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::length;
+use crate::duration;
 use crate::node::{Expiry, Holding, NodeError};
 use crate::protocol::{FencingToken, Quorum, Tally, Token, Verdict};
 
@@ -318,7 +318,7 @@ impl fmt::Display for Said {
             Said::Ahead => f.write_str("has drawn a larger fencing token"),
             Said::Free => f.write_str("free"),
             Said::Quarantined { left } => {
-                write!(f, "restarted too recently to vote: {} to go (restart guard)", length(*left))
+                write!(f, "restarted too recently to vote: {} to go (restart guard)", duration::format(*left))
             }
             Said::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
             Said::Pending => f.write_str("had not answered yet"),

@@ -74,7 +74,7 @@ impl fmt::Display for Condition {
             Condition::Unknown => f.write_str("not contacted yet"),
             Condition::Connected => f.write_str("connected"),
             Condition::Quarantined { left } => {
-                let left = crate::clock::length(*left);
+                let left = crate::duration::format(*left);
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
             Condition::Partial { reason } => write!(f, "in part, {reason}"),
@@ -262,7 +262,7 @@ impl Eye {
             Contact::Connected(instance) => {
                 info!(node, instance = &*instance.id, age = ?instance.age, restarted, "connected");
                 if let Some(left) = left {
-                    let left = crate::clock::length(left);
+                    let left = crate::duration::format(left);
                     warn!(node, %left, "restarted too recently, so its vote does not count yet");
                 }
             }

@@ -93,19 +93,3 @@ fn suspend_aware() -> Duration {
     let now = Instant::now();
     now.duration_since(*ORIGIN.get_or_init(|| now))
 }
-
-/// A duration for people, in one unit: `323µs`, `1.2ms`, `29.9s`; from a minute on in whole seconds. Cut
-/// and not rounded: no time is said to be left that is not.
-pub(crate) fn length(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    let unit = match nanos {
-        0..1_000 => return "0s".to_owned(),
-        1_000..1_000_000 => 1_000,
-        1_000_000..10_000_000 => 100_000,
-        10_000_000..1_000_000_000 => 1_000_000,
-        1_000_000_000..60_000_000_000 => 100_000_000,
-        _ => return humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string(),
-    };
-    // Less than a minute.
-    format!("{:?}", Duration::from_nanos(u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX)))
-}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ballot::{Ballot, Holder, holders};
-use crate::clock::length;
+use crate::duration;
 use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
 
@@ -251,14 +251,14 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
         Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
             "`{}` stays taken for up to {} more: {token}{waited}",
             key.as_deref().unwrap_or(resource.as_str()),
-            length(remaining),
+            duration::format(remaining),
         ),
         // Not at how many nodes: those that have not been heard by then may well have it.
         Some(Holder { token, remaining, readers, key, .. }) => format!(
             "`{resource}` is held{} by {} for up to {} more{waited}",
             key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
             holders(&token, &readers),
-            length(remaining),
+            duration::format(remaining),
         ),
         None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
     }
@@ -286,7 +286,11 @@ fn by_number(holders: &[Option<Holder>]) -> String {
 }
 
 fn after(waited: Duration) -> String {
-    if waited < Duration::from_millis(1) { String::new() } else { format!(", waited {}", length(waited)) }
+    if waited < Duration::from_millis(1) {
+        String::new()
+    } else {
+        format!(", waited {}", duration::format(waited))
+    }
 }
 
 /// The lease is over, and must not be relied on any more.

@@ -108,6 +108,7 @@ mod clock;
 mod context;
 mod coordinator;
 mod draw;
+pub mod duration;
 mod election;
 mod entropy;
 mod error;

@@ -10,7 +10,7 @@ use super::facts::{Facts, Need, Role};
 use super::finding::{Finding, Matter, Severity, Subject};
 use super::report::{NodeReport, RoundTrips, Standing};
 use super::setting::Setting;
-pub(super) use crate::clock::length;
+pub(super) use crate::duration;
 use crate::protocol::{Moment, Past, SUCCESSION};
 
 mod cluster;

@@ -17,7 +17,7 @@ pub enum NodeError {
         reason: Arc<str>,
     },
     /// The question was sent and has not been answered.
-    #[error("no answer within {}", crate::clock::length(*.waited))]
+    #[error("no answer within {}", crate::duration::format(*.waited))]
     Unanswered {
         /// The time limit that has passed.
         waited: Duration,

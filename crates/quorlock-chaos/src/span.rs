@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use humantime::parse_duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -25,7 +24,8 @@ impl std::str::FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Span, String> {
-        let parse = |text: &str| parse_duration(text.trim()).map_err(|error| format!("`{text}`: {error}"));
+        let parse =
+            |text: &str| quorlock::duration::parse(text).map_err(|error| format!("`{text}`: {error}"));
         let (least, most) = text.split_once("..").unwrap_or((text, text));
         let span = Span { least: parse(least)?, most: parse(most)? };
         if span.least > span.most { Err(format!("`{text}` ends before it begins")) } else { Ok(span) }
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Span {
 
 /// A single time as people write it.
 pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    parse_duration(&String::deserialize(from)?).map_err(D::Error::custom)
+    quorlock::duration::parse(&String::deserialize(from)?).map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -51,6 +51,7 @@ mod tests {
     fn a_span_is_one_time_or_two() {
         let (short, long) = (Duration::from_millis(250), Duration::from_secs(2));
         assert_eq!("250ms".parse(), Ok(Span { least: short, most: short }));
+        assert_eq!("0.25..2".parse(), Ok(Span { least: short, most: long }), "plain seconds");
         assert_eq!("250ms..2s".parse(), Ok(Span { least: short, most: long }));
         assert!("2s..250ms".parse::<Span>().unwrap_err().contains("ends before"));
         assert!("soon".parse::<Span>().is_err());

@@ -6,12 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use quorlock::Wait;
+use quorlock::{Wait, duration};
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
 use crate::demo::{DEMO_EXAMPLES, DemoArgs};
-use crate::duration;
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};

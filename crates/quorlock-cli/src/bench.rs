@@ -3,14 +3,13 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait};
+use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait, duration};
 
 use crate::args::{DeploymentArgs, Switch};
 use crate::config::Settings;
-use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{Report, length, progress};
+use crate::report::{Report, progress};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
@@ -121,7 +120,7 @@ async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl F
         }
         loop {
             let left = lasts.saturating_sub(now().since(began));
-            progress(&format!("measuring {what}: {} to go", length(left)));
+            progress(&format!("measuring {what}: {} to go", duration::format(left)));
             sleep(AGAIN_AFTER).await;
         }
     };

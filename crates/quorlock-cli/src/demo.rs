@@ -5,14 +5,14 @@ use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, Said};
+use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, Said, duration};
 use quorlock_testkit::Servers;
 use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::{length, millis};
+use crate::report::millis;
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
@@ -84,8 +84,9 @@ async fn tell(json: bool) -> Result<(), Failure> {
     let asked = now();
     let lease = anna.acquire().await.map_err(unexpected)?;
     let took = now().since(asked);
-    story.chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", length(TTL)))?;
-    story.good(&format!("she has it after {}", length(took)))?;
+    story
+        .chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", duration::format(TTL)))?;
+    story.good(&format!("she has it after {}", duration::format(took)))?;
     story.nodes(&anna).await?;
 
     story.chapter("Ben wants it too")?;
@@ -97,7 +98,7 @@ async fn tell(json: bool) -> Result<(), Failure> {
     outlive(&lease, killed + TTL + TTL / 2).await?;
     story.good(&format!(
         "{} later Anna still has her lock, renewed by the other three",
-        length(now().since(killed))
+        duration::format(now().since(killed))
     ))?;
     story.nodes(&anna).await?;
     story.chapter("Ben tries again")?;
@@ -108,7 +109,7 @@ async fn tell(json: bool) -> Result<(), Failure> {
     story.chapter("A third master is killed: two of five are no quorum")?;
     story.line(&format!(
         "nobody can renew the lock now; Anna may rely on it for {} more",
-        length(lease.remaining())
+        duration::format(lease.remaining())
     ))?;
     let lost = lease.lost().await;
     story.good(&told_in_time(end, now()))?;
@@ -161,10 +162,10 @@ fn told_in_time(end: Moment, told: Moment) -> String {
     if told < end {
         return format!(
             "she is told that she has lost it {} before its validity ends",
-            length(end.since(told))
+            duration::format(end.since(told))
         );
     }
-    let late = length(told.since(end));
+    let late = duration::format(told.since(end));
     format!(
         "she is told that she has lost it when its validity ends ({late} after it, by her timer; `check` needs none)"
     )

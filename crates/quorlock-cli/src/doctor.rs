@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject};
+use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject, duration};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, DoctorArgs};
@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::{length, millis};
+use crate::report::millis;
 use crate::runtime::block_on;
 use crate::stdout;
 use crate::width::{self, wrapped};
@@ -56,9 +56,9 @@ fn table(examination: &Examination) -> Table {
         table.add_row([
             node.name.to_string(),
             software.map(|software| format!("{} {}", software.name, software.version)).unwrap_or_default(),
-            node.uptime.map(length).unwrap_or_default(),
-            trips.map(|trips| length(trips.median)).unwrap_or_default(),
-            trips.map(|trips| length(trips.p99)).unwrap_or_default(),
+            node.uptime.map(duration::format).unwrap_or_default(),
+            trips.map(|trips| duration::format(trips.median)).unwrap_or_default(),
+            trips.map(|trips| duration::format(trips.p99)).unwrap_or_default(),
             node.clock.map(|clock| ahead(clock.ahead_micros)).unwrap_or_default(),
             vote(&node.standing),
         ]);
@@ -75,7 +75,7 @@ fn table(examination: &Examination) -> Table {
 fn vote(standing: &Standing) -> String {
     match standing {
         Standing::Votes => "yes".to_owned(),
-        Standing::Quarantined { left } => format!("in {}", length(*left)),
+        Standing::Quarantined { left } => format!("in {}", duration::format(*left)),
         Standing::Excluded { .. } => "no".to_owned(),
         Standing::Unknown | _ => "unknown".to_owned(),
     }
@@ -84,7 +84,7 @@ fn vote(standing: &Standing) -> String {
 /// How far a clock is ahead of ours.
 fn ahead(micros: i64) -> String {
     let sign = if micros < 0 { '-' } else { '+' };
-    format!("{sign}{}", length(Duration::from_micros(micros.unsigned_abs())))
+    format!("{sign}{}", duration::format(Duration::from_micros(micros.unsigned_abs())))
 }
 
 /// The findings down to `least`, the worst first. Those that differ in their node alone are one.
@@ -164,7 +164,7 @@ fn node_in_json(report: &NodeReport) -> Value {
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (vote, reason) = match &report.standing {
         Standing::Votes => ("yes", None),
-        Standing::Quarantined { left } => ("later", Some(format!("in {}", length(*left)))),
+        Standing::Quarantined { left } => ("later", Some(format!("in {}", duration::format(*left)))),
         Standing::Excluded { reason } => ("no", Some(reason.to_string())),
         Standing::Unknown | _ => ("unknown", None),
     };
@@ -173,8 +173,8 @@ fn node_in_json(report: &NodeReport) -> Value {
         "server": report.software.as_ref().map(|software| software.name),
         "version": report.software.as_ref().map(|software| &software.version),
         "uptime_ms": report.uptime.map(millis),
-        "round_trip_p50_us": report.round_trips.map(|trips| length(trips.median)),
-        "round_trip_p99_us": report.round_trips.map(|trips| length(trips.p99)),
+        "round_trip_p50_us": report.round_trips.map(|trips| micros(trips.median)),
+        "round_trip_p99_us": report.round_trips.map(|trips| micros(trips.p99)),
         "clock_ahead_us": report.clock.map(|clock| clock.ahead_micros),
         "clock_uncertainty_us": report.clock.map(|clock| micros(clock.uncertainty)),
         "vote": vote,

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
 use quorlock::protocol::renewal_every;
-use quorlock::{Clock as _, Coordinator, FencingToken, Lease, SystemClock};
+use quorlock::{Clock as _, Coordinator, FencingToken, Lease, LossReason, SystemClock, duration};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, LockArgs};
@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsArgs};
-use crate::report::{Reason, Report, length, millis, not_confirmed, plain, unconfirmed};
+use crate::report::{Reason, Report, millis, not_confirmed, plain, unconfirmed};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
@@ -47,7 +47,7 @@ Exit codes:
   0      held until a signal or the end of stdin, and given back
   75     somebody else held the lock for the whole wait (another code with -E)
   69     no quorum: too few nodes answered
-  76     the lock was lost, or --max-hold was over
+  76     the lock was lost or released from elsewhere, or --max-hold was over
   128+N  signal N came while it waited for the lock; 129 also: stdin ended meanwhile
   64     the arguments make no sense
   78     a setting cannot work
@@ -60,7 +60,10 @@ Examples:
   coproc quorlock hold --json orders/42             # until the script ends, or closes its stdin
 
 The lock is not tied to what you do meanwhile: if it is lost, this ends with 76, and nothing stops
-your work. Prefer `quorlock run`, which stops its command.";
+your work. Prefer `quorlock run`, which stops its command.
+
+To end it with 0, send it a signal or end its stdin. `quorlock release` from elsewhere ends it with 76,
+within a third of the TTL: until then it reported a lock that others may have had.";
 
 /// Holds the lock that `args` name, and says with which code to exit.
 pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
@@ -130,7 +133,13 @@ async fn until_told(
             Ok(exit::SUCCESS)
         }
         Some(lost) => {
-            report.words(&format!("{lost}; it was held for {}", length(held)));
+            // The nodes tell that they lack the key, and not why.
+            let perhaps = if lost.reason == LossReason::Refuted {
+                "; so ends also what `quorlock release` released from elsewhere"
+            } else {
+                ""
+            };
+            report.words(&format!("{lost}; it was held for {}{perhaps}", duration::format(held)));
             tell_end(
                 args,
                 &json!({ "event": "lost", "token": token, "reason": Reason::Lost(lost.reason).word() }),
@@ -166,7 +175,7 @@ fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
     format!(
         "resource: {}\nfencing token: {fencing_token}\ntoken: {token}\nuntil: {until}, renewed every {} until this ends\n",
         plain(lease.resource().as_str()),
-        length(renewal_every(ttl)),
+        duration::format(renewal_every(ttl)),
     )
 }
 

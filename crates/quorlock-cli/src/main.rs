@@ -16,7 +16,6 @@ mod completions;
 mod config;
 mod demo;
 mod doctor;
-mod duration;
 pub mod exit;
 mod failure;
 mod hold;

@@ -5,10 +5,9 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use quorlock::{Ballot, FencingToken, Lease, LossReason};
+use quorlock::{Ballot, FencingToken, Lease, LossReason, duration};
 use serde_json::{Value, json};
 
-pub(crate) use crate::duration::length;
 use crate::failure::Failure;
 use crate::stderr::say;
 
@@ -88,10 +87,11 @@ impl Report {
             "signal": signal,
             "remaining_ms": millis(left),
         }));
-        let after = grace.map_or_else(String::new, |grace| format!(" now, SIGKILL in {}", length(grace)));
+        let after =
+            grace.map_or_else(String::new, |grace| format!(" now, SIGKILL in {}", duration::format(grace)));
         self.words(&format!(
             "stopping the command: the lock of `{resource}` {reason}; {left} left; {signal}{after}",
-            left = length(left)
+            left = duration::format(left)
         ));
     }
 

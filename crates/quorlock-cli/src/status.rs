@@ -4,11 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use quorlock::{Ballot, Condition, Coordinator, NodeHealth};
+use quorlock::{Ballot, Condition, Coordinator, NodeHealth, duration};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
-use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::plain;

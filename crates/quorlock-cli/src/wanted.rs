@@ -1,8 +1,6 @@
 //! What a command waits for: a lock, or one of so many permits.
 
-use quorlock::{AcquireError, Ballot, Holder, Lease, Lock, Permit, Semaphore, Wait, Waiting};
-
-use crate::report::length;
+use quorlock::{AcquireError, Ballot, Holder, Lease, Lock, Permit, Semaphore, Wait, Waiting, duration};
 
 /// A lock or a semaphore, with its options.
 pub(crate) enum Wanted {
@@ -81,7 +79,7 @@ fn of_lock(ballot: &Ballot) -> String {
         holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
         if holder.token.is_retained() { "stays taken:" } else { "held by" },
         holder.describe(),
-        length(holder.remaining),
+        duration::format(holder.remaining),
     )
 }
 

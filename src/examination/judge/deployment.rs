@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Sheet, alike, length, network};
+use super::{Sheet, alike, duration, network};
 use crate::examination::facts::{ClockReading, Facts, Place};
 use crate::examination::finding::{Finding, Matter, Severity, Subject};
 use crate::examination::report::{NodeReport, Standing};
@@ -145,12 +145,16 @@ fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
     });
     let Some((least, apart, wrong, one, two)) = differing.max_by_key(|(least, ..)| *least) else { return };
     let bound = case.setting.max_ttl / 2;
-    let differ = format!("the clocks of {one} and {two} differ by {} ± {}", length(apart), length(wrong));
+    let differ = format!(
+        "the clocks of {one} and {two} differ by {} ± {}",
+        duration::format(apart),
+        duration::format(wrong)
+    );
     if least > bound {
         let evidence = format!(
             "{differ}, more than half of max_ttl ({}): fencing tokens may go back once counters are lost, \
              and fair order is none; exclusion is not touched",
-            length(bound)
+            duration::format(bound)
         );
         sheet.note(Severity::Warning, Matter::ClockSpread, evidence);
     } else if least > SEEN_IN_FAIR_ORDER {
@@ -161,7 +165,11 @@ fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
 
 /// What it means that another client of the deployment has `theirs`, which is not `ours`.
 pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
-    let both = format!("max_ttl is {} here, and another client has {}", length(ours), length(theirs));
+    let both = format!(
+        "max_ttl is {} here, and another client has {}",
+        duration::format(ours),
+        duration::format(theirs)
+    );
     let evidence = if theirs > ours {
         format!(
             "{both}: its locks may last longer than restarted nodes stay silent for us. As long as more \

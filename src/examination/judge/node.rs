@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Sheet, length, needed_to_vote, quarantined, running};
+use super::{Sheet, duration, needed_to_vote, quarantined, running};
 use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
 use crate::examination::finding::{Finding, Matter, Severity};
 use crate::examination::report::RoundTrips;
@@ -122,7 +122,7 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;
     }
-    let (up, left) = (length(uptime), length(left));
+    let (up, left) = (duration::format(uptime), duration::format(left));
     if setting.guarded() {
         let evidence = format!("started {up} ago and does not vote for another {left}");
         sheet.note(Severity::Warning, Matter::Restarted, evidence);
@@ -141,12 +141,12 @@ const STEPPED: Duration = Duration::from_secs(60);
 
 fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let Some(uptime) = facts.uptime.filter(|_| is_stepped(facts)) else { return };
-    let up = length(uptime);
+    let up = duration::format(uptime);
     let evidence = match (facts.known, facts.turns) {
         (Some(known), _) => {
             format!(
                 "says that it started {up} ago, and clients met it as a new process {} ago",
-                length(known)
+                duration::format(known)
             )
         }
         (None, turns) => {
@@ -160,7 +160,7 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let (severity, so) = if left.is_zero() {
         (Severity::Note, String::new())
     } else {
-        (Severity::Warning, format!(", and it does not vote for another {}", length(left)))
+        (Severity::Warning, format!(", and it does not vote for another {}", duration::format(left)))
     };
     sheet.note(
         severity,
@@ -197,7 +197,7 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
         Some(_) | None => "a restart loses the locks that it granted (appendonly no)",
     };
     if setting.guarded() {
-        let wait = length(setting.quarantine.length());
+        let wait = duration::format(setting.quarantine.length());
         let evidence =
             format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
         let cure = "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`";
@@ -296,14 +296,14 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let limit = node_limit(setting.node_limit, Some(RoundTrip::first(trips.median)), setting.ttl);
     let took = format!(
         "answers within {} in half of all cases, and within {} in nearly all",
-        length(trips.median),
-        length(trips.p99)
+        duration::format(trips.median),
+        duration::format(trips.p99)
     );
     if trips.p99 > most {
-        let evidence = format!("{took}: more than a tenth of the TTL of {}", length(setting.ttl));
+        let evidence = format!("{took}: more than a tenth of the TTL of {}", duration::format(setting.ttl));
         sheet.note(Severity::Warning, Matter::ShortTtl, evidence);
     } else if trips.p99 > limit {
-        let evidence = format!("{took}: its time limit is {}", length(limit));
+        let evidence = format!("{took}: its time limit is {}", duration::format(limit));
         sheet.note(Severity::Warning, Matter::SlowNode, evidence);
     }
 }
@@ -339,13 +339,13 @@ fn unguarded(facts: &Facts, sheet: &mut Sheet<'_>) {
 
 fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let Some(reign) = facts.reign else { return };
-    let (known, left) = (length(reign), quarantined(facts, setting));
+    let (known, left) = (duration::format(reign), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =
             format!("was promoted at least {known} ago, and all that it may lack has run out since");
         sheet.note(Severity::Note, Matter::Promoted, evidence);
     } else {
-        let left = length(left);
+        let left = duration::format(left);
         let evidence =
             format!("was promoted, which was first seen {known} ago, and does not vote for another {left}");
         sheet.note(Severity::Warning, Matter::Promoted, evidence);

@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use humantime::{format_duration, parse_duration};
+use humantime::format_duration;
+use quorlock::duration;
 use quorlock_testkit::{Proxy, Way};
 
 /// What to do to the network.
@@ -12,10 +13,10 @@ use quorlock_testkit::{Proxy, Way};
 pub(super) enum Fault {
     /// Everything takes this much longer from now on; 0s ends it
     Delay {
-        #[arg(value_parser = parse_duration)]
+        #[arg(value_parser = duration::parse)]
         delay: Duration,
         /// Up to this much longer still, by a new random time for each piece
-        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
         jitter: Duration,
         #[arg(long, value_enum, default_value_t)]
         way: Direction,

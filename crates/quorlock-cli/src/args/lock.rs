@@ -3,11 +3,10 @@
 use std::iter;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait};
+use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait, duration};
 
 use super::{DeploymentArgs, Switch, WaitArg};
 use crate::config::Settings;
-use crate::duration;
 use crate::exit;
 use crate::failure::Failure;
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
-use quorlock::{Paper, Said};
+use quorlock::{Paper, Said, duration};
 use serde_json::{Value, json};
 
 use crate::args::Switch;
 use crate::failure::Failure;
-use crate::report::length;
 
 /// All of it.
 pub(super) struct Figures {
@@ -172,7 +171,7 @@ impl Latency {
         if self.is_empty() {
             return [const { String::new() }; 3];
         }
-        self.figures().map(|micros| length(Duration::from_micros(micros)))
+        self.figures().map(|micros| duration::format(Duration::from_micros(micros)))
     }
 
     fn in_json(&self) -> Value {

@@ -14,7 +14,6 @@ use toml::{Table, Value};
 
 use super::trust::{self, Found};
 use crate::args::{Switch, WaitArg};
-use crate::duration;
 use crate::failure::Failure;
 use crate::report;
 
@@ -287,7 +286,7 @@ fn string(key: &str, value: &Value) -> Result<String, String> {
 
 fn duration(key: &str, value: &Value) -> Result<Duration, String> {
     let text = time(key, value)?;
-    duration::parse(&text).map_err(|error| format!("`{key}`: {error}"))
+    quorlock::duration::parse(&text).map_err(|error| format!("`{key}`: {error}"))
 }
 
 /// A duration in quotes, or a number of seconds.

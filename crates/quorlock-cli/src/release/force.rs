@@ -5,12 +5,12 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token};
+use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token, duration};
 
 use super::outcome::Outcome;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{self, length, plain};
+use crate::report::{self, plain};
 use crate::stderr;
 
 /// Takes `lock` away from those who are seen to hold it, after asking unless `sure`. `None` if the
@@ -117,7 +117,7 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
         let _ = writeln!(
             text,
             "  {token}, for up to {} more{fenced}\n    at {}",
-            length(*remaining),
+            duration::format(*remaining),
             nodes.join(", ")
         );
     }

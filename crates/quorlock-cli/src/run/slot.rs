@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock as _, Lease, Lost, RetainError, SystemClock};
+use quorlock::{AcquireError, Clock as _, Lease, Lost, RetainError, SystemClock, duration};
 use tokio::sync::Notify;
 
 use super::code_of;
 use super::watch::Ended;
-use crate::report::{Reason, Report, length};
+use crate::report::{Reason, Report};
 use crate::runtime::now;
 use crate::wanted::{Acquired, Wanted};
 
@@ -84,7 +84,7 @@ impl Slot {
             return release(lease, ran, report).await;
         }
         let began = format_rfc3339_seconds(run.wall).to_string().replace('T', " ").replace('Z', " UTC");
-        let note = format!("ran at {began} for {} ({how})", length(ran));
+        let note = format!("ran at {began} for {} ({how})", duration::format(ran));
         let (resource, token) = (lease.resource().clone(), lease.token().short());
         match lease.retain(left, &note).await {
             Ok(()) => report.retained(resource.as_str(), &token, ran, Some(left)),

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{Ballot, Holder, Said};
+use quorlock::{Ballot, Holder, Said, duration};
 
 use crate::paint::Paint;
-use crate::report::length;
 
 /// What the answers add up to.
 pub(super) enum Finding {
@@ -49,14 +48,14 @@ impl Finding {
             Finding::Held(holder @ Holder { nodes, remaining, .. }) if holder.token.is_retained() => format!(
                 "stays taken at {nodes} of {} nodes for up to {} more: {}",
                 quorum.nodes(),
-                length(*remaining),
+                duration::format(*remaining),
                 holder.describe(),
             ),
             Finding::Held(holder @ Holder { fencing_token, nodes, remaining, .. }) => format!(
                 "is held by {} at {nodes} of {} nodes for up to {} more{}",
                 holder.describe(),
                 quorum.nodes(),
-                length(*remaining),
+                duration::format(*remaining),
                 fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"))
             ),
             Finding::Free => match ballot.holder() {
@@ -72,7 +71,7 @@ impl Finding {
             Finding::NotYet(left) => format!(
                 "is free, but cannot be locked for another {}: too many nodes have restarted too recently to vote \
                  (restart guard)",
-                length(*left)
+                duration::format(*left)
             ),
             Finding::Unclear(holder) => {
                 let seen = holder.as_ref().map_or_else(String::new, |holder| {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token};
+use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token, duration};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::report::{length, millis};
+use crate::report::millis;
 use crate::width::wrapped;
 
 /// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
@@ -32,12 +32,12 @@ pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usi
         let name = paper.node.strip_prefix("redis://").unwrap_or(&paper.node);
         let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
             let (state, remaining) = match holding.expiry {
-                Expiry::In(remaining) => (held(&holding.token), length(remaining)),
+                Expiry::In(remaining) => (held(&holding.token), duration::format(remaining)),
                 Expiry::Never => ("data, no lock", "for ever".to_owned()),
             };
             (state.to_owned(), holding.describe(), remaining)
         } else if is_answer(&paper.said) && !quarantine.is_zero() {
-            (format!("free, no vote for {}", length(*quarantine)), String::new(), String::new())
+            (format!("free, no vote for {}", duration::format(*quarantine)), String::new(), String::new())
         } else if is_answer(&paper.said) {
             (paper.said.to_string(), String::new(), String::new())
         } else {
@@ -71,7 +71,7 @@ fn held(token: &Token) -> &'static str {
 }
 
 fn round_trip(paper: &Paper) -> String {
-    if is_answer(&paper.said) { length(paper.took) } else { String::new() }
+    if is_answer(&paper.said) { duration::format(paper.took) } else { String::new() }
 }
 
 /// All of it, for programs.

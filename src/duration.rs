@@ -1,0 +1,110 @@
+//! Durations as this library shows them, and as people write them.
+//!
+//! One notation for messages, command lines and configuration files.
+
+use std::time::Duration;
+
+/// Formats a duration for people, in one unit: `323µs`, `1.2ms`, `29.9s`; from a minute on in whole
+/// seconds, `1m 30s`.
+///
+/// Truncates and does not round: a lock of which `29.9s` are left has at least these. [`parse`] reads it
+/// again, except for `µs`, which it calls `us`.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(quorlock::duration::format(Duration::from_millis(29_990)), "29.9s");
+/// ```
+#[must_use]
+pub fn format(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let unit = match nanos {
+        0..1_000 => return "0s".to_owned(),
+        1_000..1_000_000 => 1_000,
+        1_000_000..10_000_000 => 100_000,
+        10_000_000..1_000_000_000 => 1_000_000,
+        1_000_000_000..60_000_000_000 => 100_000_000,
+        _ => return humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string(),
+    };
+    // Less than a minute.
+    format!("{:?}", Duration::from_nanos(u64::try_from(nanos / unit * unit).unwrap_or(u64::MAX)))
+}
+
+/// Parses `30s`, `5min`, `1h 30min` or `1.5s`; or a plain number of seconds, as `timeout` and `flock` take
+/// it.
+///
+/// # Errors
+///
+/// [`ParseDurationError`] says what cannot be read and how to write it.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(quorlock::duration::parse("1.5"), Ok(Duration::from_millis(1500)));
+/// assert_eq!(quorlock::duration::parse("2min"), Ok(Duration::from_secs(120)));
+/// ```
+pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
+    let text = text.trim();
+    let seconds = text.strip_suffix('s').unwrap_or(text);
+    if seconds.starts_with(|first: char| first.is_ascii_digit())
+        && let Ok(seconds) = seconds.parse::<f64>()
+    {
+        return Duration::try_from_secs_f64(seconds)
+            .map_err(|_| ParseDurationError("that is too long".to_owned()));
+    }
+    humantime::parse_duration(text).map_err(|error| {
+        let cure = "write a duration such as `10s` or `5min`, or a number of seconds";
+        ParseDurationError(format!("{error}; {cure}"))
+    })
+}
+
+/// A text that is not a duration.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseDurationError(String);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_seconds_are_a_duration() {
+        for (text, millis) in [
+            ("10", 10_000),
+            ("0", 0),
+            ("1.5", 1500),
+            ("1.5s", 1500),
+            ("500ms", 500),
+            ("2min", 120_000),
+            ("1h 30s", 3_630_000),
+            (" 3 ", 3000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "soon", "-1", "inf", "1e400", "s", ".", "nan"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("too long") || error.contains("number of seconds"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_shown_in_one_unit_and_never_too_long() {
+        for (nanos, shown) in [
+            (0, "0s"),
+            (999, "0s"),
+            (323_999, "323µs"),
+            (1_099_999, "1ms"),
+            (1_109_000, "1.1ms"),
+            (160_900_000, "160ms"),
+            (1_500_000_000, "1.5s"),
+            (29_999_999_999, "29.9s"),
+            (30_000_000_000, "30s"),
+            (90_900_000_000, "1m 30s"),
+            (3_600_000_000_000, "1h"),
+        ] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(format(duration), shown);
+            assert!(parse(shown.replace('µ', "u").as_str()).unwrap() <= duration, "{shown} is too long");
+        }
+        assert!(format(Duration::MAX).contains("years"));
+    }
+}
