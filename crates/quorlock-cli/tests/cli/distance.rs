@@ -6,13 +6,20 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::{Clock as _, SystemClock};
 use quorlock_testkit::{Proxy, Servers, Way, eventually};
+#[cfg(feature = "tls")]
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{Quorlock, SOON, run, servers};
 #[cfg(feature = "tls")]
@@ -89,6 +96,35 @@ impl Far {
         Duration::from_nanos(ended.stdout.trim().parse().unwrap()).saturating_sub(before)
     }
 
+    /// How many exchanges a cold `run -n` has begun with each node by the time its command runs, the fewest
+    /// first. Wall clocks and a busy machine do not change them.
+    async fn exchanges(&self, name: &str) -> Vec<usize> {
+        let mut nodes = self.urls.join(",");
+        let mut counted = Vec::new();
+        for proxy in &self.proxies {
+            // So that what is sent together arrives together.
+            proxy.delay(Way::Both, Duration::from_millis(20));
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            nodes = nodes.replace(&format!(":{}", proxy.address().port()), &format!(":{port}"));
+            let exchanges = Arc::new(AtomicUsize::new(0));
+            tokio::spawn(count_exchanges(listener, proxy.address(), exchanges.clone()));
+            counted.push(exchanges);
+        }
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let words = [&["run", "-n", name], &options[..], &["--", "sh", "-c", "echo started; cat"]].concat();
+        let quorlock =
+            Quorlock::new(words).env("QUORLOCK_NODES", &nodes).env("QUORLOCK_RESTART_GUARD", "off");
+        let mut running = quorlock.stdin_open().start();
+        running.lines(1).await;
+        let mut exchanges: Vec<_> = counted.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        running.close_stdin();
+        running.end().await.expect(0);
+        exchanges.sort_unstable();
+        tell(&format!("{name}: exchanges with each node before the command started: {exchanges:?}"));
+        exchanges
+    }
+
     async fn try_all(&self, kind: &str) {
         let (count, round_trips): (_, &[u64]) =
             times().map_or((1, &[60, 300]), |count| (count, &[0, 10, 60, 150, 300]));
@@ -109,6 +145,59 @@ impl Far {
     }
 }
 
+/// Counts how often clients send something after they were answered, or at first.
+async fn count_exchanges(listener: TcpListener, upstream: SocketAddr, exchanges: Arc<AtomicUsize>) {
+    while let Ok((client, _)) = listener.accept().await {
+        tokio::spawn(relay(client, upstream, exchanges.clone()));
+    }
+}
+
+async fn relay(client: TcpStream, upstream: SocketAddr, exchanges: Arc<AtomicUsize>) -> io::Result<()> {
+    let (mut requests, mut to_client) = client.into_split();
+    let (mut answers, mut to_server) = TcpStream::connect(upstream).await?.into_split();
+    let (mut request, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut is_answered = true;
+    loop {
+        tokio::select! {
+            read = requests.read(&mut request) => {
+                let read = read?;
+                if read == 0 {
+                    return Ok(());
+                }
+                if is_answered {
+                    exchanges.fetch_add(1, Ordering::Relaxed);
+                }
+                is_answered = false;
+                to_server.write_all(&request[..read]).await?;
+            }
+            read = answers.read(&mut answer) => {
+                let read = read?;
+                if read == 0 {
+                    return Ok(());
+                }
+                is_answered = true;
+                to_client.write_all(&answer[..read]).await?;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cold_run_has_its_lock_after_five_round_trips() {
+    let Some(servers) = servers(5).await else { return };
+    let exchanges = Far::plain(&servers).await.exchanges("plain").await;
+    // The first round trip opens the connection. A quorum of the nodes decides.
+    assert!((2..=4).contains(&exchanges[2]), "exchanges with each node: {exchanges:?}");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_cold_run_over_tls_has_its_lock_after_six_round_trips() {
+    let Some((worlds, _folder, authorities)) = worlds_and_their_authorities().await else { return };
+    let exchanges = Far::encrypted(&worlds, &authorities).await.exchanges("TLS").await;
+    assert!((3..=5).contains(&exchanges[2]), "exchanges with each node: {exchanges:?}");
+}
+
 #[tokio::test]
 async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away() {
     let Some(servers) = servers(5).await else { return };
@@ -123,22 +212,28 @@ async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away_over_tls() {
+    let Some((worlds, _folder, authorities)) = worlds_and_their_authorities().await else { return };
+    let far = Far::encrypted(&worlds, &authorities).await;
+    far.try_all("TLS").await;
+    if times().is_some() {
+        let _busy = Busy::with(16);
+        far.try_all("TLS beside sixteen busy loops").await;
+    }
+}
+
+/// Five servers that speak TLS, and a file with the authorities of all of them.
+#[cfg(feature = "tls")]
+async fn worlds_and_their_authorities() -> Option<(Vec<World>, TempDir, String)> {
     let mut worlds = Vec::new();
     for _ in 0..5 {
-        let Some(world) = World::start("no", |_| {}).await else { return };
-        worlds.push(world);
+        worlds.push(World::start("no", |_| {}).await?);
     }
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("all.pem");
     let all: Vec<String> =
         worlds.iter().map(|world| fs::read_to_string(world.file("ca.pem")).unwrap()).collect();
     fs::write(&authorities, all.concat()).unwrap();
-    let far = Far::encrypted(&worlds, &authorities.display().to_string()).await;
-    far.try_all("TLS").await;
-    if times().is_some() {
-        let _busy = Busy::with(16);
-        far.try_all("TLS beside sixteen busy loops").await;
-    }
+    Some((worlds, folder, authorities.display().to_string()))
 }
 
 /// Their exit codes. Whoever has the lock keeps it until all others have ended.
