@@ -14,9 +14,14 @@ pub struct Page {
     pub text: String,
 }
 
-/// The folder of the project.
+/// The folder of the project: the checkout in which this runs, which need not be the one in which it was
+/// built; else that one.
 #[must_use]
 pub fn root() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    if let Some(checkout) = here.ancestors().find(|folder| folder.join("book.toml").is_file()) {
+        return checkout.to_owned();
+    }
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap_or_else(|_| PathBuf::from("."))
 }
 

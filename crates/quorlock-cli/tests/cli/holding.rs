@@ -42,6 +42,17 @@ async fn it_tells_the_token_with_which_it_can_be_released() {
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
+/// It could not know for a third of the TTL that others may have had the lock.
+#[tokio::test]
+async fn a_lock_that_is_released_from_elsewhere_ends_it_with_76_and_says_so() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = hold(&servers, &["-t", "900ms"]).start();
+    let token = told(&holder, "token").await;
+    Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
+    let ended = holder.end().await.expect(76);
+    assert!(ended.stderr.contains("`quorlock release` released from elsewhere"), "{ended:?}");
+}
+
 #[tokio::test]
 async fn a_script_that_goes_away_takes_its_lock_with_it() {
     let Some(servers) = servers(3).await else { return };
