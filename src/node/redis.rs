@@ -189,7 +189,7 @@ impl Node for RedisNode {
         };
         if let Err(unsent) = self.queue.send(Ask { question, reply, place, stage: Stage::Fresh }) {
             let reason = "the node was dropped";
-            unsent.0.answer(&self.state, Err(NodeError::Unreachable { reason: reason.into() }));
+            unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }
     }
 

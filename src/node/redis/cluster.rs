@@ -21,6 +21,7 @@ use self::passage::Passage;
 use self::shard::Shard;
 use super::Settings;
 use super::address::{Address, ClusterAddress};
+use super::contained::{WATCHER, contained};
 use super::home::{Home, Work};
 use super::wire::key_of_one;
 use crate::examination::Facts;
@@ -196,7 +197,9 @@ impl Inside {
         let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner);
         let contact = self.desk().contact();
         if let Some(contact) = contact {
-            observers.iter().for_each(|observer| observer.see(contact.clone()));
+            for observer in &*observers {
+                contained(WATCHER, || observer.see(contact.clone()));
+            }
         }
     }
 }
@@ -270,7 +273,7 @@ impl Node for ClusterNode {
         let mut observers = self.inside.observers.lock().unwrap_or_else(PoisonError::into_inner);
         let contact = self.inside.desk().contact();
         if let Some(contact) = contact {
-            observer.see(contact);
+            contained(WATCHER, || observer.see(contact));
         }
         observers.push(observer);
     }

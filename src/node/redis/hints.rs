@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::contained;
+use super::contained::{LISTENER, contained};
 use super::parts::{Part, Parts};
 use crate::node::{Hint, Listener};
 
@@ -77,7 +77,7 @@ impl Audience {
 
     fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            contained("a listener", || listener.hear(hint));
+            contained(LISTENER, || listener.hear(hint));
         }
     }
 }

@@ -99,6 +99,8 @@ pub(crate) async fn carry(
 /// there may be another process at its other end, and the questions were put to this one (rule I-14).
 impl Drop for Link<'_> {
     fn drop(&mut self) {
+        // Before its questions are answered, which are taken back then.
+        self.state.connection_ended();
         let flight = mem::take(&mut self.flight).into_iter().filter_map(|sent| match sent.what {
             What::Ask { ask, .. } => Some(ask),
             What::Undo(undo) => Some(undo.ask),
@@ -110,7 +112,7 @@ impl Drop for Link<'_> {
         }
         let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
         for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
-            ask.answer(self.state, Err(NodeError::Disconnected { reason: Arc::clone(&self.reason) }));
+            ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&self.reason) }));
         }
     }
 }
@@ -293,7 +295,7 @@ impl Link<'_> {
                     let (ask, way) = match sent.what {
                         What::Ask { ask, way } => (ask, way),
                         What::Undo(undo) => {
-                            undo.ask.answer(self.state, Err(undo.error));
+                            undo.ask.answer(Err(undo.error));
                             continue;
                         }
                         What::Copies => {
@@ -315,7 +317,7 @@ impl Link<'_> {
                         }
                     };
                     if let Ok(Reading::Demoted) = reading {
-                        ask.answer(self.state, Err(demoted()));
+                        ask.answer(Err(demoted()));
                         return Err(Break::Demoted);
                     }
                     self.answered(ask, by_hash, reading);
@@ -370,13 +372,17 @@ impl Link<'_> {
                 let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
                 (0, Way::Scripted(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
-                ask.answer(self.state, Err(stalled(self.stall)));
+                ask.answer(Err(stalled(self.stall)));
                 continue;
             } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
-                ask.answer(self.state, Err(doubt.clone()));
+                ask.answer(Err(doubt.clone()));
+                continue;
+            } else if self.may_overtake(&ask) {
+                let reason = "the connection that it was asked for has ended".into();
+                ask.answer(Err(NodeError::Disconnected { reason }));
                 continue;
             } else if ask.question.may_create() && !ask.reply.wanted() {
-                ask.answer(self.state, Err(NodeError::NotAsked));
+                ask.answer(Err(NodeError::NotAsked));
                 continue;
             } else if let Some((claim, ttl, draw)) = acquisition(&ask, wall) {
                 write_once(&ask.question, Form::Swift, self.line.outbox(), |buffer| {
@@ -411,6 +417,14 @@ impl Link<'_> {
         }
     }
 
+    /// Whether it is a release that was to follow, over a connection that has ended, what it takes back: that
+    /// may still come, where the server was not told to end that connection. It leaves no tombstone; whoever
+    /// wants the key gone does (rule I-5).
+    fn may_overtake(&self, ask: &Ask) -> bool {
+        let releases = matches!(*ask.question, Question::Release { .. });
+        releases && self.means.client.is_none() && ask.place.outlived_a_connection()
+    }
+
     /// Hands out what the server has said to a question.
     fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<Reading, NodeError>) {
         let unnumbered = ask.stage == Stage::Unnumbered;
@@ -426,7 +440,7 @@ impl Link<'_> {
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {
-                    ask.answer_with(self.state, answer, Came { at: self.heard, clock: self.clock });
+                    ask.answer_with(answer, Came { at: self.heard, clock: self.clock });
                 }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
@@ -436,7 +450,7 @@ impl Link<'_> {
                 self.batch.push(ask);
             }
             Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
-            Ok(Reading::Forgotten) => ask.answer(self.state, Err(no_script())),
+            Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
             Ok(Reading::Refused) => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
@@ -451,16 +465,16 @@ impl Link<'_> {
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
             }
-            Ok(Reading::Demoted) => ask.answer(self.state, Err(demoted())),
+            Ok(Reading::Demoted) => ask.answer(Err(demoted())),
             Err(error) if unnumbered => self.undo(ask, error),
-            Err(error) => ask.answer(self.state, Err(error)),
+            Err(error) => ask.answer(Err(error)),
         }
     }
 
     /// Takes back what the question may have stored, and then tells of the error: which says that
     /// nothing was done.
     fn undo(&mut self, ask: Ask, error: NodeError) {
-        let Some(claim) = ask.question.claim() else { return ask.answer(self.state, Err(error)) };
+        let Some(claim) = ask.question.claim() else { return ask.answer(Err(error)) };
         let release = Question::Release { claim: Arc::new(claim.clone()) };
         // In full: whatever has failed, this is not to fail for a script that was forgotten.
         encode(&release, None, &mut Library::default(), self.line.outbox());
@@ -476,10 +490,7 @@ impl Link<'_> {
         let needed = self.copies.map_or(0, |copies| u64::from(copies.needed));
         for (ask, answer) in self.unconfirmed.drain(..) {
             let enough = copies >= needed;
-            ask.answer(
-                self.state,
-                if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) },
-            );
+            ask.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::contained::contained;
+use super::contained::{WATCHER, contained};
 use crate::examination::Facts;
 use crate::node::{Answer, Asked, Came, Contact, Instance, NodeError, Question, Reply, Watcher};
 
@@ -23,8 +23,9 @@ pub(crate) const QUESTIONS: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) question: Asked,
-    pub(crate) reply: Reply,
+    /// Before the reply: whoever hears the answer may ask again, also where both are dropped.
     pub(crate) place: Place,
+    pub(crate) reply: Reply,
     pub(crate) stage: Stage,
 }
 
@@ -40,23 +41,22 @@ pub(crate) enum Stage {
 }
 
 impl Ask {
-    /// Of the node that stands like this.
-    pub(crate) fn answer(self, state: &State, answer: Result<Answer, NodeError>) {
-        // First the place, then the answer: whoever hears it may ask again at once.
-        state.give_back(self.place);
-        contained(ROUND, || self.reply.send(answer));
+    pub(crate) fn answer(self, answer: Result<Answer, NodeError>) {
+        let Ask { place, reply, .. } = self;
+        drop(place);
+        contained(ROUND, || reply.send(answer));
     }
 
     /// The same, with an answer that came just now.
-    pub(crate) fn answer_with(self, state: &State, answer: Answer, came: Came<'_>) {
-        state.give_back(self.place);
-        contained(ROUND, || self.reply.send_what_came(Ok(answer), came));
+    pub(crate) fn answer_with(self, answer: Answer, came: Came<'_>) {
+        let Ask { place, reply, .. } = self;
+        drop(place);
+        contained(ROUND, || reply.send_what_came(Ok(answer), came));
     }
 }
 
 /// Who takes an answer in. It runs in the task of the node, whichever round it belongs to.
 const ROUND: &str = "whoever was answered";
-const WATCHER: &str = "a watcher";
 
 /// How a node stands, shared by its handle and its task.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ pub(crate) struct State {
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
+    /// How many connections have ended.
+    ended: AtomicU64,
     /// How long the server took to introduce itself, in nanoseconds; 0 before it has.
     round_trip: AtomicU64,
     /// What the server said of itself at the last connection.
@@ -102,6 +104,7 @@ impl State {
             instance: Mutex::new(None),
             observers: Mutex::new(Vec::new()),
             unanswered: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
             facts: Mutex::default(),
         }
@@ -124,27 +127,29 @@ impl State {
     }
 
     /// A place among the unanswered questions, or why there is none.
-    pub(crate) fn admit(&self, question: &Question) -> Result<Place, NodeError> {
+    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
         let creates = question.may_create();
+        // Before the standing: should a connection end in between, the place is one of before.
+        let ended = self.ended.load(Ordering::Acquire);
         let standing = self.standing.load(Ordering::Acquire);
         if standing >= DOWN || (standing == STALLED && !cleans_up(question)) {
             return Err(self.trouble());
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
-        let place = Place { creates };
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
+        let place = Place { state: Arc::clone(self), creates, ended };
         let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
         let votes = if creates { unanswered / VOTE } else { 0 };
         if waiting >= QUESTIONS || votes >= VOTES {
-            self.give_back(place);
             return Err(NodeError::Overloaded { waiting });
         }
         Ok(place)
     }
 
-    pub(crate) fn give_back(&self, Place { creates }: Place) {
-        self.unanswered.fetch_sub(weight(creates), Ordering::Relaxed);
+    /// A connection has ended: what was sent over it may come late.
+    pub(crate) fn connection_ended(&self) {
+        self.ended.fetch_add(1, Ordering::Release);
     }
 
     /// A connection to this process is there.
@@ -238,13 +243,28 @@ pub(crate) fn cleans_up(question: &Question) -> bool {
     )
 }
 
-/// A place among the unanswered questions of a node, given back with the answer. It is no guard, which
-/// would have to share the state with all others: what is dropped without an answer, with its node's task,
-/// is not asked again.
+/// A place among the unanswered questions of a node, given back when it is dropped: with the answer, or with
+/// a question in hand when the node's task panics.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Place {
+    state: Arc<State>,
     creates: bool,
+    /// How many connections had ended when it was taken.
+    ended: u64,
+}
+
+impl Place {
+    /// Whether a connection has ended since it was taken.
+    pub(crate) fn outlived_a_connection(&self) -> bool {
+        self.ended != self.state.ended.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.state.unanswered.fetch_sub(weight(self.creates), Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -266,18 +286,18 @@ mod tests {
 
     #[test]
     fn a_backlog_of_votes_leaves_room_for_their_clean_up() {
-        let state = State::new();
+        let state = Arc::new(State::new());
         let votes: Vec<_> = (0..VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
         assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 512 })));
         let clean_up: Vec<_> = (512..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
         assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
-        votes.into_iter().chain(clean_up).for_each(|place| state.give_back(place));
+        drop((votes, clean_up));
         assert!(state.admit(&acquire()).is_ok(), "answered questions give their places back");
     }
 
     #[test]
     fn a_stalled_node_takes_releases_and_a_node_that_is_down_takes_nothing() {
-        let state = State::new();
+        let state = Arc::new(State::new());
         let trouble = NodeError::Unreachable { reason: "it is unplugged".into() };
         state.stalled(trouble.clone());
         assert_eq!(state.admit(&acquire()).unwrap_err(), trouble);

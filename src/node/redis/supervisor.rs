@@ -135,7 +135,7 @@ impl Supervisor {
                         clock.sleep_until(clock.now() + wait).await;
                         connector.connect().await
                     });
-                    match select(pin!(refuse(queue, state, &trouble)), connected).await {
+                    match select(pin!(refuse(queue, &trouble)), connected).await {
                         Either::Left(_) => return,
                         Either::Right((outcome, _)) => outcome,
                     }
@@ -193,8 +193,8 @@ impl Drop for Supervisor {
 
 /// Answers whatever was queued before the node was known to be down: none of it was sent. Ends
 /// when nobody can ask any more.
-async fn refuse(queue: &mut UnboundedReceiver<Ask>, state: &State, trouble: &NodeError) {
+async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
     while let Some(ask) = queue.recv().await {
-        ask.answer(state, Err(trouble.clone()));
+        ask.answer(Err(trouble.clone()));
     }
 }

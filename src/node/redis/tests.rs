@@ -125,7 +125,7 @@ fn hangs(node: &RedisNode) -> bool {
 
 /// Whether the question is not taken in.
 fn refuses(node: &RedisNode, question: &Question) -> bool {
-    node.state.admit(question).map(|place| node.state.give_back(place)).is_err()
+    node.state.admit(question).is_err()
 }
 
 /// The answer, if it is there at once.

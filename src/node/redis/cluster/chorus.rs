@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::node::redis::contained::{LISTENER, contained};
 use crate::node::{Hint, Listener};
 
 /// Who listens to the cluster, and which of its masters are heard.
@@ -66,7 +67,7 @@ impl Inside {
 
     fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            listener.hear(hint);
+            contained(LISTENER, || listener.hear(hint));
         }
     }
 }

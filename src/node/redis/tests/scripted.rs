@@ -175,20 +175,82 @@ impl Collect for Clumsy {
     }
 }
 
-#[cfg(unix)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn whoever_panics_when_it_is_told_ends_no_connection() {
-    let Some(server) = super::server::Server::start(&[]) else { return };
-    let node = server.node();
-    node.observe(Arc::new(Clumsy));
-    node.listen(Arc::new(Clumsy));
-    node.ready().await.unwrap();
-    for number in 0..3 {
-        node.ask(acquire(&claim("orders/42", number)).into(), Reply::new(Arc::new(Clumsy), 0));
+    type Tell = fn(&RedisNode);
+    let all: [(&str, Tell); 3] = [
+        ("a watcher", |node| node.observe(Arc::new(Clumsy))),
+        ("a listener", |node| node.listen(Arc::new(Clumsy))),
+        ("whoever asks", |node| node.ask(inspect().into(), Reply::new(Arc::new(Clumsy), 0))),
+    ];
+    for (who, tell) in all {
+        let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
+        tell(&node);
+        node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+        for _ in 0..2 {
+            assert!(ask(&node, inspect()).await.is_ok(), "{who}");
+        }
+        assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
+        assert_eq!(ear.heard(), ["Hearing"], "others hear all the same: {who}");
     }
-    assert!(ask(&node, inspect()).await.is_ok());
-    // Were it another connection, what was asked would have been released or unknown.
-    assert_eq!(ask(&node, release(&claim("orders/42", 0))).await.unwrap().vote, crate::node::Vote::Wanted);
+}
+
+/// Asks, and panics when the node's task wants to know whether that is still to be sent.
+#[derive(Debug)]
+struct Hesitant;
+
+impl Collect for Hesitant {
+    fn answer(&self, _: usize, _: Result<crate::node::Answer, NodeError>) {}
+
+    fn wanted(&self) -> bool {
+        panic!("a panic that the test wants");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_with_a_question_in_hand_gives_its_place_back() {
+    let (node, votes) = node(Manner::Hangs);
+    node.ready().await.unwrap();
+    // All places for votes but one.
+    let vote = acquire(&claim("orders/42", 1));
+    let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
+    node.ask(vote.into(), Reply::new(Arc::new(Hesitant), 0));
+    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
+        .await;
+    assert!(!super::refuses(&node, &super::probe()), "the place is free again");
+    drop(others);
+}
+
+/// Its connection ends, and there is another one, between the moment when a release was let in and the one
+/// when it is queued: what it takes back may come after it.
+#[tokio::test(start_paused = true)]
+async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
+    let (node, votes) = node(Manner::Hangs);
+    node.ready().await.unwrap();
+    let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
+    let place = node.state.admit(&taking_back).unwrap();
+    let log = Arc::new(Log::default());
+    node.ask(acquire(&vote).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
+        .await;
+    let reply = Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
+    let late =
+        super::super::Ask { question: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
+    node.queue.send(late).unwrap();
+    within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
+    let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
+    assert!(answer.unwrap_err().may_have_acted(), "whoever wants the key gone leaves a tombstone");
+    assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
+    let (sound, _) = node(Manner::Numbered { later: 7 });
+    sound.ready().await.unwrap();
+    let (shared, _) = node(Manner::Numbered { later: 8 });
+    let error = shared.ready().await.unwrap_err();
+    assert!(matches!(error, NodeError::Unfit { .. }), "{error:?}");
+    assert!(error.to_string().contains("over several (first as number 7, then as 8)"), "{error}");
 }
 
 /// How a server misbehaves.
@@ -202,6 +264,10 @@ enum Manner {
     Hangs,
     /// Introduces itself, and ends the connection in the same breath.
     LeavesAtOnce,
+    /// Introduces itself, and answers that each lock is free.
+    Answers,
+    /// Calls a connection 7 in its greeting, and this later, as a proxy that has several.
+    Numbered { later: u8 },
 }
 
 /// How many questions each connection has carried, in the order of the connections.
@@ -258,11 +324,21 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
         let answer = match manner {
             Manner::Mute => String::new(),
             Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
+            Manner::Numbered { .. } if heard.contains("HELLO") => {
+                "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
+            }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
             _ if heard.contains("INFO") => {
-                format!("{UNNOTED}+OK\r\n{NO_SWIFTNESS}${}\r\n{INFO}\r\n", INFO.len())
+                let mut swiftness = String::from(NO_SWIFTNESS);
+                if let Manner::Numbered { later } = manner {
+                    // The first is the answer to `CLIENT ID`.
+                    swiftness = swiftness.replacen("-NOPERM no", &format!(":{later}"), 1);
+                }
+                let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
+                format!("{UNNOTED}+OK\r\n{tracking}{swiftness}${}\r\n{INFO}\r\n", INFO.len())
             }
-            Manner::Hangs | Manner::LeavesAtOnce => {
+            Manner::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
+            Manner::Hangs | Manner::LeavesAtOnce | Manner::Numbered { .. } => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()
             }
