@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    Address, Asked, Coordinator, Listener, Node, NodeError, RedisNode, Reply, RestartGuard, SystemClock,
+    Address, Asked, Coordinator, Listener, Node, NodeError, NodeErrorKind, RedisNode, Reply, RestartGuard,
+    SystemClock,
 };
 use quorlock_testkit::{Servers, contract::check_contract, eventually};
 
@@ -33,7 +34,8 @@ impl Node for Drainable {
     fn ask(&self, question: Asked, reply: Reply) {
         // Whatever takes something back must always get through.
         if question.may_create() && self.drained.load(Ordering::Relaxed) {
-            return reply.send(Err(NodeError::Unfit { reason: "it is drained, for an upgrade".into() }));
+            let (kind, reason) = (NodeErrorKind::ReadOnly, "it is drained, for an upgrade".into());
+            return reply.send(Err(NodeError::Unfit { kind, reason }));
         }
         self.server.ask(question, reply); // in the order asked, and without blocking
     }

@@ -34,7 +34,7 @@ impl Paper {
     /// Whether the node cannot grant until somebody mends something.
     fn needs_mending(&self) -> bool {
         match &self.said {
-            Said::Failed(error) => error.lasts(),
+            Said::Failed(error) => error.is_permanent(),
             Said::Held(holding) => holding.expiry == Expiry::Never,
             Said::Duplicate { .. } => true,
             Said::Granted
@@ -322,7 +322,7 @@ impl fmt::Display for Said {
             }
             Said::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
             Said::Pending => f.write_str("had not answered yet"),
-            Said::Failed(error) => write!(f, "{error}"),
+            Said::Failed(error) => write!(f, "{error:#}"),
             Said::Skipped => f.write_str("does not hold the key"),
         }
     }

@@ -77,9 +77,9 @@ impl fmt::Display for Condition {
                 let left = crate::duration::format(*left);
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
-            Condition::Partial { reason } => write!(f, "in part, {reason}"),
-            Condition::Stalled { reason } => write!(f, "stalled, {reason}"),
-            Condition::Unreachable { reason } => write!(f, "{reason}"),
+            Condition::Partial { reason } => write!(f, "in part, {reason:#}"),
+            Condition::Stalled { reason } => write!(f, "stalled, {reason:#}"),
+            Condition::Unreachable { reason } => write!(f, "{reason:#}"),
         }
     }
 }
@@ -266,12 +266,19 @@ impl Eye {
                     warn!(node, %left, "restarted too recently, so its vote does not count yet");
                 }
             }
-            Contact::Partial(reason) => warn!(node, %reason, "some of its servers are away"),
-            Contact::Stalled(reason) => warn!(node, %reason, "stalled; it is not asked until it answers"),
-            Contact::Lost(trouble) if matches!(before, Some(Contact::Lost(_))) && !trouble.lasts() => {
-                debug!(node, %trouble, "still down");
+            Contact::Partial(reason) => {
+                warn!(node, reason = format_args!("{reason:#}"), "some of its servers are away");
             }
-            Contact::Lost(trouble) => warn!(node, %trouble, "down; it is dialled again until it answers"),
+            Contact::Stalled(reason) => {
+                warn!(node, reason = format_args!("{reason:#}"), "stalled; it is not asked until it answers");
+            }
+            Contact::Lost(trouble) if matches!(before, Some(Contact::Lost(_))) && !trouble.is_permanent() => {
+                debug!(node, trouble = format_args!("{trouble:#}"), "still down");
+            }
+            Contact::Lost(trouble) => {
+                let trouble = format_args!("{trouble:#}");
+                warn!(node, trouble, "down; it is dialled again until it answers");
+            }
             Contact::Ended(_) => debug!(node, "disconnected"),
         }
     }

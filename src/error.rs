@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::ballot::{Ballot, Holder, holders};
 use crate::duration;
+use crate::node::Reason;
 use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
 
@@ -98,10 +99,10 @@ pub enum ConfigError {
         ttl: Duration,
     },
     /// Settings for TLS that cannot work, such as a file that cannot be read.
-    #[error("{problem}")]
+    #[error(transparent)]
     Tls {
         /// What is wrong.
-        problem: String,
+        problem: Reason,
     },
     /// A resource name that cannot be a key.
     #[error(transparent)]
@@ -165,10 +166,10 @@ pub enum ConfigError {
         most: usize,
     },
     /// There is no thread for the blocking API.
-    #[error("the background thread of the blocking API cannot be started: {reason}")]
+    #[error("the background thread of the blocking API cannot be started")]
     NoBackground {
         /// What the system says.
-        reason: Arc<str>,
+        source: Reason,
     },
     /// A label that would not fit.
     #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]

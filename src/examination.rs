@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 pub use facts::{
     ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, ShardFacts, Software, Trouble,
-    TroubleKind,
 };
 pub use finding::{Finding, Matter, Severity, Subject};
 pub use report::{NodeReport, RoundTrips, Standing};

@@ -156,17 +156,18 @@ pub use {
     },
     examination::{
         ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
-        Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble, TroubleKind,
+        Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble,
     },
     health::Health,
     lease::{DowngradeError, Lease, LeaseWatch},
     lock::{Fencing, Lock, Renewal},
     node::redis::{
-        Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, RedisNode, Stream, SystemDial,
+        Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, MissingRight, RedisNode,
+        SentinelErrors, ServerError, ServerErrorKind, Stream, SystemDial,
     },
     node::{
-        Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Lasting, Listener, Node, NodeError,
-        Question, Reply, Vote, Watcher, ask,
+        Access, Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Listener, Node, NodeError,
+        NodeErrorKind, Question, Reason, Reply, Vote, Watcher, ask,
     },
     owner::Owner,
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},

@@ -10,7 +10,7 @@ use crate::examination::Facts;
 
 mod answer;
 mod asked;
-mod error;
+pub(crate) mod error;
 mod hint;
 mod question;
 pub(crate) mod redis;
@@ -18,7 +18,7 @@ mod reply;
 
 pub use answer::{Answer, Expiry, Holding, Instance, Vote};
 pub use asked::Asked;
-pub use error::{Lasting, NodeError};
+pub use error::{Access, NodeError, NodeErrorKind, Reason};
 pub use hint::{Contact, Hint, Listener, Watcher};
 pub use question::Question;
 pub(crate) use reply::{Came, Collect};

@@ -135,15 +135,15 @@ impl Sweep {
         let first = async { self.round.answer_of(index).await.unwrap_or(Ok(Vote::Free)) };
         let Some(mut answer) = self.in_time(first).await else { return };
         while let Err(error) = answer {
-            if error.lasts() {
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), %error, "not released");
+            if error.is_permanent() {
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released");
                 return;
             }
             let pause = backoff.next(self.shared.entropy.half());
             let again = self.shared.now() + pause;
             if again >= self.until {
                 // A node that is away says so at once, each time.
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), %error, "not released; the TTL ends it");
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the TTL ends it");
                 return;
             }
             self.shared.rest_until(again).await;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
-use quorlock::{AcquireError, Asked, Coordinator, Expiry, Node, NodeError, Reply, Said, Wait};
+use quorlock::{AcquireError, Asked, Coordinator, Expiry, Node, NodeError, NodeErrorKind, Reply, Said, Wait};
 use quorlock_testkit::{MemoryNode, SkewedClock};
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
         for node in &bench.nodes[..3] {
             node.set_data("r", "ann", Expiry::In(TTL));
         }
-        bench.nodes[..down].iter().for_each(|node| node.fail("out of memory"));
+        bench.nodes[..down].iter().for_each(|node| node.fail(NodeErrorKind::OutOfSpace, "out of memory"));
         assert!(bench.lock().try_acquire().await.unwrap().is_none());
         assert_eq!(bench.nodes[4].questions().acquire, 1, "with {down} of the holder's nodes down");
     }

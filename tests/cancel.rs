@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{Bench, TTL, another, bench};
 use futures::{FutureExt as _, poll};
-use quorlock::{LossReason, Wait};
+use quorlock::{Access, LossReason, NodeErrorKind, Wait};
 use quorlock_testkit::{InSocket, MemoryNode};
 
 /// The points in time at which a future is dropped: every millisecond of more than two node limits
@@ -60,7 +60,9 @@ impl Trouble {
                 Trouble::OneHung | Trouble::MajorityHung => node.delay(spread, spread),
                 Trouble::RequestsDelayed => node.delay(ms(60) + spread, ms(1)),
                 Trouble::RepliesLost => node.lose_replies(index < 3),
-                Trouble::Failing if index < 3 => node.fail("OOM command not allowed"),
+                Trouble::Failing if index < 3 => {
+                    node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed")
+                }
                 Trouble::Failing => node.delay(ms(20), ms(20)),
                 // The connection ends with requests in the socket, which the server reads later.
                 Trouble::Flapping => {
@@ -370,7 +372,12 @@ async fn a_release_that_no_quorum_confirmed_says_so() {
         let bench = bench(5);
         let lease = bench.lock().acquire().await.unwrap();
         let watch = lease.watch();
-        bench.nodes[..failing].iter().for_each(|node| node.fail("NOPERM this user may not run 'del'"));
+        bench.nodes[..failing].iter().for_each(|node| {
+            node.fail(
+                NodeErrorKind::PermissionDenied(Access::Operation),
+                "NOPERM this user may not run 'del'",
+            )
+        });
         assert_eq!(watch.unconfirmed_release(), None, "it is held");
         lease.release().await.unwrap();
         let unconfirmed = watch.unconfirmed_release();
@@ -386,7 +393,9 @@ async fn a_lock_that_could_not_be_passed_on_is_not_confirmed_to_be_released() {
     let (watch, next) = (lease.watch(), bench.lock().wait(Wait::UpTo(TTL / 10)));
     let waiting = tokio::spawn(async move { next.acquire().await });
     bench.settle().await;
-    bench.nodes[..3].iter().for_each(|node| node.fail("NOPERM this user may not run 'set'"));
+    bench.nodes[..3].iter().for_each(|node| {
+        node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user may not run 'set'")
+    });
     lease.release().await.unwrap();
     assert!(watch.unconfirmed_release().is_some());
     waiting.await.unwrap().unwrap_err();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench, bench_with};
 use quorlock::protocol::Token;
-use quorlock::{Expiry, LossReason, Owner, Renewal, RestartGuard, RetainError, Wait};
+use quorlock::{Expiry, LossReason, NodeErrorKind, Owner, Renewal, RestartGuard, RetainError, Wait};
 use quorlock_testkit::MemoryNode;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -121,7 +121,7 @@ async fn i15_a_renewal_on_its_way_does_not_come_after_it() {
 async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().take(3).for_each(|node| node.fail("down"));
+    bench.nodes.iter().take(3).for_each(|node| node.fail(NodeErrorKind::Busy, "down"));
     let retaining = tokio::spawn(lease.retain(HOUR, ""));
     bench.pass(TTL / 2).await;
     assert!(!retaining.is_finished());

@@ -12,6 +12,7 @@ use tokio::task::coop::poll_proceed;
 
 use crate::clock::Clock;
 use crate::error::{ConfigError, InAsyncContext};
+use crate::node::Reason;
 
 /// A handle to the one background thread of the program, for those who wait on threads of their own.
 #[derive(Clone)]
@@ -23,12 +24,12 @@ pub(super) struct Background {
 impl Background {
     /// For what `coordinator` makes. Starts the thread with the first call.
     pub(super) fn beside(coordinator: &crate::Coordinator) -> Result<Background, ConfigError> {
-        static THREAD: OnceLock<Result<Handle, Arc<str>>> = OnceLock::new();
-        match THREAD.get_or_init(|| start().map_err(|error| error.to_string().into())) {
+        static THREAD: OnceLock<Result<Handle, Reason>> = OnceLock::new();
+        match THREAD.get_or_init(|| start().map_err(Reason::from)) {
             Ok(thread) => {
                 Ok(Background { thread: thread.clone(), clock: coordinator.shared.nodes.clock.clone() })
             }
-            Err(reason) => Err(ConfigError::NoBackground { reason: reason.clone() }),
+            Err(source) => Err(ConfigError::NoBackground { source: source.clone() }),
         }
     }
 

@@ -98,38 +98,28 @@ impl ShardFacts {
     }
 }
 
-/// Why a node could not be asked.
+/// Why a node could not be asked. The [kind](NodeError::kind) of the error makes the finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Trouble {
-    /// Of which kind it is.
-    pub kind: TroubleKind,
-    /// The sentence.
+    /// What is wrong.
     pub error: NodeError,
+    /// What cures it, where that is something else than the cure of the finding.
+    pub cure: Option<&'static str>,
 }
 
 impl Trouble {
-    /// This kind of trouble, in these words.
+    /// This is wrong.
     #[must_use]
-    pub fn new(kind: TroubleKind, error: NodeError) -> Trouble {
-        Trouble { kind, error }
+    pub fn new(error: NodeError) -> Trouble {
+        Trouble { error, cure: None }
     }
-}
 
-/// Of which kind a trouble is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum TroubleKind {
-    /// Nobody answers there.
-    Unreachable,
-    /// It wants a password, or another one.
-    Login,
-    /// It talks to its own machine only, for want of a password.
-    ProtectedMode,
-    /// No TLS came about.
-    Tls,
-    /// Anything else.
-    Other,
+    /// The same, and what cures it.
+    #[must_use]
+    pub fn cured_by(self, cure: &'static str) -> Trouble {
+        Trouble { cure: Some(cure), ..self }
+    }
 }
 
 /// Which program a node is.

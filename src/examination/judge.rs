@@ -46,7 +46,7 @@ pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) 
 fn standing(facts: &Facts, setting: &Setting) -> Standing {
     let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
     if let Some(trouble) = &facts.trouble {
-        return excluded(&trouble.error.to_string());
+        return excluded(&format!("{:#}", trouble.error));
     }
     if !facts.others.is_empty() {
         return excluded("several servers answer at its address");
@@ -170,4 +170,4 @@ pub(super) fn network(address: IpAddr) -> (IpAddr, u8) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,91 +1,118 @@
 //! Why a node gave no vote.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use kind::{Access, NodeErrorKind};
+pub use reason::Reason;
+pub(crate) use reason::printable;
+
+mod kind;
+mod reason;
+
 /// Why a node gave no vote.
 ///
-/// An error means that nobody knows what the node has done, unless
-/// [`may_have_acted`](NodeError::may_have_acted) says that nothing was sent.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// The variant says what may have become of the request: it is unknown whether the node has carried it out,
+/// unless [`may_have_acted`](NodeError::may_have_acted) says that nothing was sent. The
+/// [`kind`](NodeError::kind) says what is wrong, in words that fit any store. What the store itself has
+/// said is the [`source`](Error::source): of a Redis or Valkey server a [`ServerError`](crate::ServerError),
+/// of a network an [`io::Error`](std::io::Error).
+///
+/// Two errors are equal if they are of the same kind and read the same with `{:#}`.
+///
+/// # Display
+///
+/// `{}` writes the sentence alone, for those who print the chain of sources. `{:#}` adds the source, as
+/// ballots, findings and logs of this library do.
+///
+/// ```
+/// use std::io;
+///
+/// use quorlock::{NodeError, NodeErrorKind, Reason};
+///
+/// let error = NodeError::Unreachable { reason: io::Error::other("connection refused").into() };
+/// assert_eq!(error.kind(), NodeErrorKind::Unreachable);
+/// assert_eq!(error.to_string(), "unreachable");
+/// assert_eq!(format!("{error:#}"), "unreachable: connection refused");
+///
+/// let reason = Reason::new("the table of locks is missing");
+/// let error = NodeError::Failed { kind: NodeErrorKind::Misconfigured, reason };
+/// assert!(error.is_permanent() && !error.may_have_acted());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// There is no connection, and the question was not sent.
-    #[error("unreachable: {reason}")]
+    /// There is no connection, and the request was not sent.
     Unreachable {
         /// Why there is none.
-        reason: Arc<str>,
+        reason: Reason,
     },
-    /// The question was sent and has not been answered.
-    #[error("no answer within {}", crate::duration::format(*.waited))]
+    /// The request was sent and has not been answered.
     Unanswered {
         /// The time limit that has passed.
         waited: Duration,
     },
     /// The connection ended before the answer came.
-    #[error("the connection ended before it answered: {reason}")]
     Disconnected {
         /// What ended it.
-        reason: Arc<str>,
+        reason: Reason,
     },
-    /// So many earlier questions wait for this node that this one was not sent.
-    #[error("{waiting} earlier requests are unanswered, so this one was not sent")]
+    /// So many earlier requests wait for this node that this one was not sent.
     Overloaded {
         /// How many.
         waiting: usize,
     },
     /// The server did as asked, and too few replicas confirmed it in time: a failover may forget it.
-    #[error(
-        "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does not count"
-    )]
     Unconfirmed {
         /// How many did.
         copies: u64,
         /// How many must: `wait` in the node's address.
         needed: u64,
     },
-    /// The question became pointless before it was sent.
-    #[error("not asked: the attempt was over before the connection was ready")]
+    /// The request became pointless before it was sent.
     NotAsked,
     /// The server may not vote, whatever it would say.
-    #[error("{reason}")]
     Unfit {
+        /// What it is instead: [`ReadOnly`](NodeErrorKind::ReadOnly),
+        /// [`WrongServer`](NodeErrorKind::WrongServer) or [`Unsupported`](NodeErrorKind::Unsupported).
+        kind: NodeErrorKind,
         /// What is wrong with it, and what would be right.
-        reason: Arc<str>,
+        reason: Reason,
     },
     /// The semaphore has another number of permits there.
-    #[error(
-        "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
-         same, and another number is possible when nobody has held a permit for one TTL"
-    )]
     OtherLimit {
         /// As the node has it.
         found: Arc<str>,
         /// As it was asked for.
         asked: Arc<str>,
     },
-    /// The server answered with an error.
-    #[error("{message}")]
+    /// The server refused, or answered what cannot be understood. It did nothing.
     Failed {
-        /// The server's own words, and what they mean here.
-        message: Arc<str>,
-        /// Whether trying again can help without anybody mending something.
-        lasting: Lasting,
+        /// What is wrong.
+        kind: NodeErrorKind,
+        /// The same as a sentence, with the cure. Its source is what the server said.
+        reason: Reason,
     },
 }
 
-/// Whether an error ends by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: it ends by itself or it does not")]
-pub enum Lasting {
-    /// It may pass: the server is loading, busy or out of memory.
-    Passing,
-    /// Somebody has to mend it: missing rights, a wrong password, a key of the wrong type.
-    UntilMended,
-}
-
 impl NodeError {
-    /// Whether the node may have carried out the question, now or later.
+    /// What is wrong, in a word that fits any store.
+    #[must_use]
+    pub fn kind(&self) -> NodeErrorKind {
+        match self {
+            NodeError::Unfit { kind, .. } | NodeError::Failed { kind, .. } => *kind,
+            NodeError::Unreachable { .. } | NodeError::Disconnected { .. } => NodeErrorKind::Unreachable,
+            NodeError::Unanswered { .. } | NodeError::Unconfirmed { .. } | NodeError::NotAsked => {
+                NodeErrorKind::TimedOut
+            }
+            NodeError::Overloaded { .. } => NodeErrorKind::Busy,
+            NodeError::OtherLimit { .. } => NodeErrorKind::WrongData,
+        }
+    }
+
+    /// Whether the node may have carried out the request, now or later.
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
@@ -101,20 +128,68 @@ impl NodeError {
         }
     }
 
-    /// Whether somebody has to mend something before this node can grant.
+    /// Whether the node cannot grant until its configuration, or the client's, is corrected: to ask again
+    /// is pointless.
     #[must_use]
-    pub fn lasts(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, NodeError::Unfit { .. }) || self.kind().is_permanent()
+    }
+
+    /// What there is to say beside the variant.
+    fn reason(&self) -> Option<&Reason> {
         match self {
-            NodeError::Unfit { .. }
-            | NodeError::OtherLimit { .. }
-            | NodeError::Failed { lasting: Lasting::UntilMended, .. } => true,
-            NodeError::Failed { lasting: Lasting::Passing, .. }
-            | NodeError::Unanswered { .. }
-            | NodeError::Disconnected { .. }
-            | NodeError::Unconfirmed { .. }
-            | NodeError::Unreachable { .. }
+            NodeError::Unreachable { reason }
+            | NodeError::Disconnected { reason }
+            | NodeError::Unfit { reason, .. }
+            | NodeError::Failed { reason, .. } => Some(reason),
+            NodeError::Unanswered { .. }
             | NodeError::Overloaded { .. }
-            | NodeError::NotAsked => false,
+            | NodeError::Unconfirmed { .. }
+            | NodeError::NotAsked
+            | NodeError::OtherLimit { .. } => None,
+        }
+    }
+}
+
+impl Error for NodeError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason()?.cause()
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::Unreachable { reason } => reason.write_after("unreachable", f),
+            NodeError::Unanswered { waited } => {
+                write!(f, "no answer within {}", crate::duration::format(*waited))
+            }
+            NodeError::Disconnected { reason } => {
+                reason.write_after("the connection ended before it answered", f)
+            }
+            NodeError::Overloaded { waiting } => {
+                write!(f, "{waiting} earlier requests are unanswered, so this one was not sent")
+            }
+            NodeError::Unconfirmed { copies, needed } => write!(
+                f,
+                "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does \
+                 not count"
+            ),
+            NodeError::NotAsked => {
+                f.write_str("not asked: the attempt was over before the connection was ready")
+            }
+            NodeError::OtherLimit { found, asked } => write!(
+                f,
+                "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
+                 same, and another number is possible when nobody has held a permit for one TTL"
+            ),
+            NodeError::Unfit { kind, reason } | NodeError::Failed { kind, reason } => {
+                if reason.has_words() {
+                    reason.write(f)
+                } else {
+                    reason.write_after(kind.words(), f)
+                }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! the `handshake` tells who answers and whether it may vote, and a `link` carries questions over
 //! one connection, as `wire` and `swift` have them, until that ends, and `hints` the other way. A `line` is the
 //! bytes of a connection: each `request` is written to it, `bounds` finds the end of each message of
-//! the server and keeps it small, and `parts` reads it. `failure` says what errors mean. `examine` is the check-up, over a
+//! the server and keeps it small, and `parts` reads it. `server_error` reads what a server says that refuses, and `failure` says what that means. `examine` is the check-up, over a
 //! line of its own; `info` reads what a server says of itself, and `gate` what it cannot say:
 //! since when it is a master. `copies` has votes wait for replicas, and `sentinel` finds the
 //! master of a service.
@@ -21,6 +21,8 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 pub use address::{Address, AddressError, ClusterAddress, Endpoint};
 pub use cluster::ClusterNode;
 pub use dial::{Dial, Stream, SystemDial};
+pub use sentinel::SentinelErrors;
+pub use server_error::{MissingRight, ServerError, ServerErrorKind};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 
@@ -57,6 +59,7 @@ mod parts;
 mod request;
 pub mod scripts;
 mod sentinel;
+mod server_error;
 mod start;
 mod state;
 mod supervisor;

@@ -6,7 +6,7 @@ use super::slots::{Slot, Slots, State};
 use super::{Aim, Round};
 use crate::ballot::{Ballot, Paper, Said};
 use crate::clock::Clock;
-use crate::node::{Answer, NodeError, Vote};
+use crate::node::{Answer, NodeError, NodeErrorKind, Vote};
 use crate::protocol::{Drawn, FencingToken, Moment};
 
 impl Round {
@@ -144,7 +144,7 @@ impl Round {
 
 fn unnumbered() -> NodeError {
     let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
-    NodeError::Unfit { reason: reason.into() }
+    NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: reason.into() }
 }
 
 fn unanswered(waited: Duration) -> Said {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::node::{Answer, Asked, Collect, Listener, Node, NodeError, Question, Reply, Vote};
+use crate::node::{Answer, Asked, Collect, Listener, Node, NodeError, Question, Reason, Reply, Vote};
 use crate::protocol::{Claim, Token, semaphore_limit};
 
 /// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
@@ -130,14 +130,17 @@ fn combined(
     keeps: bool,
 ) -> Result<Answer, NodeError> {
     let slot = slot?;
-    let unconfirmed = |reason: String| Err(NodeError::Disconnected { reason: reason.into() });
+    let unconfirmed = |reason: &str| Err(NodeError::Disconnected { reason: reason.into() });
     let limit = match limit {
         Ok(limit) => limit,
-        Err(error) => return unconfirmed(format!("the semaphore's limit is unknown: {error}")),
+        Err(error) => {
+            let reason = Reason::new("the semaphore's limit is unknown").because(error);
+            return Err(NodeError::Disconnected { reason });
+        }
     };
     match limit.vote {
         _ if limit.instance.id != slot.instance.id => {
-            unconfirmed("the server was restarted between two questions".to_owned())
+            unconfirmed("the server was restarted between two questions")
         }
         Vote::Held(holding) => {
             let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
@@ -148,7 +151,7 @@ fn combined(
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
         Vote::Wanted | Vote::Behind | Vote::Ahead | Vote::Free => {
-            unconfirmed("the semaphore's limit was not stored".to_owned())
+            unconfirmed("the semaphore's limit was not stored")
         }
     }
 }
@@ -208,7 +211,7 @@ mod tests {
     fn p1_another_limit_is_an_error_that_lasts_and_leaves_something_to_clean_up() {
         for slot in [Vote::Granted, other()] {
             let error = vote(Ok(said(other(), "a")), slot, false).unwrap_err();
-            assert!(error.lasts() && error.may_have_acted(), "{error}");
+            assert!(error.is_permanent() && error.may_have_acted(), "{error}");
             assert!(
                 error.to_string().contains("2 permits") && error.to_string().contains("asks for 4"),
                 "{error}"
@@ -221,7 +224,7 @@ mod tests {
         let lost = Err(NodeError::Unanswered { waited: Duration::from_millis(50) });
         for limit in [lost, Ok(said(Vote::Free, "a")), Ok(said(Vote::Granted, "b"))] {
             let error = vote(limit, Vote::Granted, false).unwrap_err();
-            assert!(error.may_have_acted() && !error.lasts(), "{error}");
+            assert!(error.may_have_acted() && !error.is_permanent(), "{error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::AcquireError;
+use quorlock::{AcquireError, NodeErrorKind};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{LATE, TTL, bench, bench_by_default};
@@ -16,7 +16,7 @@ async fn a_sick_minority_costs_no_call_a_moment() {
         MemoryNode::disconnect,
         MemoryNode::connecting,
         |node| node.lose_replies(true),
-        |node| node.fail("OOM command not allowed when used memory > 'maxmemory'"),
+        |node| node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed when used memory > 'maxmemory'"),
     ];
     for (number, trouble) in troubles.into_iter().enumerate() {
         for sick in 1..=2 {

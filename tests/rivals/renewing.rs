@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Expiry, LossReason, RenewError, Renewal, Wait, WithError};
+use quorlock::{Expiry, LossReason, NodeErrorKind, RenewError, Renewal, Wait, WithError};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{TTL, VALIDITY, another, bench, bench_by_default};
@@ -16,7 +16,9 @@ async fn a_failed_renewal_never_releases_a_valid_lease() {
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     let end = bench.clock.now() + lease.remaining();
-    for trouble in [MemoryNode::hang, MemoryNode::disconnect, |node: &MemoryNode| node.fail("LOADING")] {
+    for trouble in [MemoryNode::hang, MemoryNode::disconnect, |node: &MemoryNode| {
+        node.fail(NodeErrorKind::Busy, "LOADING");
+    }] {
         bench.nodes[..2].iter().for_each(trouble);
         let error = lease.renew().await.unwrap_err();
         assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
@@ -137,7 +139,7 @@ async fn a_hiccup_at_the_time_of_a_renewal_does_not_end_renewing() {
         MemoryNode::hang,
         MemoryNode::disconnect,
         MemoryNode::connecting,
-        |node| node.fail("LOADING Redis is loading the dataset in memory"),
+        |node| node.fail(NodeErrorKind::Busy, "LOADING Redis is loading the dataset in memory"),
         |node| node.lose_replies(true),
     ];
     for (number, trouble) in troubles.into_iter().enumerate() {

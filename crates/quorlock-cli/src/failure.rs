@@ -168,7 +168,7 @@ impl From<ConfigError> for Failure {
             | ConfigError::TtlTooLong { .. }
             | ConfigError::Zero { .. }
             | ConfigError::RenewalTooRare { .. }
-            | _ => Failure::Config(error.to_string()),
+            | _ => Failure::Config(format!("{error:#}")),
         }
     }
 }

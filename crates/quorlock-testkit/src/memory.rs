@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::{FencingToken, Moment, Token};
-use quorlock::{Asked, Clock, Expiry, Listener, Node, NodeError, Reply, SystemClock};
+use quorlock::{Asked, Clock, Expiry, Listener, Node, NodeError, NodeErrorKind, Reply, SystemClock};
 use tokio::sync::Notify;
 
 use crate::store::Value;
@@ -201,10 +201,10 @@ impl MemoryNode {
     }
 
     /// The server answers everything with this error and does nothing, until
-    /// [`mend`](MemoryNode::mend). An error that begins as Redis' errors about rights, passwords
-    /// and types do lasts until somebody mends it; any other passes.
-    pub fn fail(&self, message: &str) {
-        self.change(|state| state.server.fail(Some(message)));
+    /// [`mend`](MemoryNode::mend).
+    pub fn fail(&self, kind: NodeErrorKind, message: &str) {
+        let error = NodeError::Failed { kind, reason: message.into() };
+        self.change(|state| state.server.fail(Some(error)));
     }
 
     /// Ends [`fail`](MemoryNode::fail).

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Token};
-use quorlock::{Answer, Clock, Expiry, Lasting, Node, NodeError, Question, Vote, ask};
+use quorlock::{Access, Answer, Clock, Expiry, Node, NodeError, NodeErrorKind, Question, Vote, ask};
 use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -188,11 +188,11 @@ async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() 
 #[tokio::test(start_paused = true)]
 async fn a_failing_node_says_why_and_does_nothing() {
     let (node, _) = node();
-    node.fail("OOM command not allowed when used memory > 'maxmemory'.");
+    node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed when used memory > 'maxmemory'.");
     let error = ask(&node, acquire(1)).await.expect_err("it fails");
-    assert!(matches!(error, NodeError::Failed { lasting: Lasting::Passing, .. }), "{error:?}");
-    node.fail("NOPERM this user has no permissions");
-    assert!(ask(&node, acquire(1)).await.is_err_and(|error| error.lasts()));
+    assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::OutOfSpace, false), "{error:?}");
+    node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user has no permissions");
+    assert!(ask(&node, acquire(1)).await.is_err_and(|error| error.is_permanent()));
     node.mend();
     assert_eq!(voted(ask(&node, acquire(1)).await), Vote::Granted);
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Sheet, duration, needed_to_vote, quarantined, running};
-use crate::examination::facts::{Facts, Fsync, Need, Role, TroubleKind};
+use crate::examination::facts::{Facts, Fsync, Need, Role};
 use crate::examination::finding::{Finding, Matter, Severity};
 use crate::examination::report::RoundTrips;
 use crate::examination::setting::Setting;
+use crate::node::NodeErrorKind;
 use crate::protocol::{Moment, Past, RoundTrip, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
@@ -54,14 +55,23 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 
 fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     let Some(trouble) = &facts.trouble else { return };
-    let matter = match trouble.kind {
-        TroubleKind::Unreachable => Matter::Unreachable,
-        TroubleKind::Login => Matter::Login,
-        TroubleKind::ProtectedMode => Matter::ProtectedMode,
-        TroubleKind::Tls => Matter::Tls,
-        TroubleKind::Other => Matter::Failed,
+    let matter = match trouble.error.kind() {
+        NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Matter::Unreachable,
+        NodeErrorKind::Login => Matter::Login,
+        NodeErrorKind::HostRefused => Matter::ProtectedMode,
+        NodeErrorKind::Tls => Matter::Tls,
+        NodeErrorKind::PermissionDenied(_) => Matter::MissingRight,
+        NodeErrorKind::ReadOnly
+        | NodeErrorKind::Busy
+        | NodeErrorKind::OutOfSpace
+        | NodeErrorKind::WrongData
+        | NodeErrorKind::WrongServer
+        | NodeErrorKind::Unsupported
+        | NodeErrorKind::Misconfigured
+        | NodeErrorKind::Other => Matter::Failed,
     };
-    sheet.note(Severity::Warning, matter, format!("does not take part: {}", trouble.error));
+    let cure = trouble.cure.unwrap_or(matter.cure());
+    sheet.cured(Severity::Warning, matter, format!("does not take part: {:#}", trouble.error), cure);
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
@@ -241,7 +251,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
     // What refuses a command alone refuses it in a script, too, and is told above.
     let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
     if let (Some(Err(error)), false) = (&facts.lock, told) {
-        sheet.note(Severity::Warning, Matter::LockFails, format!("cannot carry a lock: {error}"));
+        sheet.note(Severity::Warning, Matter::LockFails, format!("cannot carry a lock: {error:#}"));
     }
 }
 

@@ -1,15 +1,15 @@
 //! Each finding is made by the facts that are its evidence, and by nothing less.
 
-use super::super::facts::{ClockReading, Fsync, Memory, Place, Refusal, Software, Trouble, TroubleKind};
+use super::super::facts::{ClockReading, Fsync, Memory, Place, Refusal, Software, Trouble};
 use super::super::{Examination, Outlook};
 use super::node::has_hole;
 use super::*;
-use crate::node::NodeError;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::{Drift, Quarantine, Quorum};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub(super) fn setting(nodes: usize) -> Setting {
+pub(crate) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
         quorum: Quorum::majority(nodes),
@@ -69,8 +69,8 @@ fn refusal(command: &'static str, need: Need) -> Refusal {
     Refusal::new(command, need, format!("+{command}"), "NOPERM")
 }
 
-fn down(kind: TroubleKind) -> Trouble {
-    Trouble::new(kind, NodeError::Unreachable { reason: "for this reason".into() })
+fn down(kind: NodeErrorKind) -> Trouble {
+    Trouble::new(NodeError::Failed { kind, reason: "for this reason".into() })
 }
 
 fn memory(used: u64, policy: &str) -> Memory {
@@ -90,11 +90,11 @@ fn with_a_sound_deployment_nothing_is_found() {
 
 /// What of one node is found with the restart guard on, and how bad it is.
 const OF_A_NODE: [(Change, Severity, Matter); 40] = [
-    (|it| it.trouble = Some(down(TroubleKind::Unreachable)), Severity::Warning, Matter::Unreachable),
-    (|it| it.trouble = Some(down(TroubleKind::Login)), Severity::Warning, Matter::Login),
-    (|it| it.trouble = Some(down(TroubleKind::ProtectedMode)), Severity::Warning, Matter::ProtectedMode),
-    (|it| it.trouble = Some(down(TroubleKind::Tls)), Severity::Warning, Matter::Tls),
-    (|it| it.trouble = Some(down(TroubleKind::Other)), Severity::Warning, Matter::Failed),
+    (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Matter::Unreachable),
+    (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Matter::Login),
+    (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Matter::ProtectedMode),
+    (|it| it.trouble = Some(down(NodeErrorKind::Tls)), Severity::Warning, Matter::Tls),
+    (|it| it.trouble = Some(down(NodeErrorKind::Other)), Severity::Warning, Matter::Failed),
     (|it| it.role = Some(Role::Replica), Severity::Warning, Matter::Replica),
     (|it| it.role = Some(Role::Sentinel), Severity::Warning, Matter::Sentinel),
     (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Matter::ClusterMember),

@@ -11,7 +11,7 @@ use redis::{Pipeline, Value};
 
 use super::Settings;
 use super::address::Address;
-use super::failure::{Asked, refused, unconnected, unexpected};
+use super::failure::{Asked, Whom, refused, unconnected, unexpected};
 use super::line::{Line, value};
 use super::request::Request;
 use crate::node::{NodeError, Question};
@@ -42,11 +42,13 @@ impl Copies {
     pub(super) async fn try_out(self, line: &mut Line, user: &str) -> Result<(), NodeError> {
         let mut request = Pipeline::with_capacity(1);
         request.cmd("WAIT").arg(0).arg(1);
-        let answers = line.exchange(&request).await.map_err(|reason| unconnected(&reason))?;
+        let answers = line.exchange(&request).await.map_err(unconnected)?;
         match answers.first() {
             Some(Value::Int(_)) => Ok(()),
-            Some(Value::ServerError(error)) => Err(refused(error, Asked { command: "WAIT", key: "", user })),
-            Some(_) | None => Err(unexpected("unexpected answer to WAIT", "")),
+            Some(Value::ServerError(error)) => {
+                Err(refused(error, Asked { command: "WAIT", key: "", user, whom: Whom::Server }))
+            }
+            Some(_) | None => Err(unexpected("unexpected answer to WAIT")),
         }
     }
 }

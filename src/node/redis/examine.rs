@@ -1,5 +1,6 @@
 //! The check-up of one server: everything that bears on locks, asked over connections of its own.
 
+use std::error::Error as _;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,15 +11,17 @@ use redis::{Pipeline, Value};
 use tokio::io::AsyncReadExt as _;
 
 use super::address::{Address, Endpoint};
-use super::failure::{Asked, CLOSED, broken, explain, kind_of, refused, unexpected};
+use super::failure::{Asked, SENTINEL_LOGIN, Whom, explain, is_closed, unexpected};
 use super::gate;
 use super::handshake::{Connector, Process};
 use super::info::{facts_in, field, role_in_cluster, time_in};
 use super::line::{Line, text};
+use super::sentinel::SentinelErrors;
+use super::server_error::ServerError;
 use super::{Membership, Notices, RedisNode, Settings, start};
 use crate::clock::Clock;
 use crate::examination::{ClockReading, Facts, Fsync, Place, Role, Trouble};
-use crate::node::NodeError;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::{Moment, max_ttl_note};
 
 mod neighbours;
@@ -42,12 +45,18 @@ pub(in crate::node::redis) async fn examine(address: Address, settings: Settings
         Ok(()) => {}
         Err(error) => {
             let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
-            facts.trouble = Some(Trouble::new(kind_of(&error), error));
+            facts.trouble = Some(Trouble { cure: cure(&error), error });
         }
     }
     facts.user = Some(address.user().unwrap_or("default").into());
     facts.place = Some(place(connector.target(), &settings, end).await);
     facts
+}
+
+/// What cures it, if that is something else than at a server.
+fn cure(error: &NodeError) -> Option<&'static str> {
+    let of_sentinels = error.source().and_then(|source| source.downcast_ref::<SentinelErrors>()).is_some();
+    (of_sentinels && error.kind() == NodeErrorKind::Login).then_some(SENTINEL_LOGIN)
 }
 
 /// What was learnt before an error stays learnt.
@@ -93,7 +102,7 @@ const FIRST_WORDS: Duration = Duration::from_millis(200);
 /// What a server says that closes connections at once. Whoever writes to it may not hear that: the
 /// system drops what has arrived when a connection is reset.
 async fn first_words(address: &Address, settings: &Settings, error: &NodeError) -> Option<NodeError> {
-    if !matches!(error, NodeError::Unreachable { reason } if reason.starts_with(CLOSED)) {
+    if !is_closed(error) {
         return None;
     }
     let mut words = [0; 512];
@@ -107,9 +116,8 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
         settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit.step()));
     match select(pin!(listen), late).await {
         Either::Left((line, _)) => {
-            let line = line?;
-            let (code, words) = line.split_once(' ').unwrap_or((&line, ""));
-            Some(explain(code, words, Asked { command: "HELLO", key: "", user: "default" }))
+            let asked = Asked { command: "HELLO", key: "", user: "default", whom: Whom::Server };
+            Some(explain(ServerError::on_line(&line?), asked))
         }
         Either::Right(_) => None,
     }
@@ -126,11 +134,11 @@ async fn introduction(
         rights::note(&error, &rights::INFO, facts);
         return Ok(String::new());
     }
-    let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?;
+    let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO"))?;
     *facts = Facts { service: facts.service.take(), ..facts_in(&info) };
     // By the same judgement as at an introduction.
-    if let Err(NodeError::Unfit { reason }) = Process::fit_to_vote(&info, membership) {
-        facts.unfit = Some(reason);
+    if let Err(NodeError::Unfit { reason, .. }) = Process::fit_to_vote(&info, membership) {
+        facts.unfit = Some(reason.to_string().into());
     }
     Ok(info)
 }
@@ -281,7 +289,7 @@ impl Session {
     async fn ask(&mut self, words: &[&str]) -> Result<Value, NodeError> {
         let command = words.iter().map(|word| (*word).to_owned()).collect();
         let answers = self.ask_each(&[command]).await?;
-        answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers", ""))
+        answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers"))
     }
 
     /// Sends all commands at once, and gives the answers in the same order.
@@ -302,11 +310,6 @@ impl Session {
             // The answers may still come: nothing else is to be asked over this line.
             Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
         };
-        answers.map_err(|reason| NodeError::Disconnected { reason: broken(&reason).into() })
+        answers.map_err(|reason| NodeError::Disconnected { reason: reason.into() })
     }
-}
-
-/// What a server's error means, in a sentence.
-fn meaning(error: &redis::ServerError, command: &str) -> NodeError {
-    refused(error, Asked { command, key: "", user: "" })
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::failure::{Asked, refused, unconnected, unexpected};
+use super::failure::{Asked, Whom, failed, refused, unconnected, unexpected};
 use super::handshake::Process;
 use super::line::{Line, text};
 use super::scripts;
 use crate::max_ttls::millis;
-use crate::node::{Lasting, NodeError};
+use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::max_ttl_note;
 
 /// For how long the process at the other end, which was promoted, has been known as a master. Notes
@@ -34,10 +34,10 @@ pub(super) async fn reign(
             request.arg(word);
         }
     }
-    let mut answers = line.exchange(&request).await.map_err(|reason| unconnected(&reason))?.into_iter();
+    let mut answers = line.exchange(&request).await.map_err(unconnected)?.into_iter();
     let noted = answers.next().ok_or_else(silence)?;
     if let Value::ServerError(error) = &noted {
-        return Err(refused(error, Asked { command: "EVAL", key: gate, user }));
+        return Err(refused(error, Asked { command: "EVAL", key: gate, user, whom: Whom::Server }));
     }
     // What it was a moment ago, it must still be: else the note may be one that came with the data of
     // another master.
@@ -45,8 +45,10 @@ pub(super) async fn reign(
     if super::info::field(&info, "role") != Some("master")
         || super::info::field(&info, "master_replid") != Some(history)
     {
-        let message = "it was promoted or made a replica while it introduced itself".into();
-        return Err(NodeError::Failed { message, lasting: Lasting::Passing });
+        return Err(failed(
+            NodeErrorKind::Busy,
+            "it was promoted or made a replica while it introduced itself",
+        ));
     }
     answer(&noted).ok_or_else(silence)
 }
@@ -79,5 +81,5 @@ pub(super) fn max_ttl_answer(noted: &Value) -> Option<Duration> {
 }
 
 fn silence() -> NodeError {
-    unexpected("unexpected answer to the question since when it is a master", "")
+    unexpected("unexpected answer to the question since when it is a master")
 }

@@ -1,26 +1,28 @@
 //! What a new connection says before it carries its first vote.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use redis::{Pipeline, ProtocolVersion, ServerError, Value};
+use redis::{Pipeline, ProtocolVersion, Value};
 
 use super::address::{Address, Endpoint};
 use super::connect_limit::{ConnectLimit, Steps};
 use super::copies::Copies;
-use super::failure::{Asked, CLOSED, refused, unconnected, undialled, unexpected};
+use super::failure::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
 use super::gate::{max_ttl_answer, max_ttl_question, reign};
 use super::hints::Listeners;
 use super::info::{facts_in, field, promoted, short, turns, uptime};
-use super::line::{Line, text};
+use super::line::{Break, Line, text};
 use super::met::Met;
 use super::sentinel::{Sentinels, Watch};
+use super::server_error::{ServerError, ServerErrorKind};
 use super::swift::Means;
 use super::{Membership, Settings, start};
 use crate::examination::{Facts, Role};
-use crate::node::{Instance, Lasting, NodeError};
+use crate::node::{Instance, NodeError, NodeErrorKind};
 use crate::protocol::{Moment, Past, SUCCESSION, age, believed};
 
 /// What a server's list of clients calls our connections. Without spaces.
@@ -53,6 +55,7 @@ pub(crate) struct Greeted {
 /// Connects to one address, and remembers who answered there.
 pub(crate) struct Connector {
     address: Address,
+    whom: Whom,
     /// Where that is: another place after each failover, if it is a service.
     target: Address,
     settings: Settings,
@@ -78,6 +81,7 @@ impl Connector {
         let steps = Steps::new(settings.connect_limit, Arc::clone(&settings.clock));
         Connector {
             address,
+            whom: Whom::Server,
             target,
             settings,
             steps,
@@ -87,6 +91,11 @@ impl Connector {
             met: Met::default(),
             behind: Vec::new(),
         }
+    }
+
+    /// For a Sentinel.
+    pub(super) fn to_sentinel(address: Address, settings: Settings) -> Connector {
+        Connector { whom: Whom::Sentinel, ..Connector::new(address, settings, Arc::default()) }
     }
 
     /// The connection that the server calls so has ended, and not all that was asked over it was answered.
@@ -153,11 +162,11 @@ impl Connector {
         introduction.cmd("INFO");
         self.steps.next(1);
         let asked = self.settings.clock.now();
-        let mut answers = line.exchange(&introduction).await.map_err(|reason| unconnected(&reason))?;
+        let mut answers = line.exchange(&introduction).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
-            info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO", ""))?,
+            info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
@@ -172,8 +181,9 @@ impl Connector {
         };
         let means = if alone {
             let now = self.settings.clock.now();
-            Means::take(&mut answers, line.client, facts.software.as_ref(), now)
-                .map_err(|reason| NodeError::Unfit { reason: reason.into() })?
+            Means::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(|reason| {
+                NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
+            })?
         } else {
             Means::default()
         };
@@ -188,7 +198,7 @@ impl Connector {
             facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
             process.uptime = believed(process.uptime, process.turns, facts.known);
             if facts.known.is_none() {
-                start::note(&mut line, gate, &process, wall).await.map_err(|reason| unconnected(&reason))?;
+                start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
             }
         }
         facts.service = self.address.service().map(Into::into);
@@ -224,7 +234,7 @@ impl Connector {
             ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
         }
         self.steps.next(1);
-        let answers = line.exchange(&ends).await.map_err(|reason| unconnected(&reason))?;
+        let answers = line.exchange(&ends).await.map_err(unconnected)?;
         self.behind.clear();
         match answers.into_iter().find_map(server_error) {
             Some(error) => Err(refused(&error, self.asked("CLIENT KILL"))),
@@ -263,7 +273,7 @@ impl Connector {
         if self.address.user().is_some() && self.address.password().is_none() {
             // The user is not named: it may be a password that lacks its colon.
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
-            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
+            return Err(failed(NodeErrorKind::Login, message));
         }
         match self.log_in().await {
             Err(Refusal::Protocol) => {
@@ -274,14 +284,14 @@ impl Connector {
             done => done,
         }
         .map_err(|refusal| match refusal {
-            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2", ""),
-            Refusal::Error(NodeError::Unreachable { reason }) if *reason == *CLOSED => self.closed_early(),
+            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2"),
+            Refusal::Closed(error) => self.closed_early(error),
             Refusal::Error(error) => error,
         })
     }
 
     /// The error of a connection that ended before the server had said anything.
-    fn closed_early(&self) -> NodeError {
+    fn closed_early(&self, error: io::Error) -> NodeError {
         let likely = match self.target.endpoint() {
             Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
             Endpoint::Tcp { .. } => {
@@ -292,7 +302,7 @@ impl Connector {
             }
             Endpoint::Unix { .. } => "so does a server with too many clients",
         };
-        NodeError::Unreachable { reason: format!("{CLOSED} before it said anything; {likely}").into() }
+        NodeError::Unreachable { reason: Break::Early { error, likely }.into() }
     }
 
     /// The error of a server that was given up.
@@ -318,7 +328,7 @@ impl Connector {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
         let dialled = self.settings.dial.dial(&self.target).await;
-        let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(&error)))?);
+        let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
         let password = self.address.password();
@@ -341,12 +351,23 @@ impl Connector {
             login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
         self.steps.next(1);
-        let answers = line.exchange(&login).await.map_err(|reason| Refusal::Error(unconnected(&reason)))?;
+        let answers = line.exchange(&login).await.map_err(|reason| {
+            if !reason.is_closed() {
+                return Refusal::Error(unconnected(reason));
+            }
+            if let Break::Stream(error) = reason {
+                Refusal::Closed(error)
+            } else {
+                Refusal::Error(unconnected(reason))
+            }
+        })?;
         for (command, answer) in asked.into_iter().zip(answers) {
             if let Value::ServerError(error) = answer {
-                let no_resp3 = command == "HELLO" && no_resp3(&error);
-                let refused = || Refusal::Error(refused(&error, self.asked(command)));
-                return Err(if no_resp3 { Refusal::Protocol } else { refused() });
+                let error = ServerError::read(&error);
+                if command == "HELLO" && has_no_resp3(&error) {
+                    return Err(Refusal::Protocol);
+                }
+                return Err(Refusal::Error(explain(error, self.asked(command))));
             }
             line.client = line.client.or(client_in(answer));
         }
@@ -381,7 +402,7 @@ impl Connector {
     }
 
     fn asked(&self, command: &'static str) -> Asked<'_> {
-        Asked { command, key: "", user: self.user() }
+        Asked { command, key: "", user: self.user(), whom: self.whom }
     }
 }
 
@@ -389,6 +410,8 @@ impl Connector {
 enum Refusal {
     /// The server does not speak RESP3.
     Protocol,
+    /// It closed the connection before it said anything.
+    Closed(io::Error),
     Error(NodeError),
 }
 
@@ -400,12 +423,8 @@ fn client_in(greeting: Value) -> Option<i64> {
 }
 
 /// Whether the server does not know HELLO, or not this version of the protocol.
-fn no_resp3(error: &ServerError) -> bool {
-    let unknown = |detail: &str| {
-        let detail = detail.to_ascii_lowercase();
-        detail.contains("unknown command") && detail.contains("hello")
-    };
-    error.code() == "NOPROTO" || error.details().is_some_and(unknown)
+fn has_no_resp3(error: &ServerError) -> bool {
+    matches!(error.kind(), ServerErrorKind::UnknownProtocol | ServerErrorKind::UnknownCommand)
 }
 
 /// What such a one would have granted, and be made to forget.
@@ -431,6 +450,7 @@ impl Process {
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
             return unfit(
+                NodeErrorKind::WrongServer,
                 "it is a sentinel (redis_mode:sentinel), which stores no keys; give the master's address",
             );
         }
@@ -439,12 +459,16 @@ impl Process {
         match membership {
             Membership::Alone if in_cluster => {
                 return unfit(
+                    NodeErrorKind::WrongServer,
                     "it is a cluster member (cluster_enabled:1), which serves some keys only; give the cluster as one \
                      node, `redis+cluster://host:port,host:port`",
                 );
             }
             Membership::OfCluster if !in_cluster => {
-                return unfit("it is no member of a cluster (cluster_enabled:0); write redis:// for it");
+                return unfit(
+                    NodeErrorKind::WrongServer,
+                    "it is no member of a cluster (cluster_enabled:0); write redis:// for it",
+                );
             }
             Membership::Alone | Membership::OfCluster => {}
         }
@@ -452,29 +476,31 @@ impl Process {
             "master" => {}
             "slave" | "replica" => {
                 return unfit(
+                    NodeErrorKind::ReadOnly,
                     "it is a replica (role:slave), and its copy may lag behind; give the master's address",
                 );
             }
-            "active-replica" => return unfit(ACTIVE_REPLICA),
+            "active-replica" => return unfit(NodeErrorKind::WrongServer, ACTIVE_REPLICA),
             "" => {
                 return unfit(
+                    NodeErrorKind::WrongServer,
                     "it does not say what it is (no role in its INFO), and only `role:master` votes",
                 );
             }
             role => {
-                return unfit(&format!(
-                    "it calls itself {} (role), and only `role:master` votes",
-                    short(role)
-                ));
+                let reason = format!("it calls itself {} (role), and only `role:master` votes", short(role));
+                return unfit(NodeErrorKind::WrongServer, &reason);
             }
         }
         if is("loading", "1") {
-            let message = "it is still loading its data (loading:1)".into();
-            return Err(NodeError::Failed { message, lasting: Lasting::Passing });
+            return Err(failed(NodeErrorKind::Busy, "it is still loading its data (loading:1)"));
         }
         let run_id = field("run_id");
         if !named(run_id) {
-            return unfit("its INFO has no run_id, so a restart would go unseen; use Redis or Valkey");
+            return unfit(
+                NodeErrorKind::Unsupported,
+                "its INFO has no run_id, so a restart would go unseen; use Redis or Valkey",
+            );
         }
         // A clock that was put back makes an uptime that cannot be. The least age is zero then, as
         // when the field is missing.
@@ -484,7 +510,7 @@ impl Process {
     }
 }
 
-pub(super) fn server_error(answer: Value) -> Option<ServerError> {
+pub(super) fn server_error(answer: Value) -> Option<redis::ServerError> {
     if let Value::ServerError(error) = answer { Some(error) } else { None }
 }
 
@@ -492,12 +518,14 @@ pub(super) fn server_error(answer: Value) -> Option<ServerError> {
 fn history_in(info: &str) -> Result<String, NodeError> {
     match field(info, "master_replid") {
         Some(id) if named(id) => Ok(id.into()),
-        Some(_) | None => unfit("its INFO has no master_replid, so a promotion would go unseen"),
+        Some(_) | None => {
+            unfit(NodeErrorKind::Unsupported, "its INFO has no master_replid, so a promotion would go unseen")
+        }
     }
 }
 
-fn unfit<T>(reason: &str) -> Result<T, NodeError> {
-    Err(NodeError::Unfit { reason: reason.into() })
+fn unfit<T>(kind: NodeErrorKind, reason: &str) -> Result<T, NodeError> {
+    Err(NodeError::Unfit { kind, reason: reason.into() })
 }
 
 /// Whether it may stand in messages and logs.
@@ -553,7 +581,7 @@ mod tests {
             ("role:master", "nothing:1", "no role in its INFO", true),
         ] {
             let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
-            assert!(error.to_string().contains(reason) && error.lasts() == lasts, "{error:?}");
+            assert!(error.to_string().contains(reason) && error.is_permanent() == lasts, "{error:?}");
         }
     }
 
@@ -564,7 +592,7 @@ mod tests {
         let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
         assert!(cure.contains("redis+cluster://"), "{cure}");
         let alone = Process::fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
-        assert!(alone.to_string().contains("no member") && alone.lasts(), "{alone}");
+        assert!(alone.to_string().contains("no member") && alone.is_permanent(), "{alone}");
         let replica = member.replace("role:master", "role:slave");
         assert!(Process::fit_to_vote(&replica, Membership::OfCluster).is_err());
     }

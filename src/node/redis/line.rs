@@ -49,6 +49,12 @@ pub(crate) enum Message<'a> {
 pub(crate) enum Break {
     /// The stream ended.
     Stream(io::Error),
+    /// It ended before the server had said anything.
+    Early {
+        error: io::Error,
+        /// What does so as well.
+        likely: &'static str,
+    },
     /// The server sent what none should.
     Excess(Excess),
     /// It sent an answer, and there was no question.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::copies::{Copies, copies_in, must_last};
-use super::failure::{broken, unexpected};
+use super::failure::unexpected;
 use super::handshake::{Connector, Greeted};
 use super::hints::Listeners;
 use super::line::{Break, Line, Message, READS, go_on_later};
@@ -26,7 +26,7 @@ use super::wire::{
     encode_plain, plainly, write_once,
 };
 use crate::clock::{Clock, Sleep};
-use crate::node::{Answer, Came, Instance, NodeError, Question, Vote};
+use crate::node::{Answer, Came, Instance, NodeError, Question, Reason, Vote};
 use crate::protocol::Moment;
 
 /// The most questions taken at once: between two such handfuls the answers have their turn.
@@ -49,7 +49,7 @@ const QUEUED: &[u8] = b"+QUEUED\r\n";
 /// How a connection ended.
 pub(crate) enum End {
     /// It broke, for this reason.
-    Lost(Arc<str>),
+    Lost(Reason),
     /// Nobody can ask any more, and all has been answered that could be.
     Closed,
 }
@@ -89,7 +89,7 @@ pub(crate) async fn carry(
     };
     let end = poll_fn(|context| link.poll(context, queue)).await;
     link.reason = match &end {
-        End::Lost(reason) => Arc::clone(reason),
+        End::Lost(reason) => reason.clone(),
         End::Closed => "the node was dropped before it answered".into(),
     };
     end
@@ -112,7 +112,7 @@ impl Drop for Link<'_> {
         }
         let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
         for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
-            ask.answer(Err(NodeError::Disconnected { reason: Arc::clone(&self.reason) }));
+            ask.answer(Err(NodeError::Disconnected { reason: self.reason.clone() }));
         }
     }
 }
@@ -210,7 +210,7 @@ struct Link<'a> {
     timer: Option<Sleep>,
     farewell: Option<Sleep>,
     /// Why it has ended, once it has. Until then it may be dropped with its task.
-    reason: Arc<str>,
+    reason: Reason,
 }
 
 impl Link<'_> {
@@ -218,7 +218,7 @@ impl Link<'_> {
         // First the answers: they give their askers something to do, which may be another question
         // for the same write.
         if let Err(reason) = self.hear(context) {
-            return Poll::Ready(End::Lost(broken(&reason).into()));
+            return Poll::Ready(End::Lost(reason.into()));
         }
         if let Some(watch) = &mut self.watch
             && let Poll::Ready(reason) = watch.poll_replaced(context)
@@ -227,7 +227,7 @@ impl Link<'_> {
         }
         self.take(context, queue);
         if let Poll::Ready(Err(reason)) = self.line.poll_send(context) {
-            return Poll::Ready(End::Lost(broken(&reason).into()));
+            return Poll::Ready(End::Lost(reason.into()));
         }
         if let Some(farewell) = &mut self.farewell
             && (self.flight.is_empty() || farewell.as_mut().poll(context).is_ready())
@@ -534,7 +534,7 @@ impl Link<'_> {
 
 /// From a server that was sent the whole script.
 fn no_script() -> NodeError {
-    unexpected("it does not know a script that it was sent", "")
+    unexpected("it does not know a script that it was sent")
 }
 
 /// It was a master when it introduced itself. Whether it can be mended, the next introduction tells.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::handshake::Process;
-use crate::node::NodeError;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::Moment;
 
 /// So many processes are remembered.
@@ -54,7 +54,7 @@ fn by_turns(one: &str, other: &str) -> NodeError {
         "several servers answer at its address by turns (run_id {one}…, {other}…, and {one}… again), as behind a \
          balancer: what one grants the other does not know; give each server an address of its own"
     );
-    NodeError::Unfit { reason: reason.into() }
+    NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
         let mut note = |run_id, at| met.note(&process(run_id, None), seconds(at));
         assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "it was restarted");
         let error = note("a", 4).unwrap_err();
-        assert!(error.lasts() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
+        assert!(error.is_permanent() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
         assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of them votes");
         assert!(note("b", 65).is_err());
         assert!(note("b", 66).is_ok(), "one alone has answered for a minute");

@@ -18,24 +18,28 @@ use redis::{Pipeline, Value};
 
 use super::Settings;
 use super::address::{Address, Endpoint};
-use super::failure::{Asked, refused, unconnected, unexpected};
+use super::failure::{Asked, Whom, failed, refused, unconnected, unexpected};
 use super::handshake::Connector;
 use super::line::{Line, text};
-use crate::node::{Lasting, NodeError};
+use crate::node::{NodeError, NodeErrorKind, Reason};
 use crate::protocol::{Moment, SENTINELS_WORD};
+
+pub use errors::SentinelErrors;
+
+mod errors;
 
 /// How often the Sentinels are asked whether the master is still the same.
 const LOOK: Duration = Duration::from_secs(1);
 /// What the Sentinels of a master say of it while there is a connection to it.
 pub(super) struct Watch {
-    replaced: BoxFuture<'static, Arc<str>>,
+    replaced: BoxFuture<'static, Reason>,
     /// When they were last asked, and most of them have named it.
     confirmed: Arc<Mutex<Moment>>,
 }
 
 impl Watch {
     /// Ends, with the reason, when they name another one.
-    pub(super) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<Arc<str>> {
+    pub(super) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<Reason> {
         self.replaced.as_mut().poll(context)
     }
 
@@ -93,19 +97,9 @@ impl Sentinels {
             let (given, needed) = (self.members.len(), needed);
             let message =
                 format!("its address names {given} of its Sentinels, and {needed} must answer; name all");
-            return Err(NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended });
+            return Err(failed(NodeErrorKind::Misconfigured, message));
         }
-        let lasting = if !errors.is_empty() && errors.iter().all(NodeError::lasts) {
-            Lasting::UntilMended
-        } else {
-            Lasting::Passing
-        };
-        let why = errors.first().map_or_else(|| "none of them answered in time".into(), ToString::to_string);
-        let (told, needed) = (answers.len(), needed);
-        let message =
-            format!("{told} of its Sentinels tell where the master is, and {needed} are needed: {why}")
-                .into();
-        Err(NodeError::Failed { message, lasting })
+        Err(SentinelErrors::new(errors).of_service(answers.len(), needed, self.members.len()))
     }
 
     /// Watches the one that they have named when they were asked at this moment.
@@ -129,28 +123,42 @@ impl Sentinels {
         Watch { replaced: Box::pin(replaced), confirmed }
     }
 
-    /// What they say, until most of them have, or their time is up.
-    async fn ask(&mut self) -> (Vec<Named>, Vec<NodeError>) {
+    /// What they say, until most of them have, or their time is up; and why the others do not, by address.
+    async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
         let clock = Arc::clone(&self.settings.clock);
         let (service, settings, given) = (&self.service, &self.settings, self.members.len());
+        let limit = settings.connect_limit.sentinels();
+        let addresses: Vec<Arc<str>> =
+            self.members.iter().map(|member| member.address.to_string().into()).collect();
+        // Of those that have not told, in the order of the address, whichever fails first.
+        let mut errors = vec![Some(NodeError::Unanswered { waited: limit }); given];
+        let ask = async |index, member: &mut Member| (index, member.ask(service, settings).await);
         let mut asked: FuturesUnordered<_> =
-            self.members.iter_mut().map(|member| member.ask(service, settings)).collect();
-        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+            self.members.iter_mut().enumerate().map(|(index, member)| ask(index, member)).collect();
+        let mut answers = Vec::new();
         let collect = async {
-            while let Some(said) = asked.next().await {
-                match said {
-                    Ok(named) => answers.push(named),
-                    Err(error) => errors.push(error),
+            while let Some((index, said)) = asked.next().await {
+                let error = match said {
+                    Ok(named) => {
+                        answers.push(named);
+                        None
+                    }
+                    Err(error) => Some(error),
+                };
+                if let Some(entry) = errors.get_mut(index) {
+                    *entry = error;
                 }
                 if answers.len() >= most(&answers, given) {
                     return;
                 }
             }
         };
-        let late = clock.sleep_until(clock.now() + settings.connect_limit.sentinels());
+        let late = clock.sleep_until(clock.now() + limit);
         match select(pin!(collect), late).await {
-            Either::Left(_) | Either::Right(_) => (answers, errors),
+            Either::Left(_) | Either::Right(_) => {}
         }
+        let errors = addresses.into_iter().zip(errors).filter_map(|(address, error)| Some((address, error?)));
+        (answers, errors.collect())
     }
 }
 
@@ -169,8 +177,8 @@ impl Member {
     }
 
     async fn ask_anew(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
-        let mut connector = Connector::new(self.address.clone(), settings.clone(), Arc::default());
-        let line = connector.hello().await.map_err(|error| self.named(&error))?;
+        let mut connector = Connector::to_sentinel(self.address.clone(), settings.clone());
+        let line = connector.hello().await?;
         self.say(line, service).await
     }
 
@@ -179,7 +187,7 @@ impl Member {
         // Told of the new one as soon as that was promoted, which is before the second question is.
         questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         questions.cmd("SENTINEL").arg("MASTER").arg(service);
-        let answers = line.exchange(&questions).await.map_err(|reason| unconnected(&reason))?;
+        let answers = line.exchange(&questions).await.map_err(unconnected)?;
         let said = self.understood(answers, service);
         self.line = Some(line);
         said
@@ -188,29 +196,20 @@ impl Member {
     fn understood(&self, answers: Vec<Value>, service: &str) -> Result<Named, NodeError> {
         let mut answers = answers.into_iter();
         let (Some(place), Some(rest)) = (answers.next(), answers.next()) else {
-            return Err(unexpected("unexpected answer of a Sentinel", ""));
+            return Err(unexpected("unexpected answer of a Sentinel"));
         };
         if let Value::ServerError(error) = &place {
             let user = self.address.user().unwrap_or("default");
-            let asked = Asked { command: "SENTINEL", key: "", user };
-            return Err(self.named(&refused(error, asked)));
+            return Err(refused(error, Asked { command: "SENTINEL", key: "", user, whom: Whom::Sentinel }));
         }
         if place == Value::Nil {
-            let message = format!("the Sentinel at {} knows no master `{service}`", self.address).into();
-            return Err(NodeError::Failed { message, lasting: Lasting::UntilMended });
+            return Err(failed(NodeErrorKind::Misconfigured, format!("it knows no master `{service}`")));
         }
         let tls = matches!(self.address.endpoint(), Endpoint::Tls { .. });
-        let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel", ""))?;
+        let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel"))?;
         let rest = Told::of(rest);
         let sentinels = usize::try_from(rest.number("num-other-sentinels")).unwrap_or(0).saturating_add(1);
         Ok(Named { master, epoch: rest.number("config-epoch"), sentinels })
-    }
-
-    /// The same, with the Sentinel that it is about.
-    fn named(&self, error: &NodeError) -> NodeError {
-        let message = format!("the Sentinel at {}: {error}", self.address).into();
-        let lasting = if error.lasts() { Lasting::UntilMended } else { Lasting::Passing };
-        NodeError::Failed { message, lasting }
     }
 }
 

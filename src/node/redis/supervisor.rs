@@ -88,10 +88,8 @@ impl Work for Arc<Desk> {
         let contact = CancellationToken::new();
         *lock(&self.contact) = contact.clone();
         let contacting = Some(contact.drop_guard());
-        let trouble = panicked.map(|panic| {
-            let reason = format!("its task panicked: {panic}").into();
-            NodeError::Unreachable { reason }
-        });
+        let trouble = panicked
+            .map(|panic| NodeError::Unreachable { reason: format!("its task panicked: {panic}").into() });
         if trouble.is_none() {
             self.state.begin();
         }
@@ -172,9 +170,9 @@ impl Supervisor {
                     }
                     match end {
                         End::Closed => return,
-                        End::Lost(reason) => NodeError::Unreachable {
-                            reason: format!("the connection ended: {reason}").into(),
-                        },
+                        End::Lost(reason) => {
+                            NodeError::Unreachable { reason: reason.within("the connection ended") }
+                        }
                     }
                 }
                 Err(error) => error,

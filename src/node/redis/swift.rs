@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, ServerError, Value};
+use redis::{Pipeline, Value};
 
-use super::failure::{Asked, is_demoted, refused, unexpected};
+use super::failure::{Asked, Whom, explain, unexpected};
 use super::handshake::server_error;
 use super::info::time_in;
 use super::parts::{Part, Parts};
 use super::request::Request;
+use super::server_error::{ServerError, ServerErrorKind};
 use super::state::{Ask, Stage};
 use super::wire::{Form, Reading, millis};
 use crate::examination::Software;
@@ -83,8 +84,11 @@ impl Means {
         let (Some(client), Some(Value::Int(_))) = (client, kill) else {
             return Ok(Means { deleting, ..Means::default() });
         };
-        let can =
-            |answer: Option<Value>| !answer.and_then(server_error).is_some_and(|error| is_forbidden(&error));
+        let can = |answer: Option<Value>| {
+            !answer
+                .and_then(server_error)
+                .is_some_and(|error| ServerError::read(&error).kind().is_forbidden())
+        };
         let may = can(script) && can(exec) && software.is_none_or(raises_scores);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
         Ok(Means { client: Some(client), clock, deleting })
@@ -96,11 +100,6 @@ fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
     let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
     let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
     known.map(|(deleting, _)| deleting)
-}
-
-/// Whether a command may not be run, or is not there.
-fn is_forbidden(error: &ServerError) -> bool {
-    error.code() == "NOPERM" || error.details().is_some_and(|words| words.contains("unknown command"))
 }
 
 /// Whether the server knows `ZADD … GT`.
@@ -243,13 +242,15 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
         Some(Part::Number(0)) => return Deletion::NotOurs,
         Some(_) | None => {}
     }
-    Deletion::Failed(Box::new(match redis::parse_redis_value(answer) {
-        Ok(Value::ServerError(error)) if is_demoted(&error) => return Deletion::Demoted,
-        Ok(Value::ServerError(error)) => {
-            refused(&error, Asked { command: "DELIFEQ or DELEX", key: claim.key(), user })
-        }
-        Ok(_) | Err(_) => unexpected("unexpected answer to a deletion", ""),
-    }))
+    let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
+        return Deletion::Failed(Box::new(unexpected("unexpected answer to a deletion")));
+    };
+    let error = ServerError::read(&error);
+    if *error.kind() == ServerErrorKind::ReadOnlyReplica {
+        return Deletion::Demoted;
+    }
+    let asked = Asked { command: "DELIFEQ or DELEX", key: claim.key(), user, whom: Whom::Server };
+    Deletion::Failed(Box::new(explain(error, asked)))
 }
 
 /// What both say: the second, whether somebody wanted what was deleted.

@@ -1,6 +1,6 @@
 //! TLS: whom to trust, who we are, and what its failures mean.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -19,7 +19,8 @@ use tokio_rustls::rustls::{
 };
 
 use super::dial::aside;
-use super::failure::NO_TLS;
+use super::failure::NoTls;
+use crate::node::Reason;
 
 /// How nodes with `rediss://` addresses are reached: whom to trust, and who we are.
 ///
@@ -77,14 +78,16 @@ impl Tls {
         self
     }
 
-    /// Whether the files can be read and fit together, and the name is one; a sentence if not.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Whether the files can be read and fit together, and the name is one.
+    pub(crate) fn check(&self) -> Result<(), Reason> {
         if let Some(name) = &self.server_name {
-            ServerName::try_from(name.as_str())
-                .map_err(|_| format!("the TLS server name `{}` is no host name", name.escape_debug()))?;
+            ServerName::try_from(name.as_str()).map_err(|error| {
+                Reason::new(format!("the TLS server name `{}` is no host name", name.escape_debug()))
+                    .because(error)
+            })?;
         }
         if self.has_files() {
-            self.load().map_err(|error| error.to_string())?;
+            self.load()?;
         }
         Ok(())
     }
@@ -147,13 +150,15 @@ fn certificates_in(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| unusable("a certificate", file, error))?;
     if certificates.is_empty() {
-        return Err(unusable("a certificate", file, "it has none in PEM form"));
+        let none = io::Error::new(io::ErrorKind::InvalidData, "it has none in PEM form");
+        return Err(unusable("a certificate", file, none));
     }
     Ok(certificates)
 }
 
-fn unusable(what: &str, file: &Path, why: impl Display) -> io::Error {
-    io::Error::other(format!("{} cannot be used as the file of {what}: {why}", file.display()))
+fn unusable(what: &str, file: &Path, why: impl Error + Send + Sync + 'static) -> io::Error {
+    let words = format!("{} cannot be used as the file of {what}", file.display());
+    io::Error::other(Reason::new(words).because(why))
 }
 
 fn authorities_of_system() -> io::Result<RootCertStore> {
@@ -210,7 +215,7 @@ impl AsyncWrite for Explained {
 /// The error as a sentence with its cure, if TLS is the matter.
 fn explained(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
-    io::Error::new(error.kind(), format!("{NO_TLS}: {}", meaning(tls, name)))
+    io::Error::new(error.kind(), NoTls { meaning: meaning(tls, name), source: tls.clone().into() })
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
@@ -239,7 +244,7 @@ fn meaning(error: &TlsError, name: &str) -> String {
         }
         _ => "see whether both sides speak TLS 1.2 or newer",
     };
-    format!("{cause} ({error})")
+    cause.into()
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
@@ -252,17 +257,17 @@ fn fault(error: &CertificateError, name: &str) -> String {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
             "is not for the name `{name}`; use the name that it is for in the address, or give that with \
-             `Tls::server_name` or --tls-server-name ({error})"
+             `Tls::server_name` or --tls-server-name"
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            format!("has expired; renew it, or set the clock here ({error})")
+            "has expired; renew it, or set the clock here".to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            format!("is not valid yet; wait, or set the clock here ({error})")
+            "is not valid yet; wait, or set the clock here".to_owned()
         }
-        CertificateError::Other(error) if error.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority itself, as `openssl req -x509` makes it; give the server one that this \
-             authority has signed, and name the authority with --tls-ca"
+        CertificateError::Other(_) => {
+            "cannot be used; that of an authority itself, as `openssl req -x509` makes it, will not do: give the \
+             server one that the authority has signed for its name, and name the authority with --tls-ca"
                 .to_owned()
         }
         CertificateError::UnhandledCriticalExtension => {
@@ -274,8 +279,8 @@ fn fault(error: &CertificateError, name: &str) -> String {
         CertificateError::Revoked => "was revoked; give the server a new one".to_owned(),
         CertificateError::BadEncoding => "cannot be read; give the server one in X.509 form".to_owned(),
         CertificateError::BadSignature | CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
-            format!("has a signature that cannot be checked; have it signed anew ({error})")
+            "has a signature that cannot be checked; have it signed anew".to_owned()
         }
-        _ => format!("cannot be used: {error}; give the server one that an authority has signed for its name"),
+        _ => "cannot be used; give the server one that an authority has signed for its name".to_owned(),
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{self, is_demoted, refused, unexpected};
+use super::failure::{self, Whom, explain, unexpected};
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::scripts::{self, Family, Library, Script};
+use super::server_error::{ServerError, ServerErrorKind};
 use super::state::{Ask, Stage};
 use crate::node::{Asked, Expiry, Holding, NodeError, Question, Vote};
 use crate::protocol::{
@@ -321,7 +322,7 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
     if let Some(refusal) = error_in(answer, "EVAL", question, user) {
         return refusal;
     }
-    said(Parts::of(answer), question).ok_or_else(|| unexpected("unexpected answer to a vote", ""))
+    said(Parts::of(answer), question).ok_or_else(|| unexpected("unexpected answer to a vote"))
 }
 
 /// What the answer of the plain command to the question says.
@@ -336,7 +337,7 @@ pub(crate) fn decode_plain(answer: &[u8], question: &Question, user: &str) -> Re
         Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
         Some(Part::Nothing) => Ok(Reading::Refused),
         Some(Part::Text(_) | Part::Number(_) | Part::List(_)) | None => {
-            Err(unexpected("unexpected answer to SET", ""))
+            Err(unexpected("unexpected answer to SET"))
         }
     }
 }
@@ -351,13 +352,17 @@ fn error_in(
     if !matches!(answer.first(), Some(b'-' | b'!')) {
         return None;
     }
-    Some(match redis::parse_redis_value(answer) {
-        Ok(Value::ServerError(error)) if error.code() == "NOSCRIPT" => Ok(Reading::Forgotten),
-        Ok(Value::ServerError(error)) if is_demoted(&error) => Ok(Reading::Demoted),
-        Ok(Value::ServerError(error)) => {
-            Err(refused(&error, failure::Asked { command, key: &key_of(question), user }))
-        }
-        Ok(_) | Err(_) => Err(unexpected("an error that cannot be read", "")),
+    let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
+        return Some(Err(unexpected("an error that cannot be read")));
+    };
+    let error = ServerError::read(&error);
+    Some(if *error.kind() == ServerErrorKind::UnknownScript {
+        Ok(Reading::Forgotten)
+    } else if *error.kind() == ServerErrorKind::ReadOnlyReplica {
+        Ok(Reading::Demoted)
+    } else {
+        let key = key_of(question);
+        Err(explain(error, failure::Asked { command, key: &key, user, whom: Whom::Server }))
     })
 }
 
@@ -532,7 +537,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::node::Lasting;
+    use crate::node::NodeErrorKind;
     use crate::protocol::SHARED_MARKER;
 
     fn claim() -> Arc<Claim> {
@@ -648,7 +653,7 @@ mod tests {
             held(-3),
         ] {
             let error = decode(&reply, &inspect(), "anna").unwrap_err();
-            assert!(matches!(&error, NodeError::Failed { lasting: Lasting::Passing, .. }), "{error:?}");
+            assert!(matches!(&error, NodeError::Failed { kind: NodeErrorKind::Other, .. }), "{error:?}");
             assert!(error.to_string().contains("unexpected answer"), "{error}");
         }
     }

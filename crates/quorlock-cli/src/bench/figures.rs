@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn add(&mut self, paper: &Paper) {
         if let Said::Failed(error) = &paper.said {
             let times = self.silent.take().map_or(0, |(_, times)| times);
-            self.silent = Some((error.to_string(), times + 1));
+            self.silent = Some((format!("{error:#}"), times + 1));
         } else {
             self.round_trip.add(paper.took);
         }

@@ -58,7 +58,9 @@ impl Outcome {
                 (Said::Granted, State::Deleted(tokens)) => tokens.push(token.clone()),
                 (Said::Granted, state) => *state = State::Deleted(vec![token.clone()]),
                 (Said::Free, state @ State::Unknown(_)) => *state = State::Nothing,
-                (Said::Failed(error), state @ State::Nothing) => *state = State::Unknown(error.to_string()),
+                (Said::Failed(error), state @ State::Nothing) => {
+                    *state = State::Unknown(format!("{error:#}"));
+                }
                 _ => {}
             }
         }

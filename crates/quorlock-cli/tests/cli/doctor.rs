@@ -340,6 +340,62 @@ async fn a_sentinel_is_told_from_its_master() {
         .unwrap();
 }
 
+/// The address of a service whose Sentinels are at these ports.
+fn service_at(ports: &[u16]) -> [String; 1] {
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    [format!("redis+sentinel://{}/orders", hosts.join(","))]
+}
+
+/// The one finding of this word, with its evidence and its cure.
+fn finding(ended: &Ended, word: &str) -> (String, String) {
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let all = report["findings"].as_array().unwrap();
+    let found = all.iter().find(|finding| finding["finding"] == word);
+    let found = found.unwrap_or_else(|| panic!("no finding `{word}` in {all:#?}"));
+    (found["evidence"].as_str().unwrap().to_owned(), found["cure"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_service_whose_sentinels_are_dead_is_unreachable() {
+    // Nothing listens at the first ports of a machine.
+    let ended = doctor(&service_at(&[1, 2, 3]), &["--json"]).end().await;
+    let (evidence, _) = finding(&ended, "unreachable");
+    let named =
+        "the Sentinels at redis://127.0.0.1:1, redis://127.0.0.1:2, redis://127.0.0.1:3: unreachable: ";
+    assert!(evidence.contains(named), "{evidence}");
+    assert!(!found(&ended).contains("failed"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
+    let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let ports =
+        [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port());
+    let sentinels = ports.map(|port| {
+        let file = folder.path().join(format!("sentinel-{port}.conf"));
+        let words = format!("port {port}\nbind 127.0.0.1\nrequirepass Qq7Zz9\n");
+        std::fs::write(&file, words).unwrap();
+        let mut command = Command::new(&path);
+        command.arg(&file).arg("--sentinel").current_dir(folder.path());
+        Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    });
+    for (password, refusal) in [("", "it wants a password"), ("wrong", "it refuses the password")] {
+        let [url] = service_at(&ports);
+        let urls = [format!("{url}?sentinel_password={password}")];
+        let examined = || doctor(&urls, &["--json"]).end();
+        eventually("the Sentinels to refuse", SOON, async || found(&examined().await).contains("login"))
+            .await
+            .unwrap();
+        let ended = examined().await;
+        let (evidence, cure) = finding(&ended, "login");
+        assert!(evidence.contains("the Sentinels at") && evidence.contains(refusal), "{evidence}");
+        assert!(cure.contains("sentinel_password"), "the servers' password is another: {cure}");
+        assert!(!found(&ended).contains("failed"), "{ended:?}");
+    }
+    drop(sentinels);
+}
+
 #[tokio::test]
 async fn it_says_in_its_help_what_its_exit_codes_mean() {
     let help = Quorlock::new(["doctor", "--help"]).end().await.expect(0);

@@ -99,7 +99,7 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
         Question::Inspect { key: key.as_str().into() },
     ] {
         let answer = bench.ask(question.clone()).await;
-        let lasting = answer.as_ref().is_err_and(|error| error.lasts() && !error.may_have_acted());
+        let lasting = answer.as_ref().is_err_and(|error| error.is_permanent() && !error.may_have_acted());
         ensure(lasting, format!("{question:?} found {answer:?} instead of a lasting failure"))?;
     }
     bench.has_no_counter(&key).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quorlock::protocol::{
     Claim, Draw, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
 };
-use quorlock::{Answer, Clock, Expiry, Instance, Lasting, NodeError, Question};
+use quorlock::{Answer, Clock, Expiry, Instance, NodeError, NodeErrorKind, Question};
 
 use crate::store::{
     Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
@@ -36,10 +36,13 @@ impl Server {
         }
         let told = match self.told(question) {
             Some(Ok(told)) => told,
-            Some(Err(failure @ Failure::WrongType)) => return Err(lasting(failure.to_string())),
-            Some(Err(failure)) => return Err(passing(failure.to_string())),
+            Some(Err(failure @ Failure::WrongType)) => {
+                return Err(failed(NodeErrorKind::WrongData, failure.to_string()));
+            }
+            Some(Err(failure)) => return Err(failed(NodeErrorKind::Other, failure.to_string())),
             None => {
-                return Err(lasting(format!("ERR a memory node does not know the question {question:?}")));
+                let message = format!("ERR a memory node does not know the question {question:?}");
+                return Err(failed(NodeErrorKind::Unsupported, message));
             }
         };
         Ok(Answer::new(told.vote, Arc::clone(&self.instance)).with_fencing_token(told.fencing_token))
@@ -262,13 +265,8 @@ impl Server {
         self.store.next_change()
     }
 
-    pub(super) fn fail(&mut self, message: Option<&str>) {
-        self.failure = message.map(|message| {
-            let lasts =
-                ["WRONGTYPE", "WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| message.starts_with(code));
-            let lasting = if lasts { Lasting::UntilMended } else { Lasting::Passing };
-            NodeError::Failed { message: message.into(), lasting }
-        });
+    pub(super) fn fail(&mut self, error: Option<NodeError>) {
+        self.failure = error;
     }
 
     pub(super) fn forget(&mut self) {
@@ -333,12 +331,8 @@ fn drawing(counter: &str, draw: Option<Draw>, wall: Duration) -> Option<Drawing<
     draw.map(|draw| Drawing { counter: counter.as_bytes(), draw, wall })
 }
 
-fn passing(message: String) -> NodeError {
-    NodeError::Failed { message: message.into(), lasting: Lasting::Passing }
-}
-
-fn lasting(message: String) -> NodeError {
-    NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended }
+fn failed(kind: NodeErrorKind, message: String) -> NodeError {
+    NodeError::Failed { kind, reason: message.into() }
 }
 
 /// Never the same twice in one process, and the same in every run of a simulation.

@@ -187,7 +187,7 @@ impl Desk {
                 }
                 Contact::Partial(reason) | Contact::Stalled(reason) | Contact::Lost(reason) => {
                     let (name, share, all) = (&shard.face.name, master.share(), Slot::COUNT);
-                    away.push(format!("its master {name}, with {share} of {all} slots: {reason}"));
+                    away.push(format!("its master {name}, with {share} of {all} slots: {reason:#}"));
                 }
             }
         }
@@ -221,7 +221,7 @@ mod tests {
     use super::super::super::tests::settings;
     use super::super::{ClusterAddress, ClusterNode};
     use super::*;
-    use crate::node::{Answer, Collect};
+    use crate::node::{Answer, Collect, NodeErrorKind};
     use crate::protocol::{Claim, Token};
     use std::time::Duration;
 
@@ -335,7 +335,7 @@ mod tests {
         }
         let error = line_of(desk.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
-        desk.fail(NodeError::Unfit { reason: "nobody is there".into() });
+        desk.fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "nobody is there".into() });
         for (question, reply) in desk.open() {
             let error = line_of(desk.send(NOW, slot, question, reply)).unwrap_err();
             assert_eq!(error.to_string(), "nobody is there");

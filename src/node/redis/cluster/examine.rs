@@ -11,7 +11,6 @@ use super::shard::Shard;
 use crate::examination::judge::age;
 use crate::examination::{Facts, Place, Role, ShardFacts, Trouble};
 use crate::node::redis::examine::examine as examine_server;
-use crate::node::redis::failure::kind_of;
 use crate::protocol::Slot;
 
 /// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
@@ -19,7 +18,7 @@ pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
     let map = match look(&inside, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
-            let trouble = Some(Trouble::new(kind_of(&error), error));
+            let trouble = Some(Trouble::new(error));
             return Facts { trouble, role: Some(Role::Cluster), ..Facts::default() };
         }
     };

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use redis::{Pipeline, ServerError, Value};
+use redis::{Pipeline, Value};
 use tracing::{debug, info};
 
 use super::Inside;
 use super::map::{Map, Master};
 use super::shard::{Shard, identity_in};
 use crate::node::redis::address::{Address, Endpoint};
-use crate::node::redis::failure::{Asked, refused, unconnected, unexpected};
+use crate::node::redis::failure::{Asked, CLUSTER_NODES, Whom, explain, unconnected, unexpected};
 use crate::node::redis::handshake::Connector;
 use crate::node::redis::line::{Line, text};
-use crate::node::{Node, NodeError};
+use crate::node::redis::server_error::ServerError;
+use crate::node::{Node, NodeError, NodeErrorKind};
 use crate::protocol::{Backoff, Moment};
 
 /// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
@@ -44,7 +45,7 @@ pub(super) async fn keep(inside: Arc<Inside>) {
         match look(&inside, &mut teller, turn).await {
             Ok(map) => adopt(&inside, map, looked).await,
             Err(error) => {
-                debug!(node = %inside.name, %error, "no map of the cluster");
+                debug!(node = %inside.name, error = format_args!("{error:#}"), "no map of the cluster");
                 inside.desk().fail(error);
             }
         }
@@ -101,7 +102,7 @@ pub(super) async fn look(
         if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
-                    trouble = unexpected("it knows less of its cluster than was known before", "");
+                    trouble = unexpected("it knows less of its cluster than was known before");
                     behind.push(map);
                 }
                 Ok((map, told)) => {
@@ -152,11 +153,11 @@ async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), Node
     question.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);
     let answers = match select(pin!(teller.line.exchange(&question)), late).await {
-        Either::Left((answers, _)) => answers.map_err(|reason| unconnected(&reason))?,
+        Either::Left((answers, _)) => answers.map_err(unconnected)?,
         Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
     };
     let table = match answers.into_iter().next() {
-        Some(Value::ServerError(error)) => return Err(refusal(&error, &teller.member)),
+        Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &teller.member)),
         answer => answer.and_then(text).ok_or_else(no_map)?,
     };
     let mut map = Map::read(&table).ok_or_else(no_map)?;
@@ -166,19 +167,18 @@ async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), Node
     Ok((map, teller))
 }
 
-fn refusal(error: &ServerError, member: &Address) -> NodeError {
-    if error.details().is_some_and(|words| words.contains("support disabled")) {
-        let reason = "it is no member of a cluster (cluster_enabled:0); write redis:// for it";
-        return NodeError::Unfit { reason: reason.into() };
-    }
+fn refusal(error: ServerError, member: &Address) -> NodeError {
     let user = member.user().unwrap_or("default");
-    refused(error, Asked { command: "CLUSTER NODES", key: "", user })
+    let error = explain(error, Asked { command: CLUSTER_NODES, key: "", user, whom: Whom::Server });
+    if let NodeError::Failed { kind: kind @ NodeErrorKind::WrongServer, reason } = error {
+        return NodeError::Unfit { kind, reason };
+    }
+    error
 }
 
 fn no_map() -> NodeError {
     unexpected(
         "it names no master that serves slots; make the cluster first, with `redis-cli --cluster create`",
-        "",
     )
 }
 

@@ -31,7 +31,7 @@ impl Passage {
         match answer {
             Ok(answer) => Ok(Answer { instance: self.face.of_cluster(&answer.instance), ..answer }),
             Err(NodeError::Unreachable { reason }) => {
-                let reason = format!("its master {}: {reason}", self.face.name).into();
+                let reason = reason.within(format_args!("its master {}", self.face.name));
                 Err(NodeError::Unreachable { reason })
             }
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use super::super::RedisNode;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::examination::{Facts, Need};
-use crate::node::{Answer, Lasting, NodeError, Question, Vote, ask};
+use crate::node::{Answer, NodeError, NodeErrorKind, Question, Vote, ask};
 use crate::protocol::{
     Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
 };
@@ -141,5 +141,5 @@ async fn refused(node: &RedisNode, question: Question) -> Result<(), NodeError> 
 fn surprise() -> NodeError {
     let message =
         "a lock that was taken there as a probe did not behave as one: something else changes its keys";
-    NodeError::Failed { message: message.into(), lasting: Lasting::UntilMended }
+    NodeError::Failed { kind: NodeErrorKind::WrongData, reason: message.into() }
 }

@@ -2,10 +2,11 @@
 //!
 //! Run, and not asked about: `ACL DRYRUN` needs Redis 7 and a right of its own.
 
-use redis::{ServerError, Value};
+use redis::Value;
 
+use super::super::server_error::{MissingRight, ServerError, ServerErrorKind};
+use super::Session;
 use super::probe::Probe;
-use super::{Session, meaning};
 use crate::examination::{Facts, Need, Refusal};
 use crate::node::NodeError;
 
@@ -82,29 +83,23 @@ pub(super) async fn ask(session: &mut Session, probe: &Probe, facts: &mut Facts)
 }
 
 /// Notes a refusal, if `error` is one.
-pub(super) fn note(error: &ServerError, right: &Right, facts: &mut Facts) {
+pub(super) fn note(error: &redis::ServerError, right: &Right, facts: &mut Facts) {
     note_for(error, right, None, facts);
 }
 
-fn note_for(error: &ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
-    let words = error.details().unwrap_or_default();
-    // A transaction that may not end says so in its own words.
-    let grant = if error.code() == "NOPERM" || words.contains("NOPERM") {
-        match probe {
-            // In all versions the words for a key that may not be touched, and for nothing else.
-            Some(probe) if words.contains("to access") => probe.pattern(right.words),
-            Some(_) | None => format!("+{}", right.command),
+fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
+    let error = ServerError::read(error);
+    let grant = match (error.kind(), probe) {
+        (ServerErrorKind::NoPermission(MissingRight::Key), Some(probe)) => probe.pattern(right.words),
+        (ServerErrorKind::NoPermission(_), _) => format!("+{}", right.command),
+        (ServerErrorKind::UnknownCommand, _) => {
+            format!("+{}, and do not rename the command", right.command)
         }
-    } else if words.to_ascii_lowercase().contains("unknown command") {
-        format!("+{}, and do not rename the command", right.command)
-    } else {
         // Out of memory, a replica, or the like: the lock that is taken as a probe meets it, too.
-        return;
+        _ => return,
     };
     // A command that is refused is refused for each key.
     if !facts.refusals.iter().any(|told| told.grant == grant) {
-        let words = meaning(error, right.command).to_string();
-        let said = words.rsplit_once(" (").map_or(&*words, |(_, said)| said.trim_end_matches(')'));
-        facts.refusals.push(Refusal::new(right.command, right.need, grant, said));
+        facts.refusals.push(Refusal::new(right.command, right.need, grant, error.to_string()));
     }
 }

@@ -76,7 +76,7 @@ async fn an_error_for_one_question_leaves_its_neighbours_alone() {
     let (good, bad) = futures::join!(ask(&node, acquire(&good)), ask(&node, release(&bad)));
     assert_eq!(good.unwrap().vote, Vote::Granted);
     let error = bad.unwrap_err();
-    assert!(error.lasts() && error.to_string().contains("`a-list` holds something"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("`a-list` holds something"), "{error}");
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
     let Some(server) = Server::start(&["--replicaof", "127.0.0.1", "1"]) else { return };
     let node = server.node();
     let error = ask(&node, inspect()).await.unwrap_err();
-    assert!(error.lasts() && error.to_string().contains("replica"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("replica"), "{error}");
     server.cli(&["replicaof", "no", "one"]);
     within("it votes", async || ask(&node, inspect()).await.is_ok()).await;
 }
@@ -181,7 +181,7 @@ async fn a_login_tells_what_is_missing() {
     ] {
         let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
         let error = ask(&node, inspect()).await.unwrap_err();
-        assert!(error.lasts() && error.to_string().contains(words), "{login}: {error}");
+        assert!(error.is_permanent() && error.to_string().contains(words), "{login}: {error}");
         assert!(!format!("{error} {node:?} {}", node.name()).contains("wr0ng"));
     }
     let node = RedisNode::with(Address::parse(&url(":s3cret@")).unwrap(), settings());
@@ -225,7 +225,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         vote(&node, question).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
-    assert!(error.lasts() && error.to_string().contains("may not touch the key `other`"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
     server.cli(&["acl", "setuser", "anna", "-pexpire"]);
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
     let named = ["may not run PEXPIRE; grant", "may not run a command of the script"];
@@ -258,7 +258,7 @@ async fn a_unix_socket_is_as_good_as_a_port() {
 async fn a_cluster_member_is_refused() {
     let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
     let error = ask(&server.node(), inspect()).await.unwrap_err();
-    assert!(error.lasts() && error.to_string().contains("cluster member"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("cluster member"), "{error}");
 }
 
 #[tokio::test]

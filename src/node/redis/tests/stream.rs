@@ -54,7 +54,7 @@ async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_on
     // One that comes with the introduction, and one that comes behind an answer to a question.
     let (early, diary) = introduced(1024, NO_SWIFTNESS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(error.to_string().contains("nobody asked"), "{error}");
+    assert!(format!("{error:#}").contains("nobody asked"), "{error:#}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 
     let (late, diary) = node(1024, |mut server| async move {
@@ -76,7 +76,7 @@ async fn a_transaction_that_is_left_open_ends_the_connection() {
         Ok(server)
     });
     let error = ask(&node, inspect()).await.unwrap_err();
-    assert!(error.to_string().contains("EXEC") && error.may_have_acted(), "{error}");
+    assert!(format!("{error:#}").contains("EXEC") && error.may_have_acted(), "{error:#}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 }
 

@@ -105,7 +105,7 @@ async fn where_no_number_can_be_drawn_the_token_is_taken_back_before_anybody_is_
     let node = server.node();
     server.cli(&["set", &fence_counter("orders/42"), "somebody's data"]);
     let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(error.lasts() && !error.may_have_acted(), "{error:?}");
+    assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
 
@@ -126,7 +126,7 @@ async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_
         let answer = ask(&node, acquire(&claim("orders/42", 1))).await;
         if ["-time", "-eval"].contains(&missing) {
             // The scripts read the clock as well; and without scripts no lock is given back.
-            assert!(answer.unwrap_err().lasts(), "{missing}");
+            assert!(answer.unwrap_err().is_permanent(), "{missing}");
             assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{missing}");
             continue;
         }

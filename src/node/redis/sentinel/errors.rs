@@ -1,0 +1,116 @@
+//! Why too few Sentinels of a service have told where its master is.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::node::{NodeError, NodeErrorKind, Reason};
+
+/// Why too few Sentinels of a service have told where its master is: the [source](Error::source) of the
+/// [`NodeError`] that comes of it.
+///
+/// Those that fail alike are named together. It has no source, since there are several:
+/// [`errors`](SentinelErrors::errors) has each, with its own.
+#[derive(Clone, Debug)]
+pub struct SentinelErrors {
+    errors: Vec<(Arc<str>, NodeError)>,
+}
+
+impl SentinelErrors {
+    pub(super) fn new(errors: Vec<(Arc<str>, NodeError)>) -> SentinelErrors {
+        SentinelErrors { errors }
+    }
+
+    /// Each Sentinel that has not told, by its address, and why.
+    pub fn errors(&self) -> impl Iterator<Item = (&str, &NodeError)> {
+        self.errors.iter().map(|(name, error)| (&**name, error))
+    }
+
+    /// The error of a service of whose `given` Sentinels `told` have told and `needed` must.
+    ///
+    /// It is permanent if those that will never tell leave too few. Otherwise most are away, or do something
+    /// else for now.
+    pub(super) fn of_service(self, told: usize, needed: usize, given: usize) -> NodeError {
+        let permanent = || self.errors.iter().filter(|(_, error)| error.is_permanent());
+        let away = |kind| matches!(kind, NodeErrorKind::Unreachable | NodeErrorKind::TimedOut);
+        let barred = given.saturating_sub(permanent().count()) < needed;
+        let first = if barred {
+            permanent().next()
+        } else {
+            // One that cannot be reached goes before one that is busy: it is what somebody can see to.
+            self.errors.iter().find(|(_, error)| away(error.kind())).or_else(|| self.errors.first())
+        };
+        let kind = first.map_or(NodeErrorKind::TimedOut, |(_, error)| error.kind());
+        let words = format!("{told} of its Sentinels tell where the master is, and {needed} are needed");
+        let reason = Reason::new(words).because(self);
+        if away(kind) { NodeError::Unreachable { reason } } else { NodeError::Failed { kind, reason } }
+    }
+}
+
+impl fmt::Display for SentinelErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        for (name, error) in self.errors() {
+            let reason = format!("{error:#}");
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((reason, vec![name])),
+            }
+        }
+        for (position, (reason, names)) in reasons.iter().enumerate() {
+            let separator = if position == 0 { "" } else { "; " };
+            let plural = if names.len() == 1 { "" } else { "s" };
+            write!(f, "{separator}the Sentinel{plural} at {}: {reason}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for SentinelErrors {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable() -> NodeError {
+        NodeError::Unreachable { reason: "nothing listens".into() }
+    }
+
+    fn failed(kind: NodeErrorKind) -> NodeError {
+        NodeError::Failed { kind, reason: "no".into() }
+    }
+
+    #[test]
+    fn a_service_fails_as_what_keeps_most_of_its_sentinels_from_telling() {
+        let (login, busy) = (failed(NodeErrorKind::Login), failed(NodeErrorKind::Busy));
+        let late = NodeError::Unanswered { waited: std::time::Duration::from_millis(500) };
+        for (errors, told, kind) in [
+            (vec![unreachable(), unreachable(), unreachable()], 0, NodeErrorKind::Unreachable),
+            (vec![login.clone(), login.clone(), login.clone()], 0, NodeErrorKind::Login),
+            (vec![unreachable(), login.clone(), login.clone()], 0, NodeErrorKind::Login),
+            (vec![login.clone(), unreachable(), unreachable()], 0, NodeErrorKind::Unreachable),
+            (vec![login.clone(), unreachable()], 1, NodeErrorKind::Unreachable),
+            (vec![busy.clone(), late.clone()], 1, NodeErrorKind::Unreachable),
+            (vec![busy.clone(), busy.clone()], 1, NodeErrorKind::Busy),
+        ] {
+            let shown = format!("{errors:?}");
+            let errors = errors.into_iter().zip(1..).map(|(error, n)| (format!("s{n}").into(), error));
+            let error = SentinelErrors::new(errors.collect()).of_service(told, 2, 3);
+            assert_eq!(error.kind(), kind, "{shown}");
+            assert_eq!(error.is_permanent(), kind == NodeErrorKind::Login, "{shown}");
+            assert!(!error.may_have_acted(), "no server was asked for anything: {shown}");
+        }
+    }
+
+    #[test]
+    fn sentinels_that_fail_alike_are_named_together() {
+        let errors = [("a", unreachable()), ("b", failed(NodeErrorKind::Login)), ("c", unreachable())];
+        let errors = errors.map(|(name, error)| (name.into(), error)).into();
+        let error = SentinelErrors::new(errors).of_service(0, 2, 3);
+        assert_eq!(
+            format!("{error:#}"),
+            "unreachable: 0 of its Sentinels tell where the master is, and 2 are needed: the Sentinels at a, c: \
+             unreachable: nothing listens; the Sentinel at b: no"
+        );
+    }
+}
