@@ -25,18 +25,17 @@ pub use fence::{Draw, Drawn, FencingToken, FencingTokenError};
 pub use limits::{RoundTrip, node_limit, overdue_after};
 pub use moment::Moment;
 pub use names::{
-    Claim, FENCE_MEMBER, Resource, ResourceError, Ticket, Token, fence_counter, gate, line_keys,
-    max_ttl_note, semaphore_limit,
+    Claim, FENCE_MEMBER, Resource, ResourceError, Ticket, Token, fence_counter, gate, intents_key, line_keys,
+    max_ttl_note, readers_key, semaphore_limit,
 };
-pub(crate) use names::{fence_counter_key, preferred_node};
+pub(crate) use names::{fence_counter_key, intents_sibling, preferred_node, readers_sibling};
 pub use quorum::Quorum;
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
 pub use schedule::{Backoff, fraction, renewal_every};
 pub(crate) use schedule::{COURTESY, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, LINE_PATIENCE};
 pub(crate) use several::Keys;
 pub use several::MOST_RESOURCES;
-pub use shared::{Mode, SHARED_MARKER, intents_key, readers_key};
-pub(crate) use shared::{intents_sibling, readers_sibling};
+pub use shared::{Mode, SHARED_MARKER};
 pub use slot::Slot;
 pub use standing::Standing;
 pub use tally::{Tally, Verdict};

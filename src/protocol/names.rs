@@ -255,6 +255,19 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The same claim by somebody who shares the lock from now on.
+    #[must_use]
+    pub fn shared(mut self) -> Claim {
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// Whom it excludes.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// `token` is to stand under `key`, alone.
     #[must_use]
     pub fn new(key: Arc<str>, token: Token) -> Claim {
@@ -433,11 +446,32 @@ impl fmt::Display for Sibling<'_> {
     }
 }
 
+/// The key in which a node keeps those who share the lock at `key`: one member for each, with an
+/// end of its own (rule S-2).
+#[must_use]
+pub fn readers_key(key: &str) -> String {
+    readers_sibling(key).to_string()
+}
+
+pub(crate) fn readers_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("shared", key, "readers")
+}
+
+/// The key in which a node keeps the writers that wait for those who share the lock at `key` (rule
+/// S-5).
+#[must_use]
+pub fn intents_key(key: &str) -> String {
+    intents_sibling(key).to_string()
+}
+
+pub(crate) fn intents_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("shared", key, "writers")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::shared::{intents_key, readers_key};
     use super::*;
 
     #[test]
@@ -503,5 +537,20 @@ mod tests {
                 prop_assert_ne!(line_keys(&one), line_keys(&two));
             }
         }
+    }
+
+    #[test]
+    fn the_marker_is_no_token_and_is_shown_as_readers() {
+        let marker = Token::found(SHARED_MARKER.as_bytes());
+        assert_eq!((marker.context(), marker.is_marker()), (None, true));
+        assert_eq!(marker.to_string(), "readers");
+        assert!(!Token::new(7, SHARED_MARKER).is_marker());
+    }
+
+    #[test]
+    fn siblings_of_one_lock_are_different_keys() {
+        let mut keys = vec![readers_key("a"), intents_key("a"), fence_counter("a")];
+        keys.dedup();
+        assert_eq!(keys.len(), 3, "{keys:?}");
     }
 }
