@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 pub use address::{Address, AddressError, ClusterAddress, Endpoint};
@@ -29,14 +28,11 @@ pub use tls::Tls;
 pub(crate) use self::connect_limit::ConnectLimit;
 use self::hints::Listeners;
 use self::home::Home;
+pub(crate) use self::settings::{Membership, Notices, Settings};
 use self::state::{Ask, Stage, State};
 use self::supervisor::Desk;
 use super::{Asked, Listener, Node, NodeError, Reply, Watcher};
-use crate::clock::{Clock, SystemClock};
-use crate::entropy::{Entropy, SystemEntropy};
 use crate::examination::Facts;
-use crate::max_ttls::MaxTtls;
-use crate::protocol::gate;
 
 mod address;
 mod bounds;
@@ -56,10 +52,12 @@ mod line;
 mod link;
 mod met;
 mod parts;
+mod process;
 mod request;
 pub mod scripts;
 mod sentinel;
 mod server_error;
+mod settings;
 mod start;
 mod state;
 mod supervisor;
@@ -69,55 +67,6 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod wire;
-
-/// What a Redis node works with.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) connect_limit: ConnectLimit,
-    pub(crate) notices: Notices,
-    pub(crate) membership: Membership,
-    /// How long a vote may wait for replicas, where the address asks for that.
-    pub(crate) copy_limit: Duration,
-    /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
-    /// off, which does not want to know.
-    pub(crate) gate: Option<Arc<str>>,
-    /// Where what nodes tell of other clients' `max_ttl` is compared with ours, and which of them this is.
-    pub(crate) max_ttls: Option<(Arc<MaxTtls>, usize)>,
-}
-
-/// Whether what stands out at a connection is logged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Notices {
-    Logged,
-    /// A check-up tells it.
-    ToldElsewhere,
-}
-
-/// Whether a server stands alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Membership {
-    Alone,
-    OfCluster,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            dial: Arc::new(SystemDial::default()),
-            connect_limit: ConnectLimit::default(),
-            notices: Notices::Logged,
-            membership: Membership::Alone,
-            copy_limit: Duration::from_millis(25),
-            gate: Some(gate("").into()),
-            max_ttls: None,
-        }
-    }
-}
 
 /// A [`Node`] that is a Redis or Valkey server, reached over one supervised connection.
 ///
@@ -166,14 +115,6 @@ impl RedisNode {
         let home = Home::new(Arc::clone(&name), clock, work);
         RedisNode { name, queue, state, listeners, desk, home, address, settings }
     }
-}
-
-/// The runtime that a node's task lives on.
-fn runtime() -> Result<Handle, NodeError> {
-    Handle::try_current().map_err(|_| {
-        let reason = "there is no Tokio runtime here to connect from; call from within one";
-        NodeError::Unreachable { reason: reason.into() }
-    })
 }
 
 impl Node for RedisNode {

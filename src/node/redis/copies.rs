@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::Settings;
 use super::address::Address;
 use super::failure::{Asked, Whom, refused, unconnected, unexpected};
 use super::line::{Line, value};
 use super::request::Request;
+use super::settings::Settings;
 use crate::node::{NodeError, Question};
 
 /// How many replicas must confirm, and how long they have.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::failure::{Asked, Whom, failed, refused, unconnected, unexpected};
-use super::handshake::Process;
 use super::line::{Line, text};
+use super::process::Process;
 use super::scripts;
 use crate::max_ttls::millis;
 use crate::node::{NodeError, NodeErrorKind};

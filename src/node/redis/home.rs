@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 use tracing::{debug, error};
 
 use super::contained::words;
-use super::runtime;
 use crate::clock::Clock;
 use crate::node::NodeError;
 
@@ -259,4 +258,12 @@ impl Drop for Driver {
         self.home.work.ended();
         self.home.lives.store(false, Ordering::Release);
     }
+}
+
+/// The runtime that a node's task lives on.
+fn runtime() -> Result<Handle, NodeError> {
+    Handle::try_current().map_err(|_| {
+        let reason = "there is no Tokio runtime here to connect from; call from within one";
+        NodeError::Unreachable { reason: reason.into() }
+    })
 }

@@ -285,6 +285,11 @@ impl Inbox {
     }
 }
 
+/// What a server has answered, where that is an error.
+pub(super) fn server_error(answer: Value) -> Option<redis::ServerError> {
+    if let Value::ServerError(error) = answer { Some(error) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

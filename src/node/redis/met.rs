@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::handshake::Process;
+use super::process::Process;
 use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::Moment;
 

@@ -16,11 +16,11 @@ use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{Pipeline, Value};
 
-use super::Settings;
 use super::address::{Address, Endpoint};
 use super::failure::{Asked, Whom, failed, refused, unconnected, unexpected};
 use super::handshake::Connector;
 use super::line::{Line, text};
+use super::settings::Settings;
 use crate::node::{NodeError, NodeErrorKind, Reason};
 use crate::protocol::{Moment, SENTINELS_WORD};
 

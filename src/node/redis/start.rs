@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::handshake::Process;
 use super::line::{Break, Line, text};
+use super::process::Process;
 
 /// What shows no less needs no note: every lock that it can have forgotten is over.
 const NOTABLE: Duration = Duration::from_secs(60 * 60);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::failure::{Asked, Whom, explain, unexpected};
-use super::handshake::server_error;
 use super::info::time_in;
+use super::line::server_error;
 use super::parts::{Part, Parts};
 use super::request::Request;
 use super::server_error::{ServerError, ServerErrorKind};

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::Inside;
 use super::chorus::Voice;
 use super::map::{Map, Master};
+use crate::node::redis::RedisNode;
 use crate::node::redis::address::Address;
-use crate::node::redis::{Membership, RedisNode, Settings};
+use crate::node::redis::settings::{Membership, Settings};
 use crate::node::{Contact, Instance, Node, Watcher};
 use crate::protocol::Slot;
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use futures::future::{Either, join_all, select};
 use redis::{Pipeline, Value};
 
-use super::super::Settings;
 use super::super::address::Address;
 use super::super::handshake::Connector;
 use super::super::info::facts_in;
 use super::super::line::{Line, text};
+use super::super::settings::Settings;
 use super::Session;
 use crate::examination::Facts;
 use crate::node::NodeError;
