@@ -50,8 +50,8 @@
 use std::time::Duration;
 
 use crate::coordinator::Builder;
+use crate::doctor::{Examination, Finding};
 use crate::error::{ConfigError, InAsyncContext};
-use crate::examination::{Examination, Finding};
 
 use background::Background;
 

@@ -8,14 +8,14 @@ use futures::future::join_all;
 
 pub use builder::{Builder, RestartGuard};
 
-use crate::context::Shared;
+use crate::doctor::rules;
+use crate::doctor::{Examination, Finding, Setting};
 use crate::election::Election;
-use crate::examination::judge;
-use crate::examination::{Examination, Finding, Setting};
+use crate::engine::context::Shared;
 use crate::health::Health;
 use crate::lock::Lock;
+use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
-use crate::tasks::{Helped, Registry};
 
 mod builder;
 
@@ -125,9 +125,9 @@ impl Coordinator {
     #[must_use]
     pub fn noticed(&self) -> Vec<Finding> {
         let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
-        let of_nodes = told.flat_map(|(name, facts)| judge::on_sight(&name, &facts));
+        let of_nodes = told.flat_map(|(name, facts)| rules::on_sight(&name, &facts));
         let max_ttls = &self.shared.nodes.max_ttls;
-        let differs = max_ttls.differing().map(|theirs| judge::max_ttl_differs(max_ttls.ours(), theirs));
+        let differs = max_ttls.differing().map(|theirs| rules::max_ttl_differs(max_ttls.ours(), theirs));
         differs.into_iter().chain(of_nodes).collect()
     }
 

@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
 use crate::protocol::{FencingToken, Resource, Token};
-use crate::wait::{Wait, Waiting};
 
 pub use observer::{Leader, Observed, Observer};
 

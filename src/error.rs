@@ -7,11 +7,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ballot::{Ballot, Holder, holders};
+use crate::address::AddressError;
 use crate::duration;
 use crate::node::Reason;
-use crate::node::redis::AddressError;
 use crate::protocol::{Drift, Resource, ResourceError};
+use crate::quorum::ballot::{Ballot, Holder, holders};
 
 /// A setting that cannot work, found before anything is sent.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

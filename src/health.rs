@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{Either, select};
 
-use crate::board::{Board, NodeHealth};
-use crate::clock::Clock;
 use crate::protocol::Moment;
-use crate::round::Nodes;
+use crate::quorum::board::{Board, NodeHealth};
+use crate::quorum::members::Nodes;
+use crate::runtime::clock::Clock;
 
 /// How the nodes of a [`Coordinator`](crate::Coordinator) stand, now and whenever that changes.
 ///

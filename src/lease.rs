@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::engine::hold::{Hold, HoldGuard, Trace};
 use crate::error::{Lost, RenewError, RetainError};
-use crate::hold::{Hold, HoldGuard, Trace};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
-mod mail;
-mod state;
 mod watch;
 
-pub(crate) use mail::{Mail, Retention};
-pub(crate) use state::{LeaseState, ParkedKeeper, Trail};
+use crate::engine::mail::Retention;
 pub use watch::LeaseWatch;
 
 /// Servers cannot count to any number of milliseconds.

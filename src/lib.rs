@@ -97,80 +97,65 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod alarm;
-mod asking;
-mod attempt;
-mod ballot;
+mod address;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod board;
-mod clock;
-mod context;
 mod coordinator;
-mod draw;
+mod doctor;
 pub mod duration;
 mod election;
-mod entropy;
+mod engine;
 mod error;
-mod examination;
 pub mod fence;
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;
 mod health;
-mod hold;
-mod keeper;
-mod lasting;
 mod lease;
 mod lock;
-mod max_ttls;
-mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod node;
-mod node_set;
-mod owner;
 pub mod protocol;
-mod readers;
-mod round;
+mod quorum;
+mod redis;
+mod runtime;
 mod semaphore;
-mod serving;
-mod standing;
-mod sweep;
-mod tasks;
-mod wait;
+mod telemetry;
 
 #[cfg(feature = "tls")]
-pub use node::redis::Tls;
+pub use crate::redis::Tls;
 /// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
 #[doc(hidden)]
-pub use node::redis::scripts;
+pub use crate::redis::scripts;
 pub use {
-    ballot::{Ballot, Holder, Paper, Said},
-    board::{Condition, NodeHealth},
-    clock::{Clock, Sleep, SystemClock},
+    crate::redis::{
+        ClusterNode, Dial, MissingRight, RedisNode, SentinelErrors, ServerError, ServerErrorKind, Stream,
+        SystemDial,
+    },
+    address::{Address, AddressError, ClusterAddress, Endpoint},
     coordinator::{Builder, Coordinator, RestartGuard},
+    doctor::{Examination, Finding, Matter, NodeReport, Outlook, RoundTrips, Severity, Standing, Subject},
     election::{Election, Leader, Leadership, Observed, Observer},
-    entropy::{Entropy, SystemEntropy},
+    engine::options::{Fencing, Renewal},
+    engine::owner::Owner,
+    engine::wait::{HandOver, Wait, Waiting},
     error::{
         AcquireError, ConfigError, Full, InAsyncContext, LossReason, Lost, RenewError, RetainError, WithError,
     },
-    examination::{
-        ClockReading, Examination, Facts, Finding, Fsync, Matter, Memory, Need, NodeReport, Outlook, Place,
-        Refusal, Role, RoundTrips, Severity, ShardFacts, Software, Standing, Subject, Trouble,
-    },
     health::Health,
     lease::{DowngradeError, Lease, LeaseWatch},
-    lock::{Fencing, Lock, Renewal},
-    node::redis::{
-        Address, AddressError, ClusterAddress, ClusterNode, Dial, Endpoint, MissingRight, RedisNode,
-        SentinelErrors, ServerError, ServerErrorKind, Stream, SystemDial,
+    lock::Lock,
+    node::facts::{
+        ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, ShardFacts, Software, Trouble,
     },
     node::{
         Access, Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Listener, Node, NodeError,
         NodeErrorKind, Question, Reason, Reply, Vote, Watcher, ask,
     },
-    owner::Owner,
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
+    quorum::ballot::{Ballot, Holder, Paper, Said},
+    quorum::board::{Condition, NodeHealth},
+    runtime::clock::{Clock, Sleep, SystemClock},
+    runtime::entropy::{Entropy, SystemEntropy},
     semaphore::{Permit, Semaphore},
-    wait::{HandOver, Wait, Waiting},
 };

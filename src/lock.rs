@@ -8,28 +8,24 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, join_all, select};
 use tokio::runtime::Handle;
 
-use crate::alarm::Until;
-use crate::asking::{Asking, Told};
-use crate::ballot::Ballot;
-use crate::context::Shared;
+use crate::engine::acquire_span::{Asking, Told};
+use crate::engine::context::Shared;
+use crate::engine::dispatcher::{By, Service};
+use crate::engine::hold::Hold;
+use crate::engine::options::{Fairness, Fencing, Options, Plan, Reentry, Renewal, Turn};
+use crate::engine::owner::Owner;
+use crate::engine::queue::{Delivery, Joined, Place, Waiter};
+use crate::engine::readers;
+use crate::engine::wait::{HandOver, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::hold::Hold;
 use crate::lease::{Lease, LeaseWatch};
-use crate::owner::Owner;
 use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
-use crate::readers;
-use crate::serving::{By, Service};
-use crate::tasks::Helped;
-use crate::wait::line::{Delivery, Joined, Place, Waiter};
-use crate::wait::{HandOver, Wait, Waiting};
+use crate::quorum::ballot::Ballot;
+use crate::runtime::tasks::Helped;
+use crate::runtime::timer::Until;
 
-mod plan;
+mod multi;
 mod revoke;
-mod several;
-
-use plan::{Fairness, Reentry};
-pub use plan::{Fencing, Renewal};
-pub(crate) use plan::{News, Options, Plan, Turn};
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///

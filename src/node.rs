@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::examination::Facts;
+use self::facts::Facts;
 
 mod answer;
-mod asked;
 pub(crate) mod error;
+pub(crate) mod facts;
 mod hint;
+pub(crate) mod max_ttls;
+mod prepared;
 mod question;
-pub(crate) mod redis;
 mod reply;
 
 pub use answer::{Answer, Expiry, Holding, Instance, Vote};
-pub use asked::Asked;
 pub use error::{Access, NodeError, NodeErrorKind, Reason};
 pub use hint::{Contact, Hint, Listener, Watcher};
+pub use prepared::Asked;
 pub use question::Question;
 pub(crate) use reply::{Came, Collect};
 pub use reply::{Reply, ask};

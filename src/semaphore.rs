@@ -8,15 +8,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use crate::ballot::Ballot;
-use crate::context::Shared;
+use crate::engine::context::Shared;
+use crate::engine::options::{Fencing, Renewal};
+use crate::engine::wait::{HandOver, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Full, Lost};
 use crate::lease::{Lease, LeaseWatch};
-use crate::lock::{Fencing, Lock, Renewal};
+use crate::lock::Lock;
 use crate::node::{Node, Question};
 use crate::protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
-use crate::round::{Aim, Round};
-use crate::wait::{HandOver, Wait, Waiting};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::round::{Aim, Round};
 
 use limit::Limited;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::coop::poll_proceed;
 
-use crate::clock::Clock;
 use crate::error::{ConfigError, InAsyncContext};
 use crate::node::Reason;
+use crate::runtime::clock::Clock;
 
 /// A handle to the one background thread of the program, for those who wait on threads of their own.
 #[derive(Clone)]

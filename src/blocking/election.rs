@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::background::Background;
 use super::{Lease, LeaseWatch};
 use crate::election::Observed;
+use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, InAsyncContext, Lost};
 use crate::protocol::{FencingToken, Resource, Token};
-use crate::wait::{Wait, Waiting};
 
 /// An election, as [`crate::Election`], whose calls wait on the thread that makes them.
 ///

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::background::Background;
-use crate::board::NodeHealth;
 use crate::error::InAsyncContext;
+use crate::quorum::board::NodeHealth;
 
 /// How the nodes of a coordinator stand, now and whenever that changes, as [`crate::Health`]. Asks no
 /// node.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::background::Background;
-use crate::ballot::Ballot;
 use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
 use crate::lease::DowngradeError as Refused;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
+use crate::quorum::ballot::Ballot;
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that
 /// fails.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
-use crate::ballot::Ballot;
+use crate::engine::options::{Fencing, Renewal};
+use crate::engine::owner::Owner;
+use crate::engine::wait::{HandOver, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::lock::{Fencing, Renewal};
-use crate::owner::Owner;
 use crate::protocol::Token;
-use crate::wait::{HandOver, Wait, Waiting};
+use crate::quorum::ballot::Ballot;
 
 /// A name and options, as [`crate::Lock`], whose calls wait on the thread that makes them.
 #[derive(Clone, Debug)]

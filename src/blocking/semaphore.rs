@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
-use crate::ballot::Ballot;
+use crate::engine::options::{Fencing, Renewal};
+use crate::engine::wait::{HandOver, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::lock::{Fencing, Renewal};
-use crate::wait::{HandOver, Wait, Waiting};
+use crate::quorum::ballot::Ballot;
 
 /// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
 ///

@@ -5,28 +5,26 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tasks::Tasks;
+use crate::runtime::tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Coordinator;
-use crate::clock::{Clock, SystemClock};
-use crate::context::{Shared, context};
-use crate::entropy::{Entropy, SystemEntropy};
+use crate::address::{Address, AddressError, ClusterAddress};
+use crate::engine::context::{Shared, context};
+use crate::engine::options::Options;
+use crate::engine::queue::{Ear, Lines};
 use crate::error::ConfigError;
-use crate::lock::Options;
-use crate::max_ttls::MaxTtls;
-use crate::meter::Meters;
 use crate::node::Node;
-#[cfg(feature = "tls")]
-use crate::node::redis::Tls;
-use crate::node::redis::{
-    Address, AddressError, ClusterAddress, ClusterNode, ConnectLimit, Dial, Membership, Notices, RedisNode,
-    Settings, SystemDial,
-};
+use crate::node::max_ttls::MaxTtls;
 use crate::protocol::{Drift, Quarantine, Quorum, gate};
-use crate::round::Nodes;
-use crate::wait::line::{Ear, Lines};
+use crate::quorum::members::Nodes;
+#[cfg(feature = "tls")]
+use crate::redis::Tls;
+use crate::redis::{ClusterNode, ConnectLimit, Dial, Membership, Notices, RedisNode, Settings, SystemDial};
+use crate::runtime::clock::{Clock, SystemClock};
+use crate::runtime::entropy::{Entropy, SystemEntropy};
+use crate::telemetry::Meters;
 
 /// Whether the votes of nodes that restarted recently count.
 ///

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ballot::{Ballot, Said};
-use crate::context::Shared;
+use crate::engine::context::Shared;
+use crate::engine::queue::Lines;
 use crate::lock::Lock;
 use crate::node::{Expiry, Holding, Question};
-use crate::node_set::NodeSet;
 use crate::protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
-use crate::round::{Aim, Round};
-use crate::wait::line::Lines;
+use crate::quorum::ballot::{Ballot, Said};
+use crate::quorum::node_set::NodeSet;
+use crate::quorum::round::{Aim, Round};
 
 /// Is told who leads an [election](crate::Election), as the nodes have it.
 ///

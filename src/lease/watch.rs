@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
-use super::state::LeaseState;
-use crate::ballot::Ballot;
-use crate::clock::Clock;
+use crate::engine::lease_state::LeaseState;
 use crate::error::Lost;
 use crate::protocol::{FencingToken, Mode, Resource, Token};
+use crate::quorum::ballot::Ballot;
+use crate::runtime::clock::Clock;
 
 /// Watches a [`Lease`](crate::Lease), and cannot release it. As many as you like, in any task.
 #[derive(Clone)]

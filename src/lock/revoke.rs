@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Lock;
-use crate::ballot::Ballot;
 use crate::error::ConfigError;
 use crate::node::Question;
 use crate::protocol::{Claim, Mode, Token};
-use crate::round::{Aim, Round};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::round::{Aim, Round};
 
 impl Lock {
     /// Takes the lock away from the holder of `token`, at every node that answers: for operators,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Answer, Asked, Node, NodeError};
-use crate::clock::Clock;
 use crate::protocol::Moment;
+use crate::runtime::clock::Clock;
 
 /// Where a node's answer goes.
 ///

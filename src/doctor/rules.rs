@@ -1,0 +1,173 @@
+//! What the facts mean. Pure: no IO, no clock. Each finding of `finding.rs` is made by one function
+//! in `node` or `deployment`, where tables have all of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::finding::{Finding, Matter, Severity, Subject};
+use super::report::{NodeReport, RoundTrips, Standing};
+use super::setting::Setting;
+use crate::duration;
+use crate::node::facts::{Facts, Need, Role};
+use crate::protocol::{Moment, Past, SUCCESSION};
+
+mod cluster;
+mod deployment;
+mod node;
+
+pub(crate) use deployment::{findings as of_deployment, max_ttl_differs};
+pub(crate) use node::on_sight;
+
+/// All findings about one node.
+pub(crate) fn of_node(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    let findings = if facts.shards.is_empty() { node::findings } else { cluster::findings };
+    findings(name, facts, setting)
+}
+
+/// The table's line for one node, but for what only the others tell.
+pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) -> NodeReport {
+    let standing = facts.map_or(Standing::Unknown, |facts| standing(facts, setting));
+    let unknown = Facts::default();
+    let facts = facts.unwrap_or(&unknown);
+    NodeReport {
+        name: Arc::clone(name),
+        software: facts.software.clone(),
+        role: facts.role,
+        uptime: facts.uptime,
+        round_trips: RoundTrips::of(&facts.round_trips),
+        clock: facts.clock,
+        standing,
+    }
+}
+
+/// Whether its votes count.
+fn standing(facts: &Facts, setting: &Setting) -> Standing {
+    let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
+    if let Some(trouble) = &facts.trouble {
+        return excluded(&format!("{:#}", trouble.error));
+    }
+    if !facts.others.is_empty() {
+        return excluded("several servers answer at its address");
+    }
+    match facts.role {
+        Some(Role::Master | Role::Cluster) => {}
+        Some(Role::Replica) => return excluded("it is a replica"),
+        Some(Role::ClusterMember) => return excluded("it is a cluster member"),
+        Some(Role::ActiveReplica) => return excluded("it is an active replica"),
+        Some(Role::Sentinel) => return excluded("it is a Sentinel"),
+        None => return excluded(facts.unfit.as_deref().unwrap_or("it does not say what it is")),
+    }
+    if let Some(reason) = &facts.unfit {
+        return excluded(reason);
+    }
+    if facts.loading == Some(true) {
+        return excluded("it is loading");
+    }
+    // What only some fencing tokens need does not keep it from voting: a lock with one was tried.
+    let barred =
+        |need| needed_to_vote(need) && !(need == Need::Fencing && matches!(facts.lock, Some(Ok(()))));
+    if let Some(refusal) = facts.refusals.iter().find(|refusal| barred(refusal.need)) {
+        return excluded(&format!("its user may not run {}", refusal.command));
+    }
+    if let Some(Err(error)) = &facts.lock {
+        return excluded(&error.to_string());
+    }
+    let left = quarantined(facts, setting);
+    if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
+}
+
+fn needed_to_vote(need: Need) -> bool {
+    matches!(need, Need::Locks | Need::Fencing)
+}
+
+/// How much longer its vote does not count.
+pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
+    let age = age(facts);
+    // As at the introduction (rules T-2 and C-6).
+    let promoted_by_others = facts.promoted == Some(true) && (facts.service.is_some() || facts.of_cluster);
+    if !setting.guarded() || !promoted_by_others {
+        return setting.quarantine.left(age);
+    }
+    let left = setting.quarantine.left(age.saturating_sub(SUCCESSION));
+    left.saturating_add(SUCCESSION.saturating_sub(age))
+}
+
+/// For how long its process has been running, as the restart guard believes it.
+pub(super) fn running(facts: &Facts) -> Duration {
+    crate::protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
+}
+
+/// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
+pub(crate) fn age(facts: &Facts) -> Duration {
+    let past = match facts.promoted {
+        Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
+        Some(false) | None => Past::Master,
+    };
+    crate::protocol::age(running(facts), past, None, Moment::ORIGIN)
+}
+
+/// Where findings about one subject are noted.
+pub(super) struct Sheet<'a> {
+    node: Option<&'a Arc<str>>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Sheet<'a> {
+    fn of_node(name: &'a Arc<str>) -> Sheet<'a> {
+        Sheet { node: Some(name), findings: Vec::new() }
+    }
+
+    fn note(&mut self, severity: Severity, matter: Matter, evidence: impl Into<String>) {
+        self.cured(severity, matter, evidence, matter.cure());
+    }
+
+    fn cured(
+        &mut self,
+        severity: Severity,
+        matter: Matter,
+        evidence: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
+        let subject = self.node.map_or(Subject::Deployment, |name| Subject::Node(Arc::clone(name)));
+        self.findings.push(Finding {
+            severity,
+            subject,
+            matter,
+            evidence: evidence.into(),
+            cure: cure.into(),
+        });
+    }
+}
+
+/// Which names stand under the same key, in order.
+pub(super) fn alike<'a, K: Ord>(
+    items: impl Iterator<Item = (K, &'a Arc<str>)>,
+) -> impl Iterator<Item = (K, Vec<&'a str>)> {
+    let mut groups: BTreeMap<K, Vec<&str>> = BTreeMap::new();
+    for (key, name) in items {
+        let names = groups.entry(key).or_default();
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    groups.into_iter().filter(|(_, names)| names.len() > 1)
+}
+
+/// The part of an address that a network of neighbours shares: a /24, or a /64.
+pub(super) fn network(address: IpAddr) -> (IpAddr, u8) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            (IpAddr::from([a, b, c, 0]), 24)
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            (IpAddr::from([a, b, c, d, 0, 0, 0, 0]), 64)
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,103 @@
+//! What a cluster means that is one node.
+
+use std::sync::Arc;
+
+use super::Sheet;
+use super::node::findings as of_server;
+use crate::doctor::finding::{Finding, Matter, Severity};
+use crate::doctor::setting::Setting;
+use crate::node::facts::Facts;
+use crate::protocol::Slot;
+
+const CHECKS: [fn(&Facts, &mut Sheet<'_>); 3] = [uncovered, replicas, full_coverage];
+
+/// The findings about one cluster, and about each of its masters.
+pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
+    let mut sheet = Sheet::of_node(name);
+    for check in CHECKS {
+        check(facts, &mut sheet);
+    }
+    let mut findings = sheet.findings;
+    for shard in &facts.shards {
+        let at_master = of_server(name, &shard.facts, setting).into_iter();
+        // Replicas are what a cluster has for that, and a promotion counts as a restart.
+        let at_master = at_master.filter(|finding| finding.matter != Matter::Replicas);
+        findings.extend(at_master.map(|finding| Finding {
+            evidence: format!("at its master {} {}", shard.master, finding.evidence),
+            ..finding
+        }));
+    }
+    findings
+}
+
+fn uncovered(facts: &Facts, sheet: &mut Sheet<'_>) {
+    if let Some(unserved @ 1..) = facts.unserved {
+        let (served, all) = (Slot::COUNT.saturating_sub(unserved), Slot::COUNT);
+        let evidence = format!("serves {served} of {all} slots, and no lock whose key is in another");
+        sheet.note(Severity::Warning, Matter::SlotsUncovered, evidence);
+    }
+}
+
+fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+    for shard in facts.shards.iter().filter(|shard| shard.replicas == 0) {
+        let (master, slots, all) = (&shard.master, shard.slots, Slot::COUNT);
+        let evidence =
+            format!("has no replica of its master {master}: without it {slots} of {all} slots have nobody");
+        sheet.note(Severity::Note, Matter::NoReplica, evidence);
+    }
+}
+
+/// With replicas, a failover mends it.
+fn full_coverage(facts: &Facts, sheet: &mut Sheet<'_>) {
+    let alone = facts.shards.iter().any(|shard| shard.replicas == 0);
+    let wanted = facts.shards.iter().any(|shard| shard.facts.full_coverage == Some(true));
+    if wanted && alone {
+        let evidence = "serves no key at all while one master without a replica is away (cluster-require-full-coverage yes)";
+        sheet.note(Severity::Note, Matter::FullCoverage, evidence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::rules::tests::setting;
+    use crate::node::facts::{Memory, Role, ShardFacts};
+
+    fn cluster(shards: &[(u16, u64)]) -> Facts {
+        let shard = |(slots, replicas): &(u16, u64)| {
+            let mut facts = Facts { role: Some(Role::Master), full_coverage: Some(true), ..Facts::default() };
+            facts.replicas = Some(*replicas);
+            facts.memory = Some(Memory::new(1, Some(2), "allkeys-lru"));
+            ShardFacts::new("redis://m".into(), *slots, *replicas, facts)
+        };
+        let unserved = Some(Slot::COUNT - shards.iter().map(|(slots, _)| slots).sum::<u16>());
+        let shards = shards.iter().map(shard).collect();
+        Facts { role: Some(Role::Cluster), shards, unserved, ..Facts::default() }
+    }
+
+    fn found(shards: &[(u16, u64)]) -> Vec<Matter> {
+        findings(&"c".into(), &cluster(shards), &setting(1)).iter().map(|finding| finding.matter).collect()
+    }
+
+    #[test]
+    fn what_a_cluster_lacks_is_found_and_what_it_should_have_is_not() {
+        let whole = found(&[(8192, 1), (8192, 1)]);
+        for matter in [Matter::SlotsUncovered, Matter::NoReplica, Matter::FullCoverage, Matter::Replicas] {
+            assert!(!whole.contains(&matter), "{matter}");
+        }
+        let lacking = found(&[(8192, 0), (8191, 1)]);
+        for matter in [Matter::SlotsUncovered, Matter::NoReplica, Matter::FullCoverage] {
+            assert!(lacking.contains(&matter), "{matter}");
+        }
+    }
+
+    #[test]
+    fn what_is_found_at_a_master_names_it() {
+        let findings = findings(&"c".into(), &cluster(&[(16_384, 1)]), &setting(1));
+        let eviction = findings.iter().find(|finding| finding.matter == Matter::Eviction).unwrap();
+        assert!(
+            eviction.to_string().starts_with("unsafe: c at its master redis://m may evict locks"),
+            "{eviction}"
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! What the nodes mean together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Sheet, alike, duration, network};
+use crate::doctor::finding::{Finding, Matter, Severity, Subject};
+use crate::doctor::report::{NodeReport, Standing};
+use crate::doctor::setting::Setting;
+use crate::node::facts::{ClockReading, Facts, Place};
+
+/// A node that told something, with its name.
+pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);
+
+const CHECKS: [fn(&Case<'_>, &mut Sheet<'_>); 8] =
+    [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
+
+struct Case<'a> {
+    told: &'a [Told<'a>],
+    reports: &'a [NodeReport],
+    setting: &'a Setting,
+}
+
+/// The findings about all nodes together.
+pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
+    let mut sheet = Sheet { node: None, findings: Vec::new() };
+    let case = Case { told, reports, setting };
+    for check in CHECKS {
+        check(&case, &mut sheet);
+    }
+    sheet.findings
+}
+
+fn votes(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let quorum = case.setting.quorum;
+    let count =
+        |wanted: fn(&Standing) -> bool| case.reports.iter().filter(|report| wanted(&report.standing)).count();
+    let voting = count(|standing| matches!(standing, Standing::Votes));
+    let unknown = count(|standing| matches!(standing, Standing::Unknown));
+    let counted = format!("{voting} of {} nodes vote, {} are needed", quorum.nodes(), quorum.needed());
+    if voting + unknown < quorum.needed() {
+        sheet.note(Severity::Warning, Matter::NoQuorum, format!("{counted}: no lock can be acquired now"));
+    } else if voting < quorum.needed() {
+        sheet.note(
+            Severity::Unknown,
+            Matter::NoQuorum,
+            format!("{counted}, and {unknown} cannot be examined"),
+        );
+    } else if voting == quorum.needed() && voting < quorum.nodes() {
+        sheet.note(Severity::Warning, Matter::NoSpare, format!("{counted}: no further node may fail"));
+    }
+}
+
+fn number(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let (nodes, needed) = (case.setting.quorum.nodes(), case.setting.quorum.needed());
+    let spare = nodes - needed;
+    if nodes == 1 {
+        sheet.note(
+            Severity::Warning,
+            Matter::OneNode,
+            "there is one node: while it is down nothing is locked, and no other remembers what it forgets",
+        );
+    } else if nodes < 3 {
+        let evidence = format!("there are {nodes} nodes, and both are needed: none may fail");
+        sheet.note(Severity::Warning, Matter::FewNodes, evidence);
+    }
+    if nodes.is_multiple_of(2) {
+        let evidence =
+            format!("there are {nodes} nodes, of which {spare} may fail: no more than with {}", nodes - 1);
+        sheet.note(Severity::Warning, Matter::EvenNodes, evidence);
+    }
+}
+
+fn same_server(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let instances = case.told.iter().filter_map(|(name, facts)| Some((facts.instance.as_deref()?, *name)));
+    for (instance, names) in alike(instances) {
+        let id: String = instance.chars().take(8).collect();
+        let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
+        sheet.note(Severity::Unsafe, Matter::SameServer, evidence);
+    }
+}
+
+/// Nodes of one host fail together. Those of one server are told as such already.
+fn shared_host(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let places = || {
+        case.told.iter().filter_map(|(name, facts)| {
+            let place = facts.place.as_ref().filter(|place| !place.is_here())?;
+            Some((*name, place))
+        })
+    };
+    let spare = case.setting.quorum.nodes() - case.setting.quorum.needed();
+    let by_address = places().flat_map(|(name, place)| {
+        let unresolved = place.host.clone().filter(|_| place.addresses.is_empty());
+        place.addresses.iter().map(ToString::to_string).chain(unresolved).map(move |address| (address, name))
+    });
+    let mut told: Vec<Vec<&str>> = Vec::new();
+    for (address, names) in alike(by_address) {
+        if told.contains(&names) {
+            continue;
+        }
+        let (severity, so) = if names.len() > spare {
+            (Severity::Warning, "and without it there is no quorum")
+        } else {
+            (Severity::Note, "and fail together")
+        };
+        let evidence = format!("{} are at {address}, {so}", names.join(" and "));
+        sheet.note(severity, Matter::SharedHost, evidence);
+        told.push(names);
+    }
+    let by_network = places()
+        .flat_map(|(name, place)| place.addresses.iter().map(move |address| (network(*address), name)));
+    for ((address, bits), names) in alike(by_network) {
+        if !told.contains(&names) {
+            let evidence = format!("{} are in the network {address}/{bits}", names.join(" and "));
+            sheet.note(Severity::Note, Matter::SharedNetwork, evidence);
+            told.push(names);
+        }
+    }
+}
+
+fn loopback(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Place::is_here));
+    let (here, nodes) = (here.count(), case.setting.quorum.nodes());
+    if here > 0 {
+        let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");
+        sheet.note(Severity::Note, Matter::Loopback, evidence);
+    }
+}
+
+/// From this difference on, it is seen in the order of those who wait in fair order.
+const SEEN_IN_FAIR_ORDER: Duration = Duration::from_millis(100);
+
+/// The two clocks that certainly differ most, ours among them.
+fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
+    let theirs = case.told.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
+    let all: Vec<_> = theirs.chain([ours]).collect();
+    let pairs =
+        all.iter().enumerate().flat_map(|(index, one)| all.iter().skip(index + 1).map(move |two| (one, two)));
+    let differing = pairs.map(|(one, two)| {
+        let apart = Duration::from_micros(one.1.ahead_micros.abs_diff(two.1.ahead_micros));
+        let wrong = one.1.uncertainty.saturating_add(two.1.uncertainty);
+        (apart.saturating_sub(wrong), apart, wrong, one.0, two.0)
+    });
+    let Some((least, apart, wrong, one, two)) = differing.max_by_key(|(least, ..)| *least) else { return };
+    let bound = case.setting.max_ttl / 2;
+    let differ = format!(
+        "the clocks of {one} and {two} differ by {} ± {}",
+        duration::format(apart),
+        duration::format(wrong)
+    );
+    if least > bound {
+        let evidence = format!(
+            "{differ}, more than half of max_ttl ({}): fencing tokens may go back once counters are lost, \
+             and fair order is none; exclusion is not touched",
+            duration::format(bound)
+        );
+        sheet.note(Severity::Warning, Matter::ClockSpread, evidence);
+    } else if least > SEEN_IN_FAIR_ORDER {
+        let evidence = format!("{differ}, which shows in fair order; exclusion is not touched");
+        sheet.note(Severity::Note, Matter::ClockSpread, evidence);
+    }
+}
+
+/// What it means that another client of the deployment has `theirs`, which is not `ours`.
+pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
+    let both = format!(
+        "max_ttl is {} here, and another client has {}",
+        duration::format(ours),
+        duration::format(theirs)
+    );
+    let evidence = if theirs > ours {
+        format!(
+            "{both}: its locks may last longer than restarted nodes stay silent for us. As long as more \
+             nodes tell of it than may be wrong, we wait as long as it does"
+        )
+    } else {
+        format!("{both}: it counts restarted nodes before our locks are over, unless it connects anew")
+    };
+    let cure = format!(
+        "{}; where no client has the other one any more, delete the key `quorlock:gate:…:max-ttl` at the nodes",
+        Matter::MaxTtl.cure()
+    );
+    let (severity, subject) = (Severity::Warning, Subject::Deployment);
+    Finding { severity, subject, matter: Matter::MaxTtl, evidence, cure }
+}
+
+/// What the nodes tell of the clients.
+fn max_ttls(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let ours = case.setting.max_ttl;
+    let told = case.told.iter().filter_map(|(_, facts)| facts.max_ttl);
+    let differing: BTreeSet<Duration> =
+        told.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
+    sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
+}
+
+fn plain_text(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+    let open = case
+        .told
+        .iter()
+        .filter(|(_, facts)| facts.place.as_ref().is_some_and(|place| !place.encrypted && !place.is_here()));
+    let names: Vec<&str> = open.map(|(name, _)| &***name).collect();
+    if !names.is_empty() {
+        let evidence = format!("tokens and passwords travel unencrypted to {}", names.join(" and "));
+        sheet.note(Severity::Note, Matter::PlainText, evidence);
+    }
+}

@@ -1,0 +1,345 @@
+//! Each finding is made by the facts that are its evidence, and by nothing less.
+
+use super::node::has_hole;
+use super::*;
+use crate::doctor::{Examination, Outlook};
+use crate::node::facts::{ClockReading, Fsync, Memory, Place, Refusal, Software, Trouble};
+use crate::node::{NodeError, NodeErrorKind};
+use crate::protocol::{Drift, Quarantine, Quorum};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub(crate) fn setting(nodes: usize) -> Setting {
+    let max_ttl = Duration::from_secs(30);
+    Setting {
+        quorum: Quorum::majority(nodes),
+        ttl: max_ttl,
+        max_ttl,
+        drift: Drift::default(),
+        quarantine: Quarantine::new(max_ttl, Drift::default()),
+        node_limit: Some(Duration::from_millis(50)),
+    }
+}
+
+fn unguarded() -> Setting {
+    Setting { quarantine: Quarantine::none(), ..setting(3) }
+}
+
+/// A node with which everything is well: number `number` of its deployment.
+fn sound(number: u8) -> Facts {
+    Facts {
+        instance: Some(format!("run-{number}").into()),
+        software: Some(Software::new("redis", "8.2.2")),
+        role: Some(Role::Master),
+        loading: Some(false),
+        uptime: Some(HOUR),
+        replicas: Some(0),
+        promoted: Some(false),
+        memory: Some(Memory::new(1, None, "noeviction")),
+        append_only: Some(true),
+        fsync: Some(Fsync::Always),
+        hints: Some(true),
+        round_trips: vec![Duration::from_micros(200); 20],
+        clock: Some(ClockReading::new(0, Duration::from_micros(100))),
+        lock: Some(Ok(())),
+        place: Some(Place::new(Some(format!("db-{number}")), vec![IpAddr::from([10, number, 0, 1])], true)),
+        ..Facts::default()
+    }
+}
+
+fn examine(nodes: &[Facts], setting: &Setting) -> Examination {
+    let name = |number: usize| Arc::from(format!("node-{number}"));
+    let nodes: Vec<_> =
+        nodes.iter().enumerate().map(|(number, facts)| (name(number), Some(facts.clone()))).collect();
+    Examination::of(&nodes, setting)
+}
+
+/// What is found when the first of three sound nodes differs.
+fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Examination {
+    let mut nodes = [sound(0), sound(1), sound(2)];
+    change(&mut nodes[0]);
+    examine(&nodes, setting)
+}
+
+fn found(examination: &Examination) -> Vec<(Severity, Matter)> {
+    examination.findings.iter().map(|finding| (finding.severity, finding.matter)).collect()
+}
+
+fn refusal(command: &'static str, need: Need) -> Refusal {
+    Refusal::new(command, need, format!("+{command}"), "NOPERM")
+}
+
+fn down(kind: NodeErrorKind) -> Trouble {
+    Trouble::new(NodeError::Failed { kind, reason: "for this reason".into() })
+}
+
+fn memory(used: u64, policy: &str) -> Memory {
+    Memory::new(used, Some(1000), policy)
+}
+
+type Change = fn(&mut Facts);
+
+#[test]
+fn with_a_sound_deployment_nothing_is_found() {
+    for setting in [setting(3), unguarded()] {
+        let examination = one_with(|_| {}, &setting);
+        assert_eq!(found(&examination), []);
+        assert_eq!(examination.outlook(), Outlook::Sound);
+    }
+}
+
+/// What of one node is found with the restart guard on, and how bad it is.
+const OF_A_NODE: [(Change, Severity, Matter); 40] = [
+    (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Matter::Unreachable),
+    (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Matter::Login),
+    (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Matter::ProtectedMode),
+    (|it| it.trouble = Some(down(NodeErrorKind::Tls)), Severity::Warning, Matter::Tls),
+    (|it| it.trouble = Some(down(NodeErrorKind::Other)), Severity::Warning, Matter::Failed),
+    (|it| it.role = Some(Role::Replica), Severity::Warning, Matter::Replica),
+    (|it| it.role = Some(Role::Sentinel), Severity::Warning, Matter::Sentinel),
+    (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Matter::ClusterMember),
+    (|it| it.role = Some(Role::ActiveReplica), Severity::Unsafe, Matter::ActiveReplica),
+    (|it| it.unfit = Some("it calls itself king".into()), Severity::Warning, Matter::Unfit),
+    (
+        |it| (it.role, it.unfit) = (None, Some("it calls itself king".into())),
+        Severity::Warning,
+        Matter::Unfit,
+    ),
+    (|it| it.others = vec!["run-9".into()], Severity::Unsafe, Matter::SeveralServers),
+    (|it| it.finds_connections = Some(false), Severity::Warning, Matter::Proxy),
+    (|it| it.known = Some(Duration::from_secs(3540)), Severity::Note, Matter::ClockStepped),
+    (|it| it.turns = Some(1_799), Severity::Warning, Matter::ClockStepped),
+    (|it| it.known = Some(Duration::from_secs(20)), Severity::Warning, Matter::ClockStepped),
+    (|it| it.loading = Some(true), Severity::Warning, Matter::Loading),
+    (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Matter::Restarted),
+    (|it| it.replicas = Some(1), Severity::Warning, Matter::Replicas),
+    (
+        |it| (it.service, it.falls_silent) = (Some("m".into()), Some(false)),
+        Severity::Note,
+        Matter::TwoMasters,
+    ),
+    (|it| it.promoted = Some(true), Severity::Warning, Matter::Promoted),
+    (
+        |it| (it.promoted, it.reign) = (Some(true), Some(Duration::from_secs(9))),
+        Severity::Warning,
+        Matter::Promoted,
+    ),
+    (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Matter::Promoted),
+    (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Matter::Eviction),
+    (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Matter::MemoryFull),
+    (|it| it.append_only = Some(false), Severity::Note, Matter::NotPersistent),
+    (|it| it.fsync = Some(Fsync::EverySecond), Severity::Note, Matter::NotPersistent),
+    (|it| it.refusals = vec![refusal("set", Need::Locks)], Severity::Warning, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("zincrby", Need::Fencing)], Severity::Warning, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("zadd", Need::FairOrder)], Severity::Note, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("zincrby", Need::Sharing)], Severity::Note, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("set", Need::Semaphores)], Severity::Note, Matter::MissingRight),
+    (|it| it.refusals = vec![refusal("client", Need::Waiting)], Severity::Note, Matter::MissingRight),
+    (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Matter::LockFails),
+    (|it| it.software = Some(Software::new("redis", "5.0.14")), Severity::Warning, Matter::OldVersion),
+    (|it| it.software = Some(Software::new("valkey", "8.1.3")), Severity::Note, Matter::KnownHole),
+    (|it| it.hints = Some(false), Severity::Note, Matter::NoHints),
+    (|it| it.round_trips[3] = Duration::from_millis(51), Severity::Warning, Matter::SlowNode),
+    (|it| it.round_trips[3] = Duration::from_millis(3001), Severity::Warning, Matter::ShortTtl),
+    (|it| it.memory = None, Severity::Unknown, Matter::Untold),
+];
+
+#[test]
+fn each_fault_of_a_node_is_found_with_its_evidence() {
+    for (change, severity, matter) in OF_A_NODE {
+        let examination = one_with(change, &setting(3));
+        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
+        let finding = examination.findings.iter().find(|finding| finding.matter == matter).unwrap();
+        assert_eq!(finding.subject, Subject::Node("node-0".into()));
+        let more = examination.findings.iter().filter(|other| other.subject != Subject::Deployment).count();
+        let expected = if matter == Matter::OldVersion { 2 } else { 1 };
+        assert_eq!(more, expected, "one fault is one finding: {:#?}", examination.findings);
+    }
+}
+
+#[test]
+fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
+    for (change, _, matter) in OF_A_NODE {
+        let votes = matches!(one_with(change, &setting(3)).nodes[0].standing, Standing::Votes);
+        let examination = one_with(change, &setting(3));
+        let spare = !found(&examination).contains(&(Severity::Warning, Matter::NoSpare));
+        assert_eq!(votes, spare, "{matter}");
+    }
+    let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
+    assert_eq!(two.outlook(), Outlook::Sound, "warnings alone do not make it unsafe");
+}
+
+#[test]
+fn without_the_restart_guard_what_forgets_is_unsafe() {
+    let cases: [(Change, Severity, Matter); 4] = [
+        (|it| it.append_only = Some(false), Severity::Unsafe, Matter::NotPersistent),
+        (|it| it.fsync = Some(Fsync::EverySecond), Severity::Unsafe, Matter::NotPersistent),
+        (|it| it.fsync = None, Severity::Unknown, Matter::Untold),
+        (
+            |it| (it.uptime, it.append_only) = (Some(Duration::from_secs(31)), Some(false)),
+            Severity::Unsafe,
+            Matter::Restarted,
+        ),
+    ];
+    for (change, severity, matter) in cases {
+        let examination = one_with(change, &unguarded());
+        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
+    }
+    let kept = one_with(|it| it.uptime = Some(Duration::from_secs(3)), &unguarded());
+    assert_eq!(found(&kept), [], "a server with `appendfsync always` has forgotten nothing");
+}
+
+#[test]
+fn a_restarted_node_is_said_to_wait_for_as_long_as_the_guard_has_it_wait() {
+    let examination = one_with(|it| it.uptime = Some(Duration::from_secs(21)), &setting(3));
+    assert_eq!(
+        examination.nodes[0].standing,
+        Standing::Quarantined { left: setting(3).quarantine.left(Duration::from_secs(20)) }
+    );
+    assert!(
+        examination.findings.iter().any(|finding| finding.evidence.contains("for another 10.")),
+        "{:#?}",
+        examination.findings
+    );
+}
+
+#[test]
+fn one_server_behind_two_addresses_votes_once() {
+    let examination = one_with(|it| it.instance = Some("run-1".into()), &setting(3));
+    assert!(found(&examination).contains(&(Severity::Unsafe, Matter::SameServer)));
+    assert!(matches!(examination.nodes[0].standing, Standing::Votes));
+    assert!(matches!(examination.nodes[1].standing, Standing::Excluded { .. }));
+    assert_eq!(examination.outlook(), Outlook::Unsafe);
+}
+
+#[test]
+fn the_number_of_nodes_is_judged() {
+    let of = |nodes: u8| found(&examine(&(0..nodes).map(sound).collect::<Vec<_>>(), &setting(nodes.into())));
+    assert_eq!(of(1), [(Severity::Warning, Matter::OneNode)]);
+    assert_eq!(of(2), [(Severity::Warning, Matter::FewNodes), (Severity::Warning, Matter::EvenNodes)]);
+    assert_eq!(of(4), [(Severity::Warning, Matter::EvenNodes)]);
+    assert_eq!(of(5), []);
+}
+
+#[test]
+fn with_too_few_votes_there_is_no_quorum_whatever_else_is_wrong() {
+    let mut nodes = [sound(0), sound(1), sound(2)];
+    for node in &mut nodes[1..] {
+        node.role = Some(Role::ClusterMember);
+    }
+    let examination = examine(&nodes, &setting(3));
+    assert!(found(&examination).contains(&(Severity::Warning, Matter::NoQuorum)));
+    assert_eq!(examination.outlook(), Outlook::NoQuorum);
+}
+
+#[test]
+fn nodes_that_cannot_be_examined_are_neither_good_nor_bad() {
+    let name = |name: &str| Arc::from(name);
+    let examination =
+        Examination::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
+    assert_eq!(found(&examination), [(Severity::Unknown, Matter::NoQuorum)]);
+    assert_eq!(examination.outlook(), Outlook::Unclear);
+}
+
+/// A deployment of three whose nodes are at these addresses.
+fn at(hosts: [(&str, [u8; 4]); 3]) -> Examination {
+    let nodes = [0, 1, 2].map(|number| {
+        let (host, address) = hosts[usize::from(number)];
+        Facts {
+            place: Some(Place::new(Some(host.into()), vec![IpAddr::from(address)], true)),
+            ..sound(number)
+        }
+    });
+    examine(&nodes, &setting(3))
+}
+
+#[test]
+fn shared_failure_domains_are_found() {
+    let far = ("c", [10, 9, 9, 9]);
+    let same = at([("a", [10, 0, 0, 1]), ("b", [10, 0, 0, 1]), far]);
+    assert_eq!(found(&same), [(Severity::Warning, Matter::SharedHost)], "two of three are a quorum");
+    assert!(same.findings[0].evidence.contains("node-0 and node-1 are at 10.0.0.1"), "{same:?}");
+    let near = at([("a", [10, 0, 0, 1]), ("b", [10, 0, 0, 2]), far]);
+    assert_eq!(found(&near), [(Severity::Note, Matter::SharedNetwork)]);
+    assert!(near.findings[0].evidence.contains("10.0.0.0/24"), "{near:?}");
+    let here = at([("a", [127, 0, 0, 1]), ("localhost", [127, 0, 0, 1]), far]);
+    assert_eq!(found(&here), [(Severity::Note, Matter::Loopback)]);
+
+    let five = (0..5).map(|number| match number {
+        0 | 1 => Facts { place: Some(Place::new(Some("twin".into()), vec![], true)), ..sound(number) },
+        _ => sound(number),
+    });
+    let five = examine(&five.collect::<Vec<_>>(), &setting(5));
+    assert_eq!(found(&five), [(Severity::Note, Matter::SharedHost)], "three of five remain: {five:?}");
+}
+
+#[test]
+fn an_unencrypted_way_is_noted_unless_it_stays_on_this_machine() {
+    let place = |address: [u8; 4]| Some(Place::new(Some("a".into()), vec![IpAddr::from(address)], false));
+    let open = one_with(|it| it.place = place([10, 0, 0, 1]), &setting(3));
+    assert_eq!(found(&open), [(Severity::Note, Matter::PlainText)]);
+    let here = one_with(|it| it.place = place([127, 0, 0, 1]), &setting(3));
+    assert_eq!(found(&here), [(Severity::Note, Matter::Loopback)]);
+}
+
+#[test]
+fn clocks_are_judged_by_what_is_certain() {
+    let ahead = |micros, uncertain| {
+        let clock = Some(ClockReading::new(micros, Duration::from_millis(uncertain)));
+        found(&one_with(|it| it.clock = clock, &setting(3)))
+    };
+    assert_eq!(ahead(16_000_000, 10), [(Severity::Warning, Matter::ClockSpread)]);
+    assert_eq!(ahead(-16_000_000, 10), [(Severity::Warning, Matter::ClockSpread)]);
+    assert_eq!(ahead(16_000_000, 2000), [(Severity::Note, Matter::ClockSpread)], "14 s are certain");
+    assert_eq!(ahead(200_000, 10), [(Severity::Note, Matter::ClockSpread)]);
+    assert_eq!(ahead(200_000, 150), [], "it may be 50 ms");
+}
+
+#[test]
+fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
+    let far = |trip, setting: &Setting| {
+        found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
+    };
+    assert_eq!(far(80, &setting(3)), [(Severity::Warning, Matter::SlowNode)], "a number is a number");
+    assert_eq!(far(1_500, &Setting { node_limit: None, ..setting(3) }), []);
+}
+
+#[test]
+fn versions_with_a_known_hole_are_told_from_those_that_mended_it() {
+    for (name, version, hole) in [
+        ("redis", "7.0.15", true),
+        ("redis", "7.2.10", true),
+        ("redis", "7.2.11", false),
+        ("redis", "6.2.20", false),
+        ("redis", "8.0.3", true),
+        ("redis", "8.4.0", false),
+        ("valkey", "8.1.4", false),
+        ("valkey", "8.0.5", true),
+        ("valkey", "9.0.0", false),
+    ] {
+        assert_eq!(has_hole(name, Software::new(name, version).numbers()), hole, "{name} {version}");
+    }
+}
+
+#[test]
+fn the_longest_of_twenty_is_the_99th_percentile() {
+    let samples: Vec<_> = (1..=20).rev().map(Duration::from_millis).collect();
+    let trips = RoundTrips::of(&samples).unwrap();
+    assert_eq!((trips.median, trips.p99), (Duration::from_millis(10), Duration::from_millis(20)));
+    assert_eq!(RoundTrips::of(&[]), None);
+}
+
+#[test]
+fn clients_that_differ_about_max_ttl_are_found_once() {
+    let sound = [sound(0), sound(1), sound(2)];
+    for (theirs, said) in
+        [(10, "another client has 10s: it counts"), (60, "another client has 1m: its locks")]
+    {
+        let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
+        let found = examine(&told, &setting(3)).findings;
+        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Matter::MaxTtl).collect();
+        assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
+    }
+    let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
+    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Matter::MaxTtl));
+}

@@ -1,0 +1,23 @@
+//! Acquires locks, keeps them, and cleans up after them.
+//!
+//! It asks nodes in rounds and delivers holds. The handles that programs have are above it, and what kind
+//! of server a node is it does not know.
+
+pub(crate) mod acquire_span;
+pub(crate) mod attempt;
+pub(crate) mod cleanup;
+pub(crate) mod contender;
+pub(crate) mod context;
+pub(crate) mod dispatcher;
+pub(crate) mod fencing;
+pub(crate) mod hold;
+pub(crate) mod keeper;
+pub(crate) mod lease_state;
+pub(crate) mod mail;
+pub(crate) mod options;
+pub(crate) mod owner;
+pub(crate) mod queue;
+pub(crate) mod readers;
+mod recently_contended;
+mod subscription;
+pub(crate) mod wait;

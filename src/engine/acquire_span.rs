@@ -1,0 +1,89 @@
+//! What is told of a call that asks for a lock: its span, and its place in the metrics.
+
+use std::sync::Arc;
+
+use tracing::field::{Empty, display};
+use tracing::{Span, debug_span};
+
+use crate::error::AcquireError;
+use crate::protocol::Moment;
+use crate::telemetry::{Acquiring, LockMeter, Outcome};
+
+/// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
+/// a word, and a span would be five.
+#[derive(Clone, Debug)]
+pub(crate) struct Told(Option<Arc<Span>>);
+
+impl Told {
+    fn by(span: Span) -> Told {
+        Told(if span.is_disabled() { None } else { Some(Arc::new(span)) })
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.0.as_deref().map_or_else(Span::none, Span::clone)
+    }
+}
+
+/// A call that asks for a lock, until that is over in whatever way: dropped before it has
+/// [ended](Asking::end), it was cancelled.
+pub(crate) struct Asking {
+    since: Moment,
+    told: Told,
+    meter: Option<Acquiring>,
+}
+
+impl Asking {
+    pub(crate) fn begin(
+        resource: &str,
+        meter: &LockMeter,
+        since: Moment,
+        owner: impl FnOnce() -> Arc<str>,
+    ) -> Asking {
+        let span = debug_span!(
+            "acquire",
+            resource,
+            owner = %owner(),
+            token = Empty,
+            rounds = Empty,
+            outcome = Empty,
+            elapsed = Empty
+        );
+        Asking { since, told: Told::by(span), meter: Some(meter.acquiring(since)) }
+    }
+
+    /// For whoever acts for the caller.
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
+    }
+
+    /// `None` if somebody else in this process has the lock.
+    pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
+        let outcome = outcome.map_or(Outcome::Contended, classified);
+        if let Some(span) = &self.told.0 {
+            span.record("elapsed", display(crate::duration::format(now().since(self.since))));
+            span.record("outcome", outcome.word());
+        }
+        if let Some(meter) = self.meter.take() {
+            meter.done(outcome, now);
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.meter.is_some() {
+            self.told.span().record("outcome", Outcome::Cancelled.word());
+        }
+    }
+}
+
+fn classified(outcome: Result<(), &AcquireError>) -> Outcome {
+    match outcome {
+        Ok(()) => Outcome::Acquired,
+        Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => Outcome::Contended,
+        Err(AcquireError::Unavailable { .. }) => Outcome::Unavailable,
+        Err(AcquireError::NeedsMending { .. }) => Outcome::NeedsMending,
+        Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => Outcome::Config,
+        Err(AcquireError::Closed) => Outcome::Closed,
+    }
+}

@@ -1,0 +1,234 @@
+//! One attempt at a lock, with a token of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::cleanup::Sweep;
+use super::context::Shared;
+use super::fencing;
+use super::fencing::Decision;
+use super::options::{Plan, Turn};
+use super::wait::Wait;
+use crate::node::{Asked, Question};
+use crate::protocol::Standing;
+use crate::protocol::{Claim, Draw, FencingToken, LINE_PATIENCE, Mode, Moment, Token, Verdict};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::key_states::Standings;
+use crate::quorum::node_set::NodeSet;
+use crate::quorum::round::{Aim, Round};
+
+/// In which order the nodes are asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// All at once: one round trip, and the rule where there is no contest.
+    AllAtOnce,
+    /// First the one that all who contend for the key ask first; the others only if it does not
+    /// refuse. Its winner meets no competition at the others, so contenders do not split the vote;
+    /// and losing costs one request (docs/adr/0005-waiting.md).
+    PreferredFirst(Preference),
+}
+
+/// Which node to ask first in a contest: the preferred one of the key, unless it is no good. A node
+/// may hold a key that somebody has left behind; asking it first for ever would be asking in vain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Preference {
+    /// The one that all ask first who contend for the key in the way; that of the claim unless set.
+    pub(crate) home: Option<usize>,
+    /// Nodes not to be asked first.
+    pub(crate) strays: NodeSet,
+    /// How many of the others to pass over, from the preferred one on.
+    pub(crate) passed: usize,
+}
+
+impl Preference {
+    pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
+        let preferred = self.home.unwrap_or(preferred);
+        let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
+        let good: Vec<usize> = from_preferred.filter(|node| !self.strays.contains(*node)).collect();
+        good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
+    }
+}
+
+/// An attempt at acquiring, with a token that is used by no other (rule I-4).
+///
+/// Dropped before it has become a lease, it is taken back at every node that it may have reached
+/// (rules I-5 and I-20).
+pub(crate) struct Attempt {
+    shared: Arc<Shared>,
+    /// Where it is taken back from: it may be dropped outside of any runtime.
+    runtime: Handle,
+    plan: Arc<Plan>,
+    claim: Arc<Claim>,
+    round: Arc<Round>,
+    /// The node that was asked first, alone.
+    preferred: Option<usize>,
+    question: Asked,
+    /// What was decided, once it is.
+    decision: Option<Decision>,
+    kept: bool,
+}
+
+impl Attempt {
+    /// Asks. `seen` is the largest fencing token that was met at this lock.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        plan: &Arc<Plan>,
+        order: Order,
+        seen: Option<FencingToken>,
+    ) -> Attempt {
+        let runtime = Handle::current();
+        let draw = shared.draw(plan, seen);
+        let claim = new_claim(shared, plan, draw);
+        let (question, aim) = (Asked::from(question(plan, &claim, draw)), aim(draw));
+        // In fair order every node must know that we wait.
+        let preferred = match (order, plan.turn) {
+            (Order::PreferredFirst(preference), Turn::Any) => {
+                let nodes = shared.nodes.quorum.nodes();
+                Some(preference.first(claim.preferred_node(nodes), nodes))
+            }
+            (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
+        };
+        let round = match preferred {
+            Some(first) => Round::start_at(&shared.nodes, aim, plan.ttl, first, &question),
+            None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question.clone())),
+        };
+        let (shared, plan) = (shared.clone(), plan.clone());
+        Attempt { shared, runtime, plan, claim, round, preferred, question, decision: None, kept: false }
+    }
+
+    /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be called again.
+    pub(crate) async fn verdict(&mut self) -> Verdict {
+        if let Some(preferred) = self.preferred {
+            if self.round.refuses(preferred).await {
+                return Verdict::Contended;
+            }
+            self.round.ask_rest(&self.question);
+        }
+        let decision = fencing::decide(&self.shared, &self.claim, &self.round).await;
+        self.decision.insert(decision).verdict
+    }
+
+    /// Until when a lease from this attempt may be trusted.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.shared.drift.deadline(self.round.sent, self.plan.ttl)
+    }
+
+    /// Whether a verdict that is known at `now` is in time.
+    pub(crate) fn in_time(&self, now: Moment) -> bool {
+        fencing::in_time(&self.shared, &self.round, self.deadline(), now)
+    }
+
+    /// When the nodes were asked.
+    pub(crate) fn sent(&self) -> Moment {
+        self.round.sent
+    }
+
+    pub(crate) fn token(&self) -> &Token {
+        self.claim.token()
+    }
+
+    pub(crate) fn ballot(&self) -> Ballot {
+        self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
+    }
+
+    /// The nodes that have granted it by now.
+    pub(crate) fn granted(&self) -> NodeSet {
+        let standings = self.round.standings();
+        let granted = |node: &usize| standings.get(*node) == Standing::Holds;
+        (0..self.shared.nodes.quorum.nodes()).filter(granted).collect()
+    }
+
+    /// How many rounds it took: one, and one to write the fencing token back.
+    pub(crate) fn rounds(&self) -> usize {
+        self.decision.as_ref().map_or(1, |decision| decision.rounds(&self.round))
+    }
+
+    /// The largest number that a node has spoken of.
+    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
+        self.round.largest_number()
+    }
+
+    /// It has become a lease, and is the keeper's now.
+    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>, Option<FencingToken>) {
+        self.kept = true;
+        let fence = self.decision.as_ref().and_then(|decision| decision.fence);
+        (self.claim.clone(), self.round.clone(), fence)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.round.abandon();
+            clean_up(&self.shared, &self.runtime, &self.claim, self.plan.ttl, self.round.standings());
+        }
+    }
+}
+
+/// A claim that nobody has made before, whose number is to be drawn in this way.
+pub(crate) fn new_claim(shared: &Shared, plan: &Plan, draw: Option<Draw>) -> Arc<Claim> {
+    let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
+    Arc::new(match (plan.mode, draw) {
+        (Mode::Exclusive, Some(draw)) => plan.keys.claim(Token::numbered(random, draw.usual(), context)),
+        (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
+        // Readers draw no number of their own.
+        (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
+    })
+}
+
+/// Takes `claim` back in the background, wherever it may stand.
+pub(crate) fn clean_up(
+    shared: &Arc<Shared>,
+    runtime: &Handle,
+    claim: &Arc<Claim>,
+    ttl: Duration,
+    standings: Standings,
+) {
+    if let Some(sweep) = Sweep::start(shared, claim, ttl, standings) {
+        shared.tasks.spawn(sweep.finish(), runtime);
+    }
+}
+
+/// What a round wants that may draw a fencing token.
+pub(crate) fn aim(draw: Option<Draw>) -> Aim {
+    draw.map_or(Aim::Hold, |_| Aim::Draw)
+}
+
+fn question(plan: &Plan, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
+    let (claim, ttl) = (claim.clone(), plan.ttl);
+    match plan.turn {
+        Turn::Any => Question::Acquire { claim, ttl, draw },
+        Turn::Fair(ticket) => {
+            // A client that asks once does not wait, so nodes do not wait for it either.
+            let patience = if plan.wait == Wait::Never { Duration::ZERO } else { LINE_PATIENCE };
+            Question::AcquireInTurn { claim, ttl, ticket, patience, draw }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strays_and_those_passed_over_are_not_asked_first() {
+        let first = |strays: &[usize], passed| {
+            Preference { strays: strays.iter().copied().collect(), passed, home: None }.first(3, 5)
+        };
+        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(&[], passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
+        assert_eq!([0, 1, 2, 3].map(|passed| first(&[0, 3], passed)), [4, 1, 2, 4], "without the strays");
+        assert_eq!(first(&[0, 1, 2, 3, 4], 1), 3, "there is no better one");
+        let home = |passed| Preference { passed, home: Some(1), ..Preference::default() }.first(3, 5);
+        assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
+    }
+}

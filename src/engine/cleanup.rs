@@ -1,0 +1,230 @@
+//! Takes a claim back at every node that it may have reached.
+
+use std::cell::LazyCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::runtime::Handle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::debug;
+
+use super::context::Shared;
+use crate::node::{Asked, Question, Vote, ask};
+use crate::protocol::Standing;
+use crate::protocol::{Backoff, Claim, Moment, Verdict};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::key_states::Standings;
+use crate::quorum::round::{Aim, Round};
+use crate::runtime::timer::Alarm;
+
+/// The clean-up after one claim: a release or a failed attempt.
+///
+/// It outlives the caller. It ends when every node has confirmed, or when the keys it could not
+/// reach have ended by themselves.
+pub(crate) struct Sweep {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    ttl: Duration,
+    round: Arc<Round>,
+    /// After this nothing is left to clean up.
+    until: Moment,
+}
+
+/// The longest pause before a node is told again.
+const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl Sweep {
+    /// Asks at once; `None` if no node may hold anything.
+    ///
+    /// Where the key stands, or is on its way there, it is released: the release queues up behind
+    /// what is on its way. Where nobody knows, because the connection that carried a question has
+    /// ended, it is cancelled: the tombstone stops what comes late. The same for a
+    /// release that fails. A node that has refused, or was never written to, holds nothing (rule
+    /// I-5).
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        claim: &Arc<Claim>,
+        ttl: Duration,
+        standings: Standings,
+    ) -> Option<Sweep> {
+        if standings.all_without() {
+            return None;
+        }
+        let release = LazyCell::new(|| Asked::from(Question::Release { claim: claim.clone() }));
+        let cancel = LazyCell::new(|| Asked::from(cancel(shared, claim)));
+        let nodes = shared.nodes.quorum.nodes();
+        let at_all =
+            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::OnItsWay));
+        let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
+            // Those who wait hear of it from the preferred node.
+            let round =
+                Round::start_at(&shared.nodes, Aim::LetGo, ttl, claim.preferred_node(nodes), &release);
+            round.ask_rest(&release);
+            round
+        } else {
+            Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
+                Standing::Without => None,
+                Standing::Holds | Standing::OnItsWay => Some(release.clone()),
+                Standing::Unknown => Some(cancel.clone()),
+            })
+        };
+        let until = round.sent + shared.drift.stretch(ttl);
+        Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
+    }
+
+    /// Waits until a quorum has let go, or the nodes have had their time to, and says which.
+    pub(crate) async fn confirmed(&self) -> Verdict {
+        self.round.verdict().await
+    }
+
+    /// What the nodes have said so far.
+    pub(crate) fn ballot(&self) -> Ballot {
+        self.round.ballot()
+    }
+
+    /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait
+    /// ask the preferred node, and leave their mark there: while that has not answered, it is as before.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
+        self.met_others()
+            || (self.round.standings().get(preferred) == Standing::OnItsWay
+                && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
+    }
+
+    /// Whether a node has said that others want it, which is remembered.
+    fn met_others(&self) -> bool {
+        let wanted = self.round.is_wanted();
+        if wanted && let Some(key) = self.claim.keys().next() {
+            self.shared.lines.meet_others(key, self.shared.now());
+        }
+        wanted
+    }
+
+    /// Whether all have let go.
+    pub(crate) fn is_done(&self) -> bool {
+        self.round.all_voted()
+    }
+
+    /// Goes on when nobody waits any more, until all have let go. There is a task of `runtime` for that
+    /// only where a node does not answer in its time, or says that it could not.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub(crate) fn leave(self, runtime: Handle) {
+        if !self.is_done() {
+            Remainder::begin(self, runtime);
+        }
+    }
+
+    /// Waits until all have let go, telling those again that could not be reached.
+    pub(crate) async fn finish(self) {
+        self.round.settled().await;
+        self.met_others();
+        if self.is_done() {
+            return;
+        }
+        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;
+    }
+
+    async fn chase(&self, index: usize) {
+        let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
+        // It may have been asked of a task that stands still.
+        self.round.knock();
+        let first = async { self.round.answer_of(index).await.unwrap_or(Ok(Vote::Free)) };
+        let Some(mut answer) = self.in_time(first).await else { return };
+        while let Err(error) = answer {
+            if error.is_permanent() {
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released");
+                return;
+            }
+            let pause = backoff.next(self.shared.entropy.half());
+            let again = self.shared.now() + pause;
+            if again >= self.until {
+                // A node that is away says so at once, each time.
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the TTL ends it");
+                return;
+            }
+            self.shared.rest_until(again).await;
+            let Some(node) = self.shared.nodes.iter().nth(index) else { return };
+            drop(node.ready());
+            let again = async { ask(&**node, cancel(&self.shared, &self.claim)).await.map(|a| a.vote) };
+            match self.in_time(again).await {
+                Some(next) => answer = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The outcome, or `None` once everything has ended by itself.
+    async fn in_time<T>(&self, outcome: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            outcome = outcome => Some(outcome),
+            () = self.shared.rest_until(self.until) => {
+                debug!(key = self.claim.key(), "release unanswered; the TTL has ended it");
+                None
+            }
+        }
+    }
+}
+
+/// What is left of a sweep for which nobody waits: nearly always some answers that are on their way.
+struct Remainder {
+    left: Mutex<Option<Left>>,
+}
+
+struct Left {
+    sweep: Sweep,
+    /// Rings when the time of a node is up.
+    alarm: Alarm,
+    runtime: Handle,
+    /// Whoever closes the coordinator waits for this as for a task.
+    token: TaskTrackerToken,
+}
+
+impl Remainder {
+    fn begin(sweep: Sweep, runtime: Handle) {
+        let (shared, round, token) =
+            (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
+        let left = Left { sweep, alarm: Alarm::default(), runtime, token };
+        let remainder = Arc::new(Remainder { left: Mutex::new(Some(left)) });
+        let waker = Waker::from(remainder.clone());
+        let context = Context::from_waker(&waker);
+        let Some(limit) = round.listen(&context) else { return waker.wake() };
+        let mut alarm = Alarm::default();
+        shared.nodes.alarms.set(&mut alarm, limit, &context);
+        if let Some(left) = &mut *remainder.left() {
+            left.alarm = alarm;
+            return;
+        }
+        // The last answer was there before.
+        shared.nodes.alarms.stop(&mut alarm);
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last answer has come, or the time of a node is up.
+impl Wake for Remainder {
+    fn wake(self: Arc<Self>) {
+        let Some(Left { sweep, mut alarm, runtime, token }) = self.left().take() else { return };
+        let shared = sweep.shared.clone();
+        shared.nodes.alarms.stop(&mut alarm);
+        sweep.met_others();
+        if !sweep.is_done() {
+            shared.tasks.spawn(sweep.finish(), &runtime);
+        }
+        // Not before the task has one.
+        drop(token);
+    }
+}
+
+/// The tombstone must outlive every request of the claim that may still arrive.
+fn cancel(shared: &Shared, claim: &Arc<Claim>) -> Question {
+    Question::Cancel { claim: claim.clone(), linger: shared.max_ttl }
+}

@@ -1,0 +1,175 @@
+//! What all locks of a coordinator share, and the engine works with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::Renewals;
+use super::options::{Fencing, Options, Plan};
+use super::queue::Lines;
+use crate::error::ConfigError;
+use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
+use crate::quorum::members::Nodes;
+use crate::runtime::clock::Sleep;
+use crate::runtime::entropy::Entropy;
+use crate::runtime::tasks::Tasks;
+use crate::runtime::timer::Until;
+use crate::telemetry::Meters;
+
+/// What all locks of a coordinator share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) drift: Drift,
+    pub(crate) ttl: Duration,
+    pub(crate) least_ttl: Duration,
+    pub(crate) max_ttl: Duration,
+    /// The longest that the first use waits for connections.
+    pub(crate) introduction: Duration,
+    pub(crate) key_prefix: String,
+    pub(crate) label: Arc<str>,
+    /// Of a lock for which nothing else is set.
+    pub(crate) options: Arc<Options>,
+    pub(crate) host: String,
+    /// What others read of a holder in the process of this number, with the usual label: made once, since
+    /// nearly all have it.
+    pub(crate) context: (u32, Arc<str>),
+    /// What is unique to it: an address may be used again.
+    pub(crate) number: u64,
+    pub(crate) tasks: Tasks,
+    pub(crate) closing: CancellationToken,
+    pub(crate) lines: Arc<Lines>,
+    /// Those who want to share a lock have lines of their own.
+    pub(crate) readers: Arc<Lines>,
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) meters: Meters,
+}
+
+impl Shared {
+    pub(crate) fn next_number() -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The same over other nodes, with lines of its own that hear the same hints.
+    pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
+        Arc::new(Shared { nodes: Arc::new(nodes), ..self.branch() })
+    }
+
+    /// The same, with lines of its own that hear the same hints.
+    pub(crate) fn aside(&self) -> Arc<Shared> {
+        Arc::new(self.branch())
+    }
+
+    fn branch(&self) -> Shared {
+        let number = Shared::next_number();
+        Shared { number, lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
+    }
+
+    /// Those who wait in this mode.
+    pub(crate) fn lines_of(&self, mode: Mode) -> &Arc<Lines> {
+        match mode {
+            Mode::Exclusive => &self.lines,
+            Mode::Shared => &self.readers,
+        }
+    }
+
+    /// The key of the resource of that name. Where that is the same, it is kept once.
+    pub(crate) fn key(&self, name: &Arc<str>) -> Arc<str> {
+        if self.key_prefix.is_empty() { name.clone() } else { format!("{}{name}", self.key_prefix).into() }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.nodes.clock.now()
+    }
+
+    pub(crate) fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.nodes.clock.sleep_until(moment)
+    }
+
+    /// The same for what several runtimes may drive: a timer of its own would belong to one of them.
+    pub(crate) fn rest_until(&self, moment: Moment) -> Until {
+        self.nodes.alarms.until(Some(moment))
+    }
+
+    /// A place in the line of those who wait in fair order, as of now.
+    pub(crate) fn ticket(&self) -> Ticket {
+        let micros = u64::try_from(self.nodes.clock.wall().as_micros()).unwrap_or(u64::MAX);
+        Ticket::new(micros, self.entropy.half())
+    }
+
+    /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.
+    pub(crate) fn draw(&self, plan: &Plan, seen: Option<FencingToken>) -> Option<Draw> {
+        match plan.fencing {
+            Fencing::On => Some(Draw::at(self.nodes.clock.wall(), seen, self.clock_bound())),
+            Fencing::Off => None,
+        }
+    }
+
+    /// As long as wall clocks differ by no more than this, fencing tokens keep their order even
+    /// when nodes lose their data.
+    pub(crate) fn clock_bound(&self) -> Duration {
+        self.max_ttl / 2
+    }
+
+    /// A TTL that leaves something to hold and that restarted nodes wait for.
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), ConfigError> {
+        if ttl < self.least_ttl {
+            Err(ConfigError::TtlTooShort { ttl, least: self.least_ttl })
+        } else if ttl > self.max_ttl {
+            Err(ConfigError::TtlTooLong { ttl, max_ttl: self.max_ttl })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What others read of a holder with this label.
+    pub(crate) fn context(&self, label: &Arc<str>) -> Arc<str> {
+        let (process, usual) = &self.context;
+        // After a fork the coordinator may be in another one.
+        let is_usual = Arc::ptr_eq(label, &self.label) && *process == std::process::id();
+        if is_usual { usual.clone() } else { context(&self.host, label).into() }
+    }
+
+    /// Before the first round: waits for the connections, so that a cold start is not taken for
+    /// an outage. Ends when a quorum is there, or when every node has been contacted or has failed to be,
+    /// or when the time for connecting is up. The others are asked as soon as they are there. Later
+    /// rounds wait for nobody.
+    pub(crate) async fn introduced(&self) {
+        if !self.nodes.introduced.load(Ordering::Acquire) {
+            Box::pin(self.introduce()).await;
+        }
+    }
+
+    async fn introduce(&self) {
+        let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
+        let end = self.now() + self.introduction;
+        let mut connected = 0;
+        while connected < self.nodes.quorum.needed() {
+            tokio::select! {
+                biased;
+                contact = contacts.next() => match contact {
+                    Some(Ok(())) => connected += 1,
+                    Some(Err(_)) => {}
+                    None => break,
+                },
+                () = self.rest_until(end) => break,
+            }
+        }
+        self.nodes.introduced.store(true, Ordering::Release);
+    }
+}
+
+/// `host:pid`, and a label.
+pub(crate) fn context(host: &str, label: &str) -> String {
+    let mut context = format!("{host}:{}", std::process::id());
+    if !label.is_empty() {
+        context.push(' ');
+        context.push_str(label);
+    }
+    context
+}

@@ -1,0 +1,65 @@
+//! Draws the fencing token of an attempt, and decides on it.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::context::Shared;
+use crate::node::{Asked, Question};
+use crate::protocol::{Claim, FencingToken, Moment, Verdict};
+use crate::quorum::round::{Aim, Round};
+
+/// What came of an attempt.
+pub(crate) struct Decision {
+    pub(crate) verdict: Verdict,
+    /// `None` where fencing is off, and without a verdict in favour.
+    pub(crate) fence: Option<FencingToken>,
+    /// The round that decided.
+    pub(crate) round: Arc<Round>,
+}
+
+impl Decision {
+    /// How many rounds it took, of which `votes` was the first.
+    pub(crate) fn rounds(&self, votes: &Arc<Round>) -> usize {
+        if Arc::ptr_eq(&self.round, votes) { 1 } else { 2 }
+    }
+}
+
+/// Waits for the verdict on the attempt that asked for `claim` in the round `votes`.
+///
+/// Its fencing token is the largest number among the votes that count. If fewer than a quorum of
+/// them carry it, it is written back, which takes a second round: at a quorum of nodes the key must
+/// then still be the claim's own and the counter not ahead (rules F-4 and F-5).
+///
+/// # Cancel safety
+///
+/// May be called again.
+pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
+    let verdict = votes.verdict().await;
+    let drawn = if verdict == Verdict::Carried { votes.drawn() } else { None };
+    let Some(drawn) = drawn else {
+        return Decision { verdict, fence: None, round: votes.clone() };
+    };
+    if drawn.stands(shared.nodes.quorum) {
+        return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
+    }
+    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
+    shared.meters.wrote_back();
+    let question = Asked::from(Question::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
+    let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, |_| Some(question.clone()));
+    Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
+}
+
+/// Whether an attempt that asked in the round `votes`, and whose validity ends at `deadline`, is
+/// decided in time at `now`.
+///
+/// A number is no younger than the clocks were when the attempt ended. If the nodes then lose their
+/// counters and come back after their quarantine, of `max_ttl` and more, the next number is larger:
+/// given clocks that agree within half of it, and attempts that take no longer than the other half.
+pub(crate) fn in_time(shared: &Shared, votes: &Round, deadline: Moment, now: Moment) -> bool {
+    let latest = match votes.aim {
+        Aim::Draw => deadline.min(votes.sent + shared.clock_bound()),
+        Aim::Hold | Aim::LetGo | Aim::Hear => deadline,
+    };
+    now < latest
+}

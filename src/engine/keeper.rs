@@ -1,0 +1,588 @@
+//! Owns a lease's whole life: renews it and releases it, or passes the lock on to whoever waits for it
+//! next in this process.
+//!
+//! While nothing happens the keeper lies beside the lease, and there is no task. Whoever takes it out has
+//! it alone: the holder who releases, in its own future, or a task that does what is due. So a renewal and
+//! a release cannot race, and dropping a lease is only a message.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use super::attempt::{Attempt, clean_up};
+use super::cleanup::Sweep;
+use super::context::Shared;
+use super::hold::Hold;
+use super::lease_state::{LeaseState, ParkedKeeper, Trail};
+use super::mail::{Mail, Retention};
+use super::options::{Plan, Renewal};
+use super::queue::Whose;
+use super::wait::{HandOver, Series};
+use crate::error::{LossReason, Lost, RenewError};
+use crate::node::{Asked, Question};
+use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
+use crate::quorum::ballot::{Ballot, Holder};
+use crate::quorum::key_states::Standings;
+use crate::quorum::round::{Aim, Round};
+use crate::runtime::clock::Clock;
+use crate::runtime::detached::Lasting;
+use crate::runtime::tasks::Registry;
+use crate::runtime::timer::Alarm;
+use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
+use again::Again;
+use throttle::OnItsWay;
+
+mod again;
+mod retaining;
+mod succession;
+mod throttle;
+
+pub(crate) use succession::Succession;
+pub(crate) use throttle::Renewals;
+
+/// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
+/// who do something is in boxes.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    state: Arc<LeaseState>,
+    claim: Arc<Claim>,
+    /// Where others of this process wait for it.
+    line: Arc<str>,
+    /// Serves those after the lease, unless that stands in nobody's way here.
+    succession: Option<Box<dyn Succession>>,
+    /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
+    runtime: Handle,
+    ttl: Duration,
+    renewal: Renewal,
+    hand_over: HandOver,
+    meter: LockMeter,
+    /// What the rounds before the latest one have left at each node.
+    standings: Standings,
+    /// When the latest round was sent.
+    sent: Moment,
+    /// A renewal whose verdict is still open.
+    renewing: Option<Box<Renewing>>,
+    /// When to renew next; never for a lease that is renewed by hand.
+    due: Option<Moment>,
+    /// How long to wait for the next try, where the latest renewal was not confirmed.
+    retry: Option<Box<Backoff>>,
+    /// When to ask the nodes again that did not grant, where too few did.
+    again: Option<Box<Again>>,
+    alarm: Alarm,
+    held: Held,
+    series: Series,
+}
+
+/// A renewal on its way.
+struct Renewing {
+    round: Arc<Round>,
+    verdict: BoxFuture<'static, Verdict>,
+    asked_by: Vec<RenewReply>,
+    /// Counted until then.
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: OnItsWay,
+}
+
+type RenewReply = oneshot::Sender<Result<(), RenewError>>;
+pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
+
+/// What wakes the keeper.
+enum Event {
+    /// The verdict on a renewal is there.
+    Verdict(Verdict),
+    /// The holder wants something.
+    Mail(Mail),
+    /// The coordinator is being closed.
+    Closing,
+    /// A renewal is due, or the end has come.
+    Time,
+}
+
+/// How holding ended.
+enum Ended {
+    /// The holder gives the lock back, and perhaps waits to hear that it is done.
+    Released(Option<ReleaseReply>),
+    /// The holder leaves the lock taken.
+    Retained(Retention),
+    /// Against the holder's will.
+    Lost(LossReason),
+}
+
+impl Keeper {
+    /// Of a lease from this `attempt`.
+    pub(crate) fn new(shared: &Arc<Shared>, plan: &Plan, attempt: Attempt) -> Box<Keeper> {
+        let deadline = attempt.deadline();
+        let (claim, round, fence) = attempt.keep();
+        Keeper::of(shared, plan, claim, &round, fence, deadline)
+    }
+
+    /// When the lease has ended, `succession` serves those who wait for the lock in this process.
+    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Box<dyn Succession>) -> Box<Keeper> {
+        self.succession = Some(succession);
+        self
+    }
+
+    fn of(
+        shared: &Arc<Shared>,
+        plan: &Plan,
+        claim: Arc<Claim>,
+        round: &Arc<Round>,
+        fence: Option<FencingToken>,
+        deadline: Moment,
+    ) -> Box<Keeper> {
+        let hold_until = plan.max_hold.map(|longest| round.sent + longest);
+        let state =
+            LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, clock_and_tasks(shared));
+        let mut keeper = Keeper {
+            state,
+            claim,
+            line: plan.line().clone(),
+            succession: None,
+            runtime: Handle::current(),
+            ttl: plan.ttl,
+            renewal: plan.renewal,
+            hand_over: plan.hand_over(),
+            meter: plan.meter.clone(),
+            standings: Standings::default(),
+            sent: round.sent,
+            renewing: None,
+            due: plan.renewal.due(round.sent, plan.ttl),
+            retry: None,
+            again: None,
+            alarm: Alarm::default(),
+            held: plan.meter.held(round.sent),
+            series: Series::new(round.sent),
+            shared: shared.clone(),
+        };
+        let standings = keeper.state.follow(round);
+        keeper.look_for_gaps(standings);
+        Box::new(keeper)
+    }
+
+    /// Hands the lease out, which took so many rounds, and tells the others who has it now.
+    pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Hold {
+        let now = self.shared.now();
+        let (resource, span) = (&self.state.resource, &plan.told.span());
+        if !span.is_disabled() {
+            span.record("rounds", rounds).record("token", self.state.token().short());
+        }
+        let token = || self.state.token().short();
+        let fence = || self.state.fence.map(FencingToken::get);
+        debug!(parent: span, %resource, token = %token(), fencing_token = fence(), "acquired");
+        self.meter.rounds(rounds);
+        self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
+        if self.claim.mode() == Mode::Exclusive {
+            self.tell(now);
+        }
+        let hold = Hold::of(self.state.clone());
+        if let Some(wanted) = self.rest(now) {
+            wanted.set_out();
+        }
+        hold
+    }
+
+    /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.
+    fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
+        let state = self.state.clone();
+        let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
+        let context = Context::from_waker(&bell);
+        self.shared.nodes.alarms.set_on(&self.runtime, &mut self.alarm, wake, &context);
+        // Only now: when the coordinator is closed after that, all alarms ring.
+        if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
+    }
+
+    async fn work(mut self: Box<Self>) {
+        loop {
+            if let Some(ended) = self.attend().await {
+                return Box::pin(self.conclude(ended)).await;
+            }
+            self.look_at_stragglers();
+            let now = self.shared.now();
+            match self.rest(now) {
+                Some(wanted) => {
+                    self = wanted;
+                    // If it was rung because its runtime has ended, it goes on where it is.
+                    self.runtime = Handle::current();
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Tells those who wait here who has the lock.
+    fn tell(&self, now: Moment) {
+        let holder = || Holder {
+            token: self.claim.token().clone(),
+            fencing_token: self.state.fence,
+            nodes: self.shared.nodes.quorum.needed(),
+            remaining: self.state.left(now),
+            readers: Vec::new(),
+            key: None,
+        };
+        self.shared.lines.tell(&self.line, None, || Some(holder()), now);
+    }
+
+    /// Does what there is to do, until that is the end of the lease, or nothing.
+    async fn attend(&mut self) -> Option<Ended> {
+        loop {
+            let event = self.next_event().await?;
+            let now = self.shared.now();
+            let running = self.state.term.remaining(now).is_some();
+            let outcome = match event {
+                Event::Mail(Mail { retain: Some(wanted), .. }) if running => {
+                    return Some(Ended::Retained(wanted));
+                }
+                Event::Mail(mail) if mail.ends() && running => return Some(Ended::Released(mail.release)),
+                Event::Mail(mail) if mail.ends() => {
+                    let lost = self.state.end(self.state.lapsed(now));
+                    if let Some(reply) = mail.release {
+                        drop(reply.send(Err(lost.clone())));
+                    }
+                    if let Some(wanted) = mail.retain {
+                        wanted.reply(Err(lost.clone().into()));
+                    }
+                    Err(lost.reason)
+                }
+                _ if !running => Err(self.state.lapsed(now)),
+                Event::Mail(Mail { downgrade: Some(reply), mut renewals, .. }) => {
+                    renewals.push(reply);
+                    self.downgrade(renewals);
+                    // Whoever waits there waits for readers now, of whom this is one.
+                    drop(self.take_successor());
+                    Ok(())
+                }
+                Event::Mail(mail) => {
+                    self.renew(mail.renewals);
+                    Ok(())
+                }
+                Event::Verdict(verdict) => self.count(verdict, now),
+                Event::Closing => Err(LossReason::Closed),
+                Event::Time => {
+                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) && !self.put_off(now)
+                    {
+                        self.renew(Vec::new());
+                    } else if self.is_to_ask_again(now) {
+                        self.ask_again(now);
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(reason) = outcome {
+                return Some(Ended::Lost(reason));
+            }
+        }
+    }
+
+    /// `None` if nothing happens.
+    async fn next_event(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        if let Some(renewing) = &mut self.renewing
+            && let Poll::Ready(verdict) = renewing.verdict.as_mut().poll(context)
+        {
+            return Poll::Ready(Some(Event::Verdict(verdict)));
+        }
+        let waits = self.renewing.is_some();
+        if let Some(mail) = self.state.read(waits.then_some(&*context)) {
+            return Poll::Ready(Some(Event::Mail(mail)));
+        }
+        let now = self.shared.now();
+        let wake = self.wake(now);
+        if now >= wake {
+            return Poll::Ready(Some(Event::Time));
+        }
+        if waits {
+            // Before the coordinator is looked at: when it is closed after that, all alarms ring.
+            self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
+        }
+        if self.shared.closing.is_cancelled() {
+            return Poll::Ready(Some(Event::Closing));
+        }
+        if waits { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    /// When there will be something to do.
+    fn wake(&self, now: Moment) -> Moment {
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        if self.renewing.is_some() {
+            return end;
+        }
+        let again = self.again.as_ref().map(|again| again.at);
+        self.due.into_iter().chain(again).chain([end]).min().unwrap_or(end)
+    }
+
+    /// Puts off what is due, while many other renewals are on their way, and says whether it has. One that
+    /// follows another that was not confirmed is late enough.
+    fn put_off(&mut self, now: Moment) -> bool {
+        let (ttl, shared) = (self.ttl, &self.shared);
+        let due = self.renewal.due(self.sent, ttl).filter(|_| self.retry.is_none());
+        let later = due.and_then(|due| shared.renewals.put_off(due, ttl, now, || shared.entropy.half()));
+        self.due = later.or(self.due);
+        later.is_some()
+    }
+
+    /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
+    /// so a lease that is held for long survives the restart of one node after the other.
+    fn renew(&mut self, asked_by: Vec<RenewReply>) {
+        if let Some(renewing) = &mut self.renewing {
+            renewing.asked_by.extend(asked_by);
+            return;
+        }
+        self.ask_again_no_more();
+        // What it has not sent yet must not come after a release: the new round takes its place.
+        self.standings = self.settle();
+        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
+        let question = Asked::from(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
+        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |_| Some(question.clone()));
+        self.sent = round.sent;
+        let waited_for = round.clone();
+        let verdict = Box::pin(async move { waited_for.verdict().await });
+        let counted = self.shared.renewals.begin();
+        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
+    }
+
+    /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
+    /// that is lost by the next: until then a node keeps out more than it has to (rule S-6).
+    fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
+        self.let_go();
+        self.claim = Arc::new(Claim::clone(&self.claim).shared());
+        // Nothing is learnt from the verdict on a renewal that asked for more.
+        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
+        {
+            self.standings = self.settle();
+            self.state.follow(&round);
+            asked_by.extend(others);
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
+        self.renew(asked_by);
+    }
+
+    /// Tells those who wait here that the lock is not held here alone any more, if it was.
+    fn let_go(&self) {
+        if self.claim.mode() == Mode::Exclusive {
+            self.shared.lines.let_go(&self.line);
+        }
+    }
+
+    /// Draws the consequences of a renewal.
+    ///
+    /// A quorum of all nodes must have confirmed (rule I-8), the new deadline counts from before
+    /// the renewal was sent (I-7), and only if the old one has not passed by now (I-9). Anything
+    /// less changes nothing, and is tried again until the deadline (I-11). But if so many nodes
+    /// are known not to have held the key that others may have a quorum, the lease is over at once.
+    fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
+        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
+            return Ok(());
+        };
+        let without = round.tally(now).denied();
+        let (meter, left) = (&self.meter, self.state.left(now));
+        let outcome = if without >= self.shared.nodes.quorum.blocking() {
+            meter.renewed(Renewed::Refuted);
+            Err(LossReason::Refuted)
+        } else if verdict == Verdict::Carried {
+            let deadline = self.shared.drift.deadline(round.sent, self.ttl);
+            if self.state.renew(deadline, now) {
+                meter.renewed(Renewed::Confirmed);
+                meter.remaining(At::Renewal, left, self.ttl);
+                Ok(true)
+            } else {
+                meter.renewed(Renewed::Late);
+                Err(self.state.lapsed(now))
+            }
+        } else {
+            meter.renewed(Renewed::Unconfirmed);
+            Ok(false)
+        };
+        let reply = match outcome {
+            Ok(true) => {
+                debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
+                self.due = self.renewal.due(round.sent, self.ttl);
+                self.retry = None;
+                Ok(())
+            }
+            Ok(false) => {
+                let ballot = round.ballot();
+                let resource = &self.state.resource;
+                // The first of a series may be worth a look; the others say the same.
+                if self.retry.is_some() {
+                    debug!(%resource, %ballot, ?left, "renewal still not confirmed, trying again");
+                } else {
+                    warn!(%resource, %ballot, ?left, "renewal not confirmed, trying again");
+                }
+                let retry = self.retry.get_or_insert_with(|| Box::new(retry_backoff(self.ttl)));
+                if self.due.is_some() {
+                    self.due = Some(now + retry.next(self.shared.entropy.half()));
+                }
+                let resource = self.state.resource.clone();
+                Err(RenewError::Unconfirmed { resource, ballot: Box::new(ballot) })
+            }
+            Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
+        };
+        // Late answers are still learnt of.
+        self.state.follow(&round);
+        for waiting in asked_by {
+            // Whoever asked may have stopped waiting.
+            drop(waiting.send(reply.clone()));
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done without
+    /// whoever waits for this.
+    async fn release(mut self: Box<Self>) {
+        self.end();
+        // Before the holder is told: it may ask for the lock again at once.
+        self.let_go();
+        let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle());
+        self.tell_others();
+        if let Some(sweep) = sweep {
+            let verdict = sweep.confirmed().await;
+            self.meter.released(verdict);
+            if verdict != Verdict::Carried {
+                self.not_confirmed(sweep.ballot());
+            }
+            if sweep.is_wanted() {
+                self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
+            }
+            sweep.leave(self.runtime.clone());
+        }
+    }
+
+    /// No quorum has confirmed that the lock is given back.
+    fn not_confirmed(&self, ballot: Ballot) {
+        let (resource, token) = (&self.state.resource, self.state.token().short());
+        warn!(%resource, %token, %ballot, "release not confirmed; it may stay locked until its TTL ends");
+        self.state.not_confirmed(ballot);
+    }
+
+    /// The holder gives the lock back.
+    fn end(&mut self) {
+        self.held.released(self.ttl, || {
+            let now = self.shared.now();
+            (now, self.state.left(now))
+        });
+        self.state.end(LossReason::Released);
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
+    }
+
+    /// The lease ended against the holder's will. Its keys are of no use to anybody.
+    fn lose(mut self: Box<Self>, reason: LossReason) {
+        self.let_go();
+        let reason = self.state.end(reason).reason;
+        self.held.lost(counted(reason), || self.shared.now());
+        let (resource, token) = (&self.state.resource, || self.state.token().short());
+        if reason == LossReason::Closed {
+            // The program itself has closed the coordinator.
+            debug!(%resource, token = %token(), %reason, "lease ended");
+        } else {
+            warn!(%resource, token = %token(), %reason, "lease lost");
+        }
+        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle());
+        self.tell_others();
+    }
+
+    /// Whoever waits for one of the keys in another line of this process may ask now.
+    fn tell_others(&self) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
+        }
+    }
+
+    /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
+    /// is on its way is overtaken by nothing, since what follows queues up behind it.
+    fn settle(&self) -> Standings {
+        let abandoned = |round: &Round| {
+            round.abandon();
+            round.standings()
+        };
+        let latest = match self.state.take_trail() {
+            Trail::None => None,
+            Trail::OnItsWay(round) => Some(abandoned(&round)),
+            Trail::Settled(standings) => Some(standings),
+        };
+        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
+        // What was not asked changes nothing: a question that is still on its way stays that.
+        latest.into_iter().chain(renewed).fold(self.standings, Standings::then)
+    }
+}
+
+/// What the state of a lease needs of those that all leases share.
+fn clock_and_tasks(shared: &Shared) -> (&Arc<dyn Clock>, Weak<Registry>) {
+    (&shared.nodes.clock, shared.tasks.registry())
+}
+
+impl ParkedKeeper for Keeper {
+    fn is_waited_for(&self) -> bool {
+        self.succession.is_some() && self.shared.lines.is_waited_for(&self.line)
+    }
+
+    fn give_back(mut self: Box<Self>) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let successor = self.take_successor();
+            self.release().await;
+            drop(successor);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
+    }
+
+    fn leave_taken(mut self: Box<Self>, wanted: Retention) -> Lasting {
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let work = async move {
+            let successor = self.take_successor();
+            self.retain(wanted).await;
+            drop(successor);
+        };
+        Lasting::new(work, &shared.tasks, runtime)
+    }
+
+    fn set_out(mut self: Box<Self>) {
+        let now = self.shared.now();
+        if now.back(LATE) >= self.wake(now)
+            && let Ok(here) = Handle::try_current()
+        {
+            // Its runtime is not driven, or it would have rung.
+            self.runtime = here;
+        }
+        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        shared.tasks.spawn(self.work(), &runtime);
+    }
+}
+
+/// A runtime that is driven rings an alarm far sooner, unless the process stood still.
+const LATE: Duration = Duration::from_millis(20);
+
+/// How a loss is counted. A release is none.
+fn counted(reason: LossReason) -> Option<Loss> {
+    match reason {
+        LossReason::Expired => Some(Loss::Expired),
+        LossReason::Refuted => Some(Loss::Refuted),
+        LossReason::MaxHold => Some(Loss::MaxHold),
+        LossReason::Closed => Some(Loss::Closed),
+        LossReason::Released => None,
+    }
+}
+
+/// A renewal that failed is tried again soon, and ever less eagerly.
+fn retry_backoff(ttl: Duration) -> Backoff {
+    Backoff::new(ttl / 100, ttl / 10)
+}
+
+/// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.nodes.alarms.stop(&mut self.alarm);
+        self.state.close_desk();
+        drop(self.state.take_trail());
+        drop(self.take_successor());
+    }
+}

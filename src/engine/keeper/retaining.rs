@@ -1,0 +1,100 @@
+//! Leaves a lock taken after its lease has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use super::{Keeper, retry_backoff};
+use crate::engine::attempt::clean_up;
+use crate::engine::mail::Retention;
+use crate::error::RetainError;
+use crate::node::{Asked, Question};
+use crate::protocol::Standing;
+use crate::protocol::{Claim, Moment, Token, Verdict};
+use crate::quorum::key_states::Standings;
+use crate::quorum::round::{Aim, Round};
+
+/// Servers do not count in less.
+const LEAST: Duration = Duration::from_millis(1);
+
+impl Keeper {
+    /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the question that
+    /// passes a lock on.
+    ///
+    /// The lease has ended and its renewals are over (I-15) before anything is sent. Asked again until a
+    /// quorum has confirmed, but only while the lease would have lasted (rule R-11): after that others may
+    /// have had the lock. The old token is not taken back where the new one did not arrive: there it keeps
+    /// others out too, and expires by itself.
+    pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
+        let now = self.shared.now();
+        if wanted.until.since(now) < LEAST {
+            self.release().await;
+            return wanted.reply(Ok(()));
+        }
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        self.end();
+        let before = self.settle();
+        let (outcome, round) = self.leave_token(&wanted, end).await;
+        self.stop_renewals(before, round);
+        // Before the holder hears of it: it may ask for the lock again at once.
+        self.let_go();
+        self.tell_others();
+        wanted.reply(outcome);
+    }
+
+    /// Has a tombstone left behind the new token where a renewal may come of which nothing is known: it would
+    /// store the token of the lease anew when the new one has expired (rule R-13). Where the new one is not
+    /// known to be, nothing is taken back.
+    fn stop_renewals(&self, before: Standings, round: Arc<Round>) {
+        let (shared, runtime, claim, ttl) =
+            (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
+        // Whoever closes the coordinator waits for the nodes that are slower: each that has the new token is
+        // one that does not have to survive.
+        let rest = async move {
+            round.settled().await;
+            let unknown = before.with(round.standings(), |before, replaced| match (before, replaced) {
+                (Standing::Unknown, Standing::Holds) => Standing::Unknown,
+                _ => Standing::Without,
+            });
+            clean_up(&shared, &runtime, &claim, ttl, unknown);
+        };
+        self.shared.tasks.spawn(rest, &self.runtime);
+    }
+
+    /// Returns the last round as well, which may not be over.
+    async fn leave_token(
+        &mut self,
+        wanted: &Retention,
+        end: Moment,
+    ) -> (Result<(), RetainError>, Arc<Round>) {
+        let (shared, from, resource) = (&self.shared, &self.claim, &self.state.resource);
+        let context = from.token().context().unwrap_or_default();
+        let context = [&*context, &*wanted.note].join(" ");
+        let token = Token::retained(shared.entropy.bits(), context.trim_end());
+        let to = Arc::new(Claim::new(from.key().into(), token));
+        let mut pauses = retry_backoff(self.ttl);
+        loop {
+            // Each time only what is left: the first question that a node carries out may be the last.
+            let ttl = wanted.until.since(shared.now()).max(LEAST);
+            let (from, to) = (from.clone(), to.clone());
+            let question = Asked::from(Question::Transfer { from, to, ttl, draw: None });
+            let round = Round::start(&shared.nodes, Aim::Hold, self.ttl, |_| Some(question.clone()));
+            let verdict = round.verdict().await;
+            let now = shared.now();
+            if verdict == Verdict::Carried && now < end {
+                debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
+                return (Ok(()), round);
+            }
+            let again = now + pauses.next(shared.entropy.half());
+            let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
+            if hopeless || again >= end.min(wanted.until) {
+                let ballot = Box::new(round.ballot());
+                debug!(%resource, %ballot, "not certain to be retained");
+                return (Err(RetainError::Unconfirmed { resource: resource.clone(), ballot }), round);
+            }
+            round.abandon();
+            shared.rest_until(again).await;
+        }
+    }
+}

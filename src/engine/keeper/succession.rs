@@ -1,0 +1,238 @@
+//! Passes a lock on to whoever waits for it next in this process.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tracing::debug;
+
+use super::{Ended, Keeper, ReleaseReply, clock_and_tasks};
+use crate::engine::attempt::{aim, clean_up, new_claim};
+use crate::engine::context::Shared;
+use crate::engine::fencing;
+use crate::engine::lease_state::{LeaseState, Trail};
+use crate::engine::options::{Fencing, Plan, Renewal};
+use crate::engine::queue::Waiter;
+use crate::node::{Asked, Question};
+use crate::protocol::Standing;
+use crate::protocol::Verdict;
+use crate::quorum::key_states::Standings;
+use crate::quorum::round::Round;
+use crate::telemetry::Passed;
+
+/// Serves those who wait for a key in this process, after a lease of it.
+pub(crate) trait Succession: Send {
+    /// Serves `first`, who was taken out of the line of `key`, and all who wait there behind it.
+    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()>;
+}
+
+/// A succession that is due. Dropped, it serves in a task, or ends the line where nobody waits.
+pub(super) struct Successor {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+    succession: Option<Box<dyn Succession>>,
+}
+
+impl Successor {
+    /// The lock is not held here any more: serves those who wait for it.
+    async fn serve(mut self) {
+        if let Some((_, serving)) = self.begin() {
+            serving.await;
+        }
+    }
+
+    /// Takes out who is first, whose runtime is driven as far as is known. `None` where the line has ended.
+    fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
+        let succession = self.succession.take()?;
+        let first = self.shared.lines.next_or_end(&self.key)?;
+        let runtime = first.runtime.clone();
+        Some((runtime, succession.serve(self.shared.clone(), self.key.clone(), first)))
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if let Some((runtime, serving)) = self.begin() {
+            self.shared.tasks.spawn(serving, &runtime);
+        }
+    }
+}
+
+impl Keeper {
+    /// Hands the lease to somebody who waits for it.
+    pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
+        self.runtime = waiter.runtime.clone();
+        // A lease that nobody takes in is dropped with the failed message, and so given back.
+        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
+    }
+
+    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
+    pub(super) async fn conclude(mut self: Box<Self>, ended: Ended) {
+        let next = match &ended {
+            Ended::Released(_) => self.next_here(),
+            Ended::Lost(_) | Ended::Retained(_) => None,
+        };
+        let successor = match (ended, next) {
+            (Ended::Lost(reason), _) => {
+                let successor = self.take_successor();
+                self.lose(reason);
+                successor
+            }
+            (Ended::Retained(wanted), _) => {
+                let successor = self.take_successor();
+                self.retain(wanted).await;
+                successor
+            }
+            (Ended::Released(reply), None) => {
+                let successor = self.take_successor();
+                self.release().await;
+                if let Some(reply) = reply {
+                    drop(reply.send(Ok(())));
+                }
+                successor
+            }
+            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
+                Ok(()) => {
+                    self.deliver_to(next, 0);
+                    None
+                }
+                Err(reply) => self.pass_on(next, reply).await,
+            },
+        };
+        if let Some(successor) = successor {
+            successor.serve().await;
+        }
+    }
+
+    /// Who waits for the lock in this process and may have it next, before others get their chance.
+    fn next_here(&mut self) -> Option<Waiter> {
+        self.succession.as_ref()?;
+        let span = self.hand_over.span.unwrap_or(self.ttl);
+        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
+        if goes_on { self.shared.lines.next(&self.line) } else { None }
+    }
+
+    /// Those who wait are served by the caller from now on.
+    pub(super) fn take_successor(&mut self) -> Option<Successor> {
+        let (shared, key) = (&self.shared, &self.line);
+        let succession = self.succession.take()?;
+        Some(Successor { shared: shared.clone(), key: key.clone(), succession: Some(succession) })
+    }
+
+    /// Hands the lock to the next who waits for it in this process without asking anybody: the key
+    /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
+    /// Refused, with the reply that is still to be sent, where that would not do.
+    ///
+    /// Only without fencing, since the two leases share all that the nodes know of them; only with
+    /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
+    /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
+    /// lease.
+    pub(super) fn hand_over(
+        &mut self,
+        next: &Arc<Plan>,
+        reply: Option<ReleaseReply>,
+    ) -> Result<(), Option<ReleaseReply>> {
+        let now = self.shared.now();
+        let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
+        let end = self.state.term.remaining(now).unwrap_or(now);
+        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        // One that is renewed by hand has nothing due.
+        let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
+        if !(alike && lasts && self.renewing.is_none()) {
+            return Err(reply);
+        }
+        // First the old lease is over, then there is a new one.
+        self.end();
+        self.state.close_desk();
+        let hold_until = next.max_hold.map(|longest| now + longest);
+        (self.renewal, self.hand_over) = (next.renewal, next.hand_over());
+        self.meter = next.meter.clone();
+        self.held = self.meter.held(now);
+        self.meter.passed(Passed::Locally);
+        // A renewal that failed is tried again as soon as it would have been.
+        self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
+        let trail = self.state.take_trail();
+        self.state = LeaseState::new(
+            &next.resource,
+            &self.claim,
+            None,
+            end,
+            hold_until,
+            clock_and_tasks(&self.shared),
+        );
+        match trail {
+            Trail::OnItsWay(round) => {
+                self.state.follow(&round);
+            }
+            Trail::Settled(standings) => self.standings = self.standings.then(standings),
+            Trail::None => {}
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        Ok(())
+    }
+
+    /// Passes the lock on to the next who waits for it in this process, by one round that replaces
+    /// the token: a new lease with a full TTL, and no moment in which the lock is free.
+    ///
+    /// The old lease has ended before anything is sent, so that the two never overlap; and every
+    /// node that grants holds the new token from then on, as if it had been free. If no quorum did so in
+    /// time, both claims are taken back, and the line is still to be served.
+    pub(super) async fn pass_on(
+        mut self: Box<Self>,
+        waiter: Waiter,
+        reply: Option<ReleaseReply>,
+    ) -> Option<Successor> {
+        self.end();
+        let next = &waiter.plan;
+        let draw = self.shared.draw(next, self.state.fence);
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, next, draw));
+        let before = self.settle();
+        let ttl = next.ttl;
+        let question = Asked::from(Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw });
+        let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question.clone()));
+        let decision = fencing::decide(&self.shared, &to, &round).await;
+        let now = self.shared.now();
+        let deadline = self.shared.drift.deadline(round.sent, ttl);
+        if decision.verdict != Verdict::Carried {
+            self.not_confirmed(decision.round.ballot());
+        }
+        if let Some(reply) = reply {
+            drop(reply.send(Ok(())));
+        }
+        // Wherever the new token has not come, the old one may still stand.
+        let rest = {
+            let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+            let (ttl, round) = (self.ttl, round.clone());
+            async move {
+                round.settled().await;
+                clean_up(&shared, &runtime, &from, ttl, left_behind(before, round.standings()));
+            }
+        };
+        self.shared.tasks.spawn(rest, &self.runtime);
+        if decision.verdict == Verdict::Carried && fencing::in_time(&self.shared, &round, deadline, now) {
+            next.meter.passed(Passed::ByRound);
+            let rounds = decision.rounds(&round);
+            debug!(resource = %next.resource, token = %to.token().short(), "passed on");
+            let mut passed = Keeper::of(&self.shared, next, to, &round, decision.fence, deadline);
+            (passed.series, passed.succession) = (self.series, self.succession.take());
+            passed.deliver_to(waiter, rounds);
+            return None;
+        }
+        next.meter.passed(Passed::Failed);
+        debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
+        round.abandon();
+        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings());
+        // It came first, and stays first.
+        self.shared.lines.put_back(&self.line, waiter);
+        self.shared.lines.let_go(&self.line);
+        self.take_successor()
+    }
+}
+
+/// Where the old token may still be stored, or may yet come, after it was to be replaced.
+fn left_behind(before: Standings, replaced: Standings) -> Standings {
+    before.with(replaced, Standing::left_behind)
+}

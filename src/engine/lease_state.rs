@@ -1,0 +1,363 @@
+//! What a lease, its watchers and its keeper share, and where the keeper is.
+
+use std::fmt;
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::mail::{Mail, Retention};
+use crate::error::{LossReason, Lost};
+use crate::protocol::Standing;
+use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::key_states::Standings;
+use crate::quorum::round::{OnSettled, Round};
+use crate::runtime::clock::Clock;
+use crate::runtime::detached::Lasting;
+use crate::runtime::tasks::{Helped, Registry};
+
+/// What the lease, its watchers and its keeper share.
+#[derive(Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) resource: Resource,
+    pub(crate) claim: Arc<Claim>,
+    /// `None` where fencing is off.
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) term: Term,
+    /// The claim's, until the holder downgrades.
+    mode: Mutex<Mode>,
+    /// No renewal moves the deadline beyond this.
+    hold_until: Moment,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Of the tasks, of which one may have the keeper.
+    pub(crate) registry: Weak<Registry>,
+    /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
+    /// this is for ends that come earlier.
+    pub(crate) over: Notify,
+    reason: Mutex<Option<LossReason>>,
+    /// How often its owner has it.
+    pub(crate) holds: AtomicU32,
+    desk: Mutex<Desk>,
+    trail: Mutex<Trail>,
+    /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
+    minds_gaps: AtomicBool,
+}
+
+/// The keeper of a lease while nothing happens, as far as the lease knows it.
+pub(crate) trait ParkedKeeper: Send {
+    /// Whether another caller waits for the lock in this process.
+    fn is_waited_for(&self) -> bool;
+
+    /// Gives the lock back, for a holder who waits until that is done.
+    fn give_back(self: Box<Self>) -> Lasting;
+
+    /// Leaves the lock taken, for a holder who waits until that is done.
+    fn leave_taken(self: Box<Self>, wanted: Retention) -> Lasting;
+
+    /// Has a task do what there is to do.
+    fn set_out(self: Box<Self>);
+}
+
+/// Where the keeper of the lease is.
+enum Desk {
+    /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
+    Idle(Box<dyn ParkedKeeper>),
+    /// With whoever has taken it, who looks for letters.
+    Away(Option<Box<Letterbox>>),
+    /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
+    Gone(Option<Box<Ballot>>),
+}
+
+/// What was left for the keeper while it was away, and who is woken by it.
+#[derive(Default)]
+struct Letterbox {
+    mail: Mail,
+    /// Its alarm has rung.
+    rung: bool,
+    keeper: Option<Waker>,
+}
+
+/// What the latest round has left at the nodes.
+#[derive(Default)]
+pub(crate) enum Trail {
+    /// Nothing but what is known.
+    #[default]
+    None,
+    /// Nodes may still answer.
+    OnItsWay(Arc<Round>),
+    /// All have answered.
+    Settled(Standings),
+}
+
+/// Without the keeper, which would show this lease.
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Desk::Idle(_) => "Idle",
+            Desk::Away(_) => "Away",
+            Desk::Gone(_) => "Gone",
+        })
+    }
+}
+
+/// Without the round, which would show this lease.
+impl fmt::Debug for Trail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trail::None => f.write_str("None"),
+            Trail::OnItsWay(_) => f.write_str("OnItsWay"),
+            Trail::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+        }
+    }
+}
+
+impl LeaseState {
+    pub(crate) fn new(
+        resource: &Resource,
+        claim: &Arc<Claim>,
+        fence: Option<FencingToken>,
+        deadline: Moment,
+        hold_until: Option<Moment>,
+        (clock, registry): (&Arc<dyn Clock>, Weak<Registry>),
+    ) -> Arc<LeaseState> {
+        let hold_until = hold_until.unwrap_or(Moment::NEVER);
+        Arc::new(LeaseState {
+            resource: resource.clone(),
+            claim: claim.clone(),
+            fence,
+            mode: Mutex::new(claim.mode()),
+            term: Term::until(hold_until.min(deadline)),
+            hold_until,
+            clock: clock.clone(),
+            registry,
+            over: Notify::new(),
+            reason: Mutex::new(None),
+            holds: AtomicU32::new(1),
+            desk: Mutex::new(Desk::Away(None)),
+            trail: Mutex::default(),
+            minds_gaps: AtomicBool::new(true),
+        })
+    }
+
+    pub(crate) fn token(&self) -> &Token {
+        self.claim.token()
+    }
+
+    pub(crate) fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
+    /// the lease still runs.
+    pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
+        self.term.renew(self.hold_until.min(deadline), now)
+    }
+
+    /// For how much longer the lease holds at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        self.term.remaining(now).unwrap_or(now).since(now)
+    }
+
+    /// Why a lease whose deadline has passed by `now` is over.
+    pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
+        if now >= self.hold_until { LossReason::MaxHold } else { LossReason::Expired }
+    }
+
+    /// The loss of a lease whose deadline has passed.
+    pub(crate) fn lapse(&self) -> Lost {
+        self.lost_for(self.lapsed(self.clock.now()))
+    }
+
+    /// Ends the term of a lease that nobody keeps any more.
+    pub(crate) fn forsake(&self) -> Lost {
+        self.end(self.lapsed(self.clock.now()))
+    }
+
+    /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.
+    pub(crate) fn end(&self, reason: LossReason) -> Lost {
+        let lost = self.lost_for(reason);
+        self.term.end();
+        self.over.notify_waiters();
+        lost
+    }
+
+    /// The loss, with the reason that was found first.
+    fn lost_for(&self, reason: LossReason) -> Lost {
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        Lost::new(self.resource.clone(), *first.get_or_insert(reason))
+    }
+
+    /// Nothing happens: the keeper lies here until somebody wants something, or its alarm rings. It is
+    /// returned where that is so already.
+    pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
+        let mut desk = self.desk();
+        match &*desk {
+            Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
+            Desk::Idle(_) | Desk::Away(_) | Desk::Gone(_) => {
+                let before = mem::replace(&mut *desk, Desk::Idle(keeper));
+                drop(desk);
+                drop(before);
+                None
+            }
+        }
+    }
+
+    /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
+    pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
+        let mut desk = self.desk();
+        if let Desk::Idle(keeper) = &*desk
+            && !keeper.is_waited_for()
+            && let Desk::Idle(keeper) = mem::replace(&mut *desk, Desk::Away(None))
+        {
+            return Some(keeper);
+        }
+        None
+    }
+
+    /// Takes the mail, if there is some; else whoever asks is woken by the next.
+    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<Mail> {
+        let mut desk = self.desk();
+        let Desk::Away(letterbox) = &mut *desk else { return None };
+        let letters = letterbox.take();
+        if let Some(context) = context
+            && letters.as_ref().is_none_or(|letters| letters.mail.is_empty())
+        {
+            letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
+        }
+        drop(desk);
+        letters.map(|letters| letters.mail).filter(|mail| !mail.is_empty())
+    }
+
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Mail)) {
+        self.leave(|letterbox| write(&mut letterbox.mail));
+    }
+
+    /// Waits for the keeper, and has this runtime drive the task that may have it.
+    pub(crate) fn helped<F>(&self, wait: F) -> Helped<F> {
+        Helped::new(self.registry.clone(), wait)
+    }
+
+    /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
+    /// whoever waits for an answer told so.
+    fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
+        let mut desk = self.desk();
+        let mut letters = match &mut *desk {
+            Desk::Gone(_) => return,
+            Desk::Away(there) => there.take().unwrap_or_default(),
+            Desk::Idle(_) => Box::default(),
+        };
+        write(&mut letters);
+        let waker = letters.keeper.take();
+        let before = mem::replace(&mut *desk, Desk::Away(Some(letters)));
+        drop(desk);
+        if let Desk::Idle(keeper) = before {
+            keeper.set_out();
+        } else if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// From now on there is no keeper.
+    pub(crate) fn close_desk(&self) {
+        let mut desk = self.desk();
+        if matches!(&*desk, Desk::Gone(_)) {
+            return;
+        }
+        let before = mem::replace(&mut *desk, Desk::Gone(None));
+        drop(desk);
+        drop(before);
+    }
+
+    /// The lease was given back, and no quorum has confirmed it.
+    pub(crate) fn not_confirmed(&self, ballot: Ballot) {
+        let before = mem::replace(&mut *self.desk(), Desk::Gone(Some(Box::new(ballot))));
+        drop(before);
+    }
+
+    pub(crate) fn unconfirmed(&self) -> Option<Ballot> {
+        if let Desk::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
+    }
+
+    /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
+    /// nodes stand by now.
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> Standings {
+        drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
+        let (standings, all_heard) = round.retire(self);
+        if all_heard {
+            self.keep(round, standings);
+        }
+        standings
+    }
+
+    /// Keeps what the round has left, if it is the latest.
+    fn keep(&self, round: &Round, standings: Standings) -> bool {
+        let mut trail = self.trail();
+        let followed = matches!(&*trail, Trail::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let before =
+            if followed { mem::replace(&mut *trail, Trail::Settled(standings)) } else { Trail::None };
+        drop(trail);
+        drop(before);
+        followed
+    }
+
+    pub(crate) fn minds_gaps(&self) -> bool {
+        self.minds_gaps.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mind_no_gaps(&self) {
+        self.minds_gaps.store(false, Ordering::Relaxed);
+    }
+
+    /// What the latest round has left, if all have answered.
+    pub(crate) fn settled_standings(&self) -> Option<Standings> {
+        if let Trail::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
+    }
+
+    /// How the nodes stand by the latest round, and when that was sent if some have not answered.
+    pub(crate) fn latest_standings(&self) -> (Standings, Option<Moment>) {
+        let round = match &*self.trail() {
+            Trail::None => return (Standings::default(), None),
+            Trail::Settled(standings) => return (*standings, None),
+            Trail::OnItsWay(round) => round.clone(),
+        };
+        (round.standings(), Some(round.sent))
+    }
+
+    /// The round that is followed, or what it has left.
+    pub(crate) fn take_trail(&self) -> Trail {
+        mem::take(&mut *self.trail())
+    }
+
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An alarm of its keeper.
+impl Wake for LeaseState {
+    fn wake(self: Arc<Self>) {
+        self.leave(|letterbox| letterbox.rung = true);
+    }
+}
+
+impl OnSettled for LeaseState {
+    fn settled(&self, round: &Round, standings: Standings) {
+        let quorum = round.quorum();
+        let is_short = |standings: Standings| {
+            let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
+            held <= quorum.needed() && held < quorum.nodes()
+        };
+        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
+            self.leave(|letterbox| letterbox.rung = true);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The options of a lock, checked, for whoever acquires and keeps it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquire_span::Told;
+use super::owner::Owner;
+use super::wait::{HandOver, OnWait, Wait};
+use crate::error::AcquireError;
+use crate::protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use crate::quorum::ballot::Ballot;
+use crate::telemetry::LockMeter;
+
+/// Whether leases have a fencing token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// They have: see [`fence`](crate::fence). Costs no round trip, except when nodes disagree about
+    /// the next number, and a microsecond or two of the nodes' time.
+    #[default]
+    On,
+    /// They have none, and acquiring is the plain `SET key token NX PX ttl` of the original
+    /// algorithm: for locks that only save work, and nodes where nothing else may be stored. Every
+    /// client that acquires the lock without fencing is one that no resource can refuse.
+    Off,
+}
+
+/// Who renews a lease.
+///
+/// Where the library does, and more than a hundred leases are due at once, a renewal may be put off by a
+/// thirtieth of the TTL: those before it go first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The library does, every third of the TTL, so that two renewals may fail before the lease is
+    /// lost.
+    Automatic,
+    /// The library does, this often. At most half of the TTL.
+    Every(Duration),
+    /// The holder does, by [`Lease::renew`](crate::Lease::renew), or lets the lease end.
+    Manual,
+}
+
+impl Renewal {
+    /// When the renewal after the one sent at `sent` is due.
+    pub(crate) fn due(self, sent: Moment, ttl: Duration) -> Option<Moment> {
+        match self {
+            Renewal::Automatic => Some(sent + renewal_every(ttl)),
+            Renewal::Every(interval) => Some(sent + interval),
+            Renewal::Manual => None,
+        }
+    }
+}
+
+/// The options of a lock, as they were set.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) renewal: Renewal,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Arc<str>,
+    pub(crate) hand_over: HandOver,
+    pub(crate) fairness: Fairness,
+    pub(crate) fencing: Fencing,
+    pub(crate) mode: Mode,
+    pub(crate) on_wait: Option<Arc<OnWait>>,
+    pub(crate) reentry: Reentry,
+    pub(crate) meter: LockMeter,
+}
+
+/// How long to wait unless said otherwise.
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+
+impl Options {
+    /// The defaults, of a coordinator whose locks have this TTL and label.
+    pub(crate) fn new(ttl: Duration, label: Arc<str>, meter: LockMeter) -> Options {
+        Options {
+            ttl,
+            label,
+            meter,
+            wait: Wait::UpTo(DEFAULT_WAIT),
+            renewal: Renewal::Automatic,
+            max_hold: None,
+            hand_over: HandOver::default(),
+            fairness: Fairness::Any,
+            fencing: Fencing::On,
+            mode: Mode::Exclusive,
+            on_wait: None,
+            reentry: Reentry::None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").finish_non_exhaustive()
+    }
+}
+
+/// In which order those who wait in different processes get the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fairness {
+    /// As it comes.
+    Any,
+    /// First come, first served.
+    Fair,
+}
+
+/// Whether the lock can be acquired by whoever holds it.
+#[derive(Clone, Debug)]
+pub(crate) enum Reentry {
+    None,
+    /// By this owner.
+    Of(Owner),
+    /// By the owner in whose scope it is acquired.
+    OfScope,
+}
+
+/// What one call asks for: a name, and options that were checked.
+pub(crate) struct Plan {
+    pub(crate) resource: Resource,
+    pub(crate) keys: Keys,
+    pub(crate) wait: Wait,
+    pub(crate) turn: Turn,
+    pub(crate) since: Moment,
+    pub(crate) told: Told,
+    pub(crate) options: Arc<Options>,
+}
+
+impl Deref for Plan {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// When it is somebody's turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// When the key is free.
+    Any,
+    /// When in addition nobody with an earlier ticket waits.
+    Fair(Ticket),
+}
+
+/// A lost contest.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    pub(crate) verdict: Verdict,
+    pub(crate) ballot: Box<Ballot>,
+}
+
+impl Plan {
+    /// What the line is called in which this process waits for the lock.
+    pub(crate) fn line(&self) -> &Arc<str> {
+        self.keys.line()
+    }
+
+    /// Those who wait in fair order hand nothing over: others may have come before. And nor do those who
+    /// have several resources, each of which others may want.
+    pub(crate) fn hand_over(&self) -> HandOver {
+        match self.turn {
+            Turn::Any if !self.keys.are_several() => self.options.hand_over,
+            Turn::Any | Turn::Fair(_) => HandOver::times(0),
+        }
+    }
+
+    /// The error for somebody who stops waiting.
+    pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
+        let resource = self.resource.clone();
+        match verdict {
+            Verdict::Contended => AcquireError::Contended { resource, ballot, waited },
+            // Carried, but when nothing was left of the validity: the nodes are too slow.
+            Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Several resources that are locked together.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use super::Lock;
+use crate::engine::context::Shared;
+use crate::engine::options::Fairness;
+use crate::error::ConfigError;
+use crate::node::Question;
+use crate::protocol::{Keys, MOST_RESOURCES, Mode, Resource};
+use crate::quorum::ballot::Ballot;
+use crate::quorum::round::{Aim, Round};
+
+impl Lock {
+    /// A lock of all of `names`, each counted once; `None` if they are no more than one.
+    pub(crate) fn together(shared: &Arc<Shared>, names: &[Arc<str>]) -> Option<Lock> {
+        let keys = names.iter().map(|name| shared.key(name));
+        let keys = Keys::several(keys.collect()).filter(Keys::are_several)?;
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        let lock = Lock::new(shared.clone(), &names.join(" + "));
+        Some(Lock { keys, together: Some(Arc::new(names)), ..lock })
+    }
+
+    /// A lock that cannot be acquired, and says why.
+    pub(crate) fn of_nothing(shared: &Arc<Shared>) -> Lock {
+        Lock { together: Some(Arc::default()), ..Lock::new(shared.clone(), "") }
+    }
+
+    /// What is to be locked, if its name works or all of its names do, and what is asked of several is
+    /// possible.
+    pub(super) fn resource(&self) -> Result<Resource, ConfigError> {
+        let Some(names) = &self.together else { return Ok(Resource::share(&self.name)?) };
+        let resource = Resource::together(names, &self.name)?;
+        let refused = |option, reason| Err(ConfigError::Several { option, reason });
+        if names.is_empty() || names.len() > MOST_RESOURCES {
+            return Err(ConfigError::Resources { given: names.len(), most: MOST_RESOURCES });
+        }
+        if self.options.mode == Mode::Shared {
+            return refused("shared", "those who share one would have to keep the others to themselves");
+        }
+        if self.options.fairness == Fairness::Fair {
+            return refused(
+                "fair",
+                "whoever is first in one line would wait for whoever is first in another",
+            );
+        }
+        match self.shared.nodes.iter().find(|node| !node.takes_several()) {
+            Some(node) => Err(ConfigError::TakesOne { node: node.name().into() }),
+            None => Ok(resource),
+        }
+    }
+
+    /// Has all nodes delete the counter of each of the locks.
+    pub(super) async fn forget_each(&self) {
+        let forgotten = self.keys.iter().map(async |key| {
+            let question = |_| Some(Question::Forget { key: key.clone() });
+            Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question).settled().await;
+        });
+        join_all(forgotten).await;
+    }
+
+    /// Asks all nodes who holds each of the locks. The answers about the first that a quorum says is
+    /// held, or else about the first that any node says is.
+    pub(super) async fn inspect_each(&self) -> Ballot {
+        let ballots = self.keys.iter().map(async |key| {
+            let question = |_| Some(Question::Inspect { key: key.clone() });
+            let round = Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question);
+            round.settled().await;
+            if self.keys.are_several() { round.ballot().of(key) } else { round.ballot() }
+        });
+        let mut ballots = join_all(ballots).await;
+        let held_at = |ballot: &Ballot| ballot.holder().map_or(0, |holder| holder.nodes);
+        let by_quorum = ballots.iter().position(|ballot| held_at(ballot) >= ballot.quorum().needed());
+        let told = by_quorum.or_else(|| ballots.iter().position(|ballot| held_at(ballot) > 0));
+        ballots.swap_remove(told.unwrap_or_default())
+    }
+}

@@ -1,0 +1,185 @@
+//! The nodes of a deployment, as rounds ask them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::board::{Board, Eye};
+use crate::node::Node;
+use crate::node::max_ttls::MaxTtls;
+use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
+use crate::runtime::clock::Clock;
+use crate::runtime::timer::Alarms;
+use crate::telemetry::NodeMeter;
+
+/// The least time that a node has before something is done without it that may be done without it: far
+/// more than a round trip within a region, and no more than a person notices.
+pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+
+/// The nodes of a deployment, and what is needed to count their votes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(super) members: Vec<Member>,
+    pub(crate) quorum: Quorum,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// By our own settings.
+    quarantine: Quarantine,
+    /// What other clients have said.
+    pub(crate) max_ttls: Arc<MaxTtls>,
+    /// How long a round waits for a node, where that is set.
+    pub(crate) set_limit: Option<Duration>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) alarms: Arc<Alarms>,
+    /// Whether the next round need not wait for connections.
+    pub(crate) introduced: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) node: Arc<dyn Node>,
+    pub(super) name: Arc<str>,
+    measured: Measured,
+    pub(super) meter: Arc<NodeMeter>,
+}
+
+impl Nodes {
+    pub(crate) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        quorum: Quorum,
+        clock: Arc<dyn Clock>,
+        (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
+        set_limit: Option<Duration>,
+    ) -> Nodes {
+        let board = Board::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
+        let introduced = Arc::<AtomicBool>::default();
+        let member = |(index, node): (usize, Arc<dyn Node>)| {
+            let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
+            node.observe(Arc::new(Eye {
+                board: board.clone(),
+                index,
+                name: name.clone(),
+                meter: meter.clone(),
+                clock: clock.clone(),
+                introduced: introduced.clone(),
+            }));
+            Member { node, name, measured: Measured::default(), meter }
+        };
+        let members = nodes.into_iter().enumerate().map(member).collect();
+        let alarms = Alarms::new(clock.clone());
+        Nodes { members, quorum, clock, quarantine, max_ttls, set_limit, board, alarms, introduced }
+    }
+
+    /// The same, each as `made` of the node that it is here, and counted as that.
+    pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
+        let member = |known: &Member| Member {
+            node: made(known.node.clone()),
+            name: known.name.clone(),
+            measured: Measured::of(known.measured.get()),
+            meter: known.meter.clone(),
+        };
+        Nodes {
+            members: self.members.iter().map(member).collect(),
+            quorum: self.quorum,
+            clock: self.clock.clone(),
+            quarantine: self.quarantine,
+            max_ttls: self.max_ttls.clone(),
+            set_limit: self.set_limit,
+            // How they stand is seen where they came from.
+            board: Board::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
+            alarms: self.alarms.clone(),
+            introduced: self.introduced.clone(),
+        }
+    }
+
+    /// For how long a node that restarted does not vote, by all that is known.
+    pub(crate) fn quarantine(&self) -> Quarantine {
+        self.max_ttls.quarantine(self.quarantine)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
+        self.members.iter().map(|member| &member.node)
+    }
+
+    /// The smoothed round trip of the node at `index`, once it has been measured.
+    pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
+        self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
+    }
+
+    /// How long a round waits for this node.
+    pub(super) fn limit(&self, member: &Member, ttl: Duration) -> Duration {
+        node_limit(self.set_limit, self.expected(member), ttl)
+    }
+
+    /// After how long this node is overdue, but at `least` this.
+    pub(super) fn overdue_after(&self, member: &Member, least: Duration, ttl: Duration) -> Duration {
+        let measured = self.expected(member);
+        overdue_after(measured, least, node_limit(self.set_limit, measured, ttl))
+    }
+
+    /// After how long all nodes are overdue.
+    pub(crate) fn all_overdue_after(&self, ttl: Duration) -> Duration {
+        let overdue = |member| self.overdue_after(member, LEAST_PATIENCE, ttl);
+        self.members.iter().map(overdue).max().unwrap_or_default()
+    }
+
+    /// Its round trip: where that has not been measured, it may be as far away as the farthest that has.
+    fn expected(&self, member: &Member) -> Option<RoundTrip> {
+        let farthest = || {
+            let measured = self.members.iter().filter_map(Member::round_trip);
+            measured.max_by_key(|trip| trip.several())
+        };
+        member.round_trip().or_else(farthest)
+    }
+
+    pub(crate) fn name(&self, index: usize) -> Arc<str> {
+        self.members.get(index).map_or_else(|| "?".into(), |member| member.name.clone())
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.board.close();
+    }
+}
+
+impl Member {
+    /// As its votes have it, or else the making of its connection.
+    fn round_trip(&self) -> Option<RoundTrip> {
+        self.measured.get().or_else(|| self.node.round_trip().map(RoundTrip::first))
+    }
+
+    pub(super) fn answered_after(&self, sample: Duration) {
+        let trip = self.round_trip().map_or_else(|| RoundTrip::first(sample), |trip| trip.then(sample));
+        self.measured.set(trip);
+    }
+}
+
+/// What the votes of a node have shown of its round trip.
+#[derive(Debug, Default)]
+struct Measured {
+    /// In nanoseconds, and one more; 0 before the first answer.
+    smoothed: AtomicU64,
+    deviation: AtomicU64,
+}
+
+impl Measured {
+    fn of(trip: Option<RoundTrip>) -> Measured {
+        let measured = Measured::default();
+        if let Some(trip) = trip {
+            measured.set(trip);
+        }
+        measured
+    }
+
+    fn get(&self) -> Option<RoundTrip> {
+        let smoothed = self.smoothed.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(RoundTrip::of_nanos([smoothed, self.deviation.load(Ordering::Relaxed)]))
+    }
+
+    /// Two answers at the same moment may lose one sample, or mix two; the next one makes up for it.
+    fn set(&self, trip: RoundTrip) {
+        let [smoothed, deviation] = trip.nanos();
+        self.deviation.store(deviation, Ordering::Relaxed);
+        self.smoothed.store(smoothed.saturating_add(1), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,448 @@
+use std::future::{Future, pending};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::task::{Context, Wake};
+
+use futures::future::BoxFuture;
+
+use super::*;
+use crate::node::max_ttls::MaxTtls;
+use crate::node::{Expiry, Holding, Instance, Node, Question};
+use crate::protocol::{Claim, Drift, FencingToken, Quarantine, Token};
+use crate::runtime::clock::Sleep;
+
+const LIMIT: Duration = Duration::from_millis(50);
+const TTL: Duration = Duration::from_secs(10);
+
+/// A clock that somebody sets.
+#[derive(Debug, Default)]
+struct SetClock(AtomicU64);
+
+impl SetClock {
+    fn pass(&self, time: Duration) {
+        self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, _: Moment) -> Sleep {
+        Box::pin(pending())
+    }
+}
+
+/// A node that answers when it is told to.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Option<Reply>>>);
+
+impl Node for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn ask(&self, _: Asked, reply: Reply) {
+        *self.0.lock().unwrap() = Some(reply);
+    }
+}
+
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Somebody who waits for something.
+struct Waiter<T> {
+    wait: BoxFuture<'static, T>,
+    bell: Arc<Bell>,
+}
+
+impl<T> Waiter<T> {
+    fn look(&mut self) -> Option<T> {
+        let waker = Waker::from(self.bell.clone());
+        // Before it judges silence it lets others have their turn.
+        (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
+    }
+
+    fn rung(&self) -> usize {
+        self.bell.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Bench {
+    clock: Arc<SetClock>,
+    nodes: Vec<Told>,
+    members: Arc<Nodes>,
+    round: Arc<Round>,
+}
+
+impl Bench {
+    /// A round of five of which so many are needed, and those given are asked.
+    fn of(needed: usize, asked: &[usize]) -> Bench {
+        Bench::with(Some(LIMIT), needed, asked)
+    }
+
+    fn with(limit: Option<Duration>, needed: usize, asked: &[usize]) -> Bench {
+        let clock = Arc::new(SetClock::default());
+        let nodes = vec![(); 5].into_iter().map(|()| Told::default()).collect::<Vec<_>>();
+        let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
+        let quorum = Quorum::of(needed, 5).unwrap();
+        let max_ttls = Arc::new(MaxTtls::new(LIMIT, Drift::default(), quorum));
+        let members =
+            Arc::new(Nodes::new(members, quorum, clock.clone(), (Quarantine::none(), max_ttls), limit));
+        let round = Bench::ask(&members, asked);
+        Bench { clock, nodes, members, round }
+    }
+
+    fn ask(members: &Arc<Nodes>, asked: &[usize]) -> Arc<Round> {
+        let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
+        let question = Asked::from(Question::Acquire { claim, ttl: TTL, draw: None });
+        let question = |index| asked.contains(&index).then(|| question.clone());
+        Round::start(members, Aim::Hold, TTL, question)
+    }
+
+    fn new() -> Bench {
+        Bench::of(3, &[0, 1, 2, 3, 4])
+    }
+
+    fn waiter<T, F: Future<Output = T> + Send + 'static>(
+        &self,
+        wait: impl FnOnce(Arc<Round>) -> F,
+    ) -> Waiter<T> {
+        Waiter { wait: Box::pin(wait(self.round.clone())), bell: Arc::default() }
+    }
+
+    fn verdict(&self) -> Waiter<Verdict> {
+        self.waiter(|round| async move { round.verdict().await })
+    }
+
+    fn reply(&self, node: usize) -> Reply {
+        self.nodes[node].0.lock().unwrap().take().unwrap()
+    }
+
+    fn grant(&self, node: usize) {
+        self.grant_as(node, &node.to_string());
+    }
+
+    fn grant_as(&self, node: usize, process: &str) {
+        self.reply(node).send(Ok(granted(process)));
+    }
+
+    fn refuse(&self, node: usize) {
+        let holding = Holding::new(Token::new(9, ""), Expiry::In(TTL));
+        let instance = Arc::new(Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
+        self.reply(node).send(Ok(Answer::new(holding.into(), instance)));
+    }
+
+    fn fail(&self, node: usize) {
+        self.reply(node).send(Err(NodeError::NotAsked));
+    }
+}
+
+fn granted(process: &str) -> Answer {
+    said(Vote::Granted, process)
+}
+
+fn said(vote: Vote, process: &str) -> Answer {
+    Answer::new(vote, Arc::new(Instance::new(process, Moment::ORIGIN, Duration::ZERO)))
+}
+
+#[tokio::test]
+async fn an_answer_that_decides_nothing_wakes_nobody() {
+    let bench = Bench::new();
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.grant(4);
+    bench.fail(3);
+    bench.grant(0);
+    assert_eq!(verdict.rung(), 0, "two are no quorum, and three may still be one");
+    bench.grant(1);
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Carried)));
+}
+
+#[tokio::test]
+async fn the_last_answer_wakes_whoever_waits_for_it_and_those_before_it_do_not() {
+    let bench = Bench::new();
+    (0..3).for_each(|node| bench.grant(node));
+    let mut settled = bench.waiter(|round| async move { round.settled().await });
+    assert_eq!(settled.look(), None);
+    bench.grant(3);
+    assert_eq!(settled.rung(), 0, "one is to come");
+    bench.grant(4);
+    assert_eq!((settled.rung(), settled.look()), (1, Some(())));
+    assert!(bench.round.all_voted());
+}
+
+#[tokio::test]
+async fn fewer_than_are_needed_may_decide_that_it_is_in_vain() {
+    let bench = Bench::of(4, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.fail(0);
+    assert_eq!(verdict.rung(), 0);
+    bench.fail(1);
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)));
+}
+
+#[tokio::test]
+async fn nodes_that_need_not_be_asked_count_as_if_they_had_done_as_asked() {
+    assert_eq!(Bench::of(3, &[]).verdict().look(), Some(Verdict::Carried));
+    let bench = Bench::of(3, &[3, 4, 0]);
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.grant(3);
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Carried)));
+}
+
+#[tokio::test]
+async fn once_the_time_of_a_node_is_up_each_answer_counts() {
+    let bench = Bench::new();
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.clock.pass(LIMIT);
+    bench.grant(0);
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)), "four are too late");
+}
+
+#[tokio::test]
+async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
+    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    (0..4).for_each(|node| bench.grant(node));
+    bench.clock.pass(Duration::from_millis(300));
+    bench.grant(4);
+    bench.round = Bench::ask(&bench.members, &[0, 1, 2, 3, 4]);
+    (0..3).for_each(|node| bench.grant(node));
+    let mut settled = bench.waiter(|round| async move { round.settled().await });
+    assert_eq!(settled.look(), None);
+    bench.clock.pass(Duration::from_secs(1));
+    assert_eq!(settled.look(), None, "the other is a slow one, and has more time");
+    bench.grant(4);
+    assert_eq!((settled.rung(), settled.look()), (1, Some(())));
+}
+
+#[tokio::test]
+async fn a_verdict_that_rests_on_silence_changes_when_somebody_speaks() {
+    let bench = Bench::new();
+    (0..2).for_each(|node| bench.grant(node));
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.clock.pass(LIMIT);
+    assert_eq!(verdict.look(), Some(Verdict::Unavailable));
+    bench.grant(2);
+    assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
+async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn() {
+    let bench = Bench::new();
+    let mut verdict = Box::pin(bench.round.verdict());
+    assert!(futures::poll!(&mut verdict).is_pending());
+    let replies: Vec<Reply> = (0..3).map(|node| bench.reply(node)).collect();
+    // Whoever reads the sockets has its turn after whoever waits.
+    drop(tokio::spawn(async move {
+        for (node, reply) in replies.into_iter().enumerate() {
+            reply.send(Ok(granted(&node.to_string())));
+        }
+    }));
+    bench.clock.pass(LIMIT * 10);
+    assert_eq!(verdict.await, Verdict::Carried);
+}
+
+const PATIENCE: Duration = LEAST_PATIENCE;
+const MOMENT: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_round_trips_only() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    (0..2).for_each(|node| bench.grant(node));
+    bench.clock.pass(MOMENT);
+    bench.refuse(2);
+    assert_eq!(
+        (verdict.rung(), verdict.look()),
+        (1, None),
+        "the two others may grant; there is less time for them"
+    );
+    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
+    assert_eq!(verdict.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(verdict.look(), Some(Verdict::Contended));
+}
+
+#[tokio::test]
+async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    (0..2).for_each(|node| bench.grant_as(node, "one"));
+    bench.refuse(2);
+    bench.clock.pass(PATIENCE * 2);
+    assert_eq!(verdict.look(), None, "without the others nobody could say whether it is free");
+    (3..5).for_each(|node| bench.grant(node));
+    assert_eq!(verdict.look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
+async fn a_node_that_was_measured_to_be_far_has_some_of_its_own_round_trips() {
+    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    bench.clock.pass(Duration::from_millis(100));
+    bench.grant(4);
+    (0..4).for_each(|node| bench.fail(node));
+    bench.round = Bench::ask(&bench.members, &[0, 1, 2, 3, 4]);
+    let mut verdict = bench.verdict();
+    (0..2).for_each(|node| bench.grant(node));
+    bench.refuse(2);
+    bench.fail(3);
+    bench.clock.pass(Duration::from_millis(599));
+    assert_eq!(verdict.look(), None, "four of 100 ms, and half of that for what they vary by");
+    bench.clock.pass(MOMENT);
+    assert_eq!(verdict.look(), Some(Verdict::Contended));
+}
+
+#[tokio::test]
+async fn the_preferred_node_is_not_waited_for_longer_than_it_should_need() {
+    let bench = Bench::with(None, 3, &[0]);
+    let mut refuses = bench.waiter(|round| async move { round.refuses(0).await });
+    assert_eq!(refuses.look(), None);
+    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
+    assert_eq!(refuses.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(refuses.look(), Some(false));
+    bench.refuse(0);
+    assert_eq!(bench.waiter(|round| async move { round.refuses(0).await }).look(), Some(true));
+}
+
+#[tokio::test]
+async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_has() {
+    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    let mut settled = bench.waiter(|round| async move { round.settled().await });
+    assert_eq!(settled.look(), None);
+    let hear = Round::start(&bench.members, Aim::Hear, TTL, |_| {
+        Some(Asked::from(Question::Inspect { key: "r".into() }))
+    });
+    let mut heard = Waiter {
+        wait: Box::pin({
+            let hear = hear.clone();
+            async move { hear.settled().await }
+        }),
+        bell: Arc::default(),
+    };
+    (0..3).for_each(|node| bench.refuse(node));
+    bench.clock.pass(LEAST_LOOK.saturating_sub(MOMENT));
+    assert_eq!(heard.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(heard.look(), Some(()));
+}
+
+#[tokio::test]
+async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+        let bench = Bench::new();
+        for node in order {
+            bench.grant_as(node, if node == 1 { "one" } else { "two" });
+        }
+        assert_eq!(bench.verdict().look(), None, "two processes are no quorum");
+        bench.grant_as(3, "three");
+        assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+    }
+}
+
+#[tokio::test]
+async fn c7_two_that_have_a_member_in_common_are_one_vote_whatever_they_are_called() {
+    let bench = Bench::new();
+    let cluster = |node: usize, members: [&str; 2]| {
+        let members = Arc::new(members.map(Arc::from).into_iter().collect());
+        let instance = Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO).with_members(members);
+        bench.reply(node).send(Ok(Answer::new(Vote::Granted, Arc::new(instance))));
+    };
+    cluster(0, ["a", "b"]);
+    cluster(1, ["b", "c"]);
+    cluster(2, ["x", "y"]);
+    assert_eq!(bench.verdict().look(), None, "two clusters are no quorum");
+    let ballot = bench.round.ballot();
+    assert!(matches!(ballot.papers()[1].said, Said::Duplicate { .. }), "{ballot}");
+    bench.grant(3);
+    assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+}
+
+#[tokio::test]
+async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
+        let bench = Bench::new();
+        for node in order {
+            let vote = if node == 0 { Vote::Free } else { Vote::Granted };
+            // The first calls itself as the second does, and refuses.
+            let process = node.max(1).to_string();
+            bench.reply(node).send(Ok(said(vote, &process)));
+        }
+        assert_eq!(bench.verdict().look(), Some(Verdict::Carried), "three have granted: {order:?}");
+        let ballot = bench.round.ballot();
+        assert!(matches!(ballot.papers()[0].said, Said::Duplicate { .. }), "{ballot}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_other() {
+    for restored in [0, 1] {
+        let bench = Bench::new();
+        for node in 0..4 {
+            let vote = if node == restored { Vote::Restored } else { Vote::Granted };
+            bench.reply(node).send(Ok(said(vote, &node.max(1).to_string())));
+        }
+        assert_eq!(bench.round.tally(Moment::ORIGIN).granted(), 2, "somebody may have held it in between");
+    }
+}
+
+#[tokio::test]
+async fn what_another_clock_says_of_an_answer_is_not_believed() {
+    let bench = Bench::new();
+    let (at, other) = (Moment::ORIGIN + LIMIT, SetClock::default());
+    bench.reply(0).send_what_came(Ok(granted("0")), Came { at, clock: &other });
+    assert_eq!(bench.round.ballot().papers()[0].took, Duration::ZERO);
+    bench.reply(1).send_what_came(Ok(granted("1")), Came { at, clock: &*bench.clock });
+    assert_eq!(bench.round.ballot().papers()[1].took, LIMIT);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_one_node_hears_its_answer_whatever_was_decided_before() {
+    let bench = Bench::new();
+    (0..3).for_each(|node| bench.grant(node));
+    let mut answer = bench.waiter(|round| async move { round.answer_of(3).await });
+    assert_eq!(answer.look(), None);
+    bench.grant(3);
+    assert_eq!((answer.rung(), answer.look()), (1, Some(Some(Ok(Vote::Granted)))));
+}
+
+#[tokio::test]
+async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
+    let bench = Bench::new();
+    let (mut one, mut other) = (bench.verdict(), bench.verdict());
+    assert_eq!((one.look(), other.look()), (None, None));
+    let bell = one.bell.clone();
+    drop(one);
+    assert_eq!(Arc::strong_count(&bell), 1, "nothing is kept of a task that waits no longer");
+    assert_eq!((other.rung(), other.look()), (1, None), "it comes back");
+    (0..3).for_each(|node| bench.grant(node));
+    assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Carried)));
+}
+
+/// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
+#[test]
+fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
+    let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
+    let token = Token::numbered(1, wanted, "");
+    let held = Vote::from(Holding::new(token, Expiry::Never));
+    let instance = Arc::new(Instance::new("a", Moment::ORIGIN, Duration::ZERO));
+    let answer = Answer::new(held, instance).with_fencing_token(counter);
+    assert_eq!(answer.number_told(false), Some(wanted));
+    assert_eq!(answer.number_told(true), counter, "who asked was told what was drawn for the holder");
+}

@@ -1,0 +1,74 @@
+//! The check-up of a cluster: that of each of its masters, and of how they share the keys.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use super::Inside;
+use super::shard::Shard;
+use super::slot_map::{Map, Master};
+use super::topology::look;
+use crate::doctor::rules::age;
+use crate::node::facts::{Facts, Place, Role, ShardFacts, Trouble};
+use crate::protocol::Slot;
+use crate::redis::inspect::examine as examine_server;
+
+/// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
+pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
+    let map = match look(&inside, &mut None, 0).await {
+        Ok(map) => map,
+        Err(error) => {
+            let trouble = Some(Trouble::new(error));
+            return Facts { trouble, role: Some(Role::Cluster), ..Facts::default() };
+        }
+    };
+    let masters = map.masters.iter().filter_map(|master| Some((master, probe(&key, master)?)));
+    let shards = join_all(masters.map(|(master, key)| shard(&inside, master, key))).await;
+    summed_up(&map, shards)
+}
+
+async fn shard(inside: &Inside, master: &Master, key: Arc<str>) -> ShardFacts {
+    let address = inside.beside(&master.place);
+    let name = Arc::from(address.to_string());
+    let facts = examine_server(address, Shard::settings(inside, master), key).await;
+    ShardFacts::new(name, master.share(), master.replicas, facts)
+}
+
+/// A key with the same beginning that this master serves. `None` if the beginning has a hash tag, by
+/// which all locks are at another one.
+fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
+    let own = format!("{key}{{{}}}", master.home().tag());
+    if Slot::of(&own) == master.home() {
+        return Some(own.into());
+    }
+    master.serves(Slot::of(key)).then(|| key.into())
+}
+
+/// The facts of a cluster: of its youngest master, and what is worst among all of them.
+fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
+    let youngest = shards.iter().map(|shard| &shard.facts).min_by_key(|facts| age(facts));
+    let mut facts = youngest.cloned().unwrap_or_default();
+    let of_each = || shards.iter().map(|shard| &shard.facts);
+    facts.role = Some(Role::Cluster);
+    facts.instance = map.members.first().cloned();
+    facts.replicas = Some(map.masters.iter().map(|master| master.replicas).sum());
+    facts.trouble = if of_each().all(|facts| facts.trouble.is_some()) { facts.trouble } else { None };
+    facts.round_trips = of_each()
+        .map(|facts| &facts.round_trips)
+        .max_by_key(|trips| trips.iter().max().copied())
+        .cloned()
+        .unwrap_or_default();
+    facts.refusals = of_each()
+        .find(|facts| !facts.refusals.is_empty())
+        .map(|facts| facts.refusals.clone())
+        .unwrap_or_default();
+    facts.lock = of_each().filter_map(|facts| facts.lock.clone()).max_by_key(Result::is_err);
+    let places: Vec<_> = of_each().filter_map(|facts| facts.place.as_ref()).collect();
+    facts.place = places.first().map(|first| {
+        let addresses = places.iter().flat_map(|place| &place.addresses).copied().collect();
+        Place::new(first.host.clone(), addresses, first.encrypted)
+    });
+    facts.unserved = Some(map.uncovered());
+    facts.shards = shards;
+    facts
+}

@@ -1,0 +1,349 @@
+//! Where questions are sent to the master that serves their key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::shard::Shard;
+use super::slot_map::Map;
+use crate::doctor::rules::on_sight;
+use crate::node::facts::Facts;
+use crate::node::{Asked, Contact, Instance, Node, NodeError, Question, Reply};
+use crate::protocol::{Moment, SENTINELS_WORD, Slot};
+use crate::redis::admission::QUESTIONS;
+use crate::redis::error::unserved;
+use crate::redis::replicas::must_last;
+
+/// Who serves what, and what is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    /// Whether questions are sent on. Until somebody has been asked for the map they are kept.
+    opened: bool,
+    kept: Vec<(Asked, Reply)>,
+    pub(super) map: Option<Arc<Map>>,
+    /// Why there is no map.
+    trouble: Option<NodeError>,
+    /// One for each master of the map, in the same order.
+    pub(super) shards: Vec<Arc<Shard>>,
+    /// The place among `shards` of the one that serves each slot.
+    owners: Vec<Option<usize>>,
+    /// How many questions about a slot are unanswered, by the lines that they were sent over.
+    unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
+    /// When a member was last asked who serves what, and told.
+    confirmed: Option<Moment>,
+    /// How each line stands.
+    contacts: BTreeMap<u64, Contact>,
+}
+
+/// What becomes of a question.
+pub(super) enum Routed {
+    To {
+        shard: Arc<Shard>,
+        question: Asked,
+        reply: Reply,
+    },
+    Nowhere {
+        error: NodeError,
+        reply: Reply,
+    },
+    /// Until there is a map.
+    Kept,
+}
+
+impl Desk {
+    /// Sends a question on, or says why not.
+    pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
+        if !self.opened {
+            if self.kept.len() >= QUESTIONS {
+                let error = NodeError::Overloaded { waiting: self.kept.len() };
+                return Routed::Nowhere { error, reply };
+            }
+            self.kept.push((question, reply));
+            return Routed::Kept;
+        }
+        self.send(now, slot, question, reply)
+    }
+
+    /// The same for what was kept.
+    pub(super) fn send(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
+        match self.owner(now, slot, &question) {
+            Ok(shard) => Routed::To { shard, question, reply },
+            Err(error) => Routed::Nowhere { error, reply },
+        }
+    }
+
+    fn owner(&mut self, now: Moment, slot: Slot, question: &Question) -> Result<Arc<Shard>, NodeError> {
+        let place = self.owners.get(usize::from(slot.number())).copied().flatten();
+        let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
+            return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
+        };
+        // A master that was stopped while another one took its place goes on answering for a moment.
+        if must_last(question) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
+            let good = humantime::format_duration(SENTINELS_WORD);
+            let reason = format!("no member of the cluster has told for more than {good} who serves what");
+            return Err(NodeError::Unreachable { reason: reason.into() });
+        }
+        // A release must not overtake what it takes back. Over another line it might; then it is not
+        // known whether the key was released, and whoever wants it gone leaves a tombstone.
+        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.face.line);
+        if matches!(question, Question::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
+            let reason =
+                "its slot has moved, and an earlier question to the master that had it is unanswered";
+            return Err(NodeError::Disconnected { reason: reason.into() });
+        }
+        let lines = self.unanswered.entry(slot).or_default();
+        *lines.entry(shard.face.line).or_default() += 1;
+        Ok(Arc::clone(shard))
+    }
+
+    /// A question about this slot that was sent over this line has been answered.
+    pub(super) fn settle(&mut self, slot: Slot, line: u64) {
+        let Some(lines) = self.unanswered.get_mut(&slot) else { return };
+        if let Some(count) = lines.get_mut(&line) {
+            *count -= 1;
+            if *count == 0 {
+                lines.remove(&line);
+            }
+        }
+        if lines.is_empty() {
+            self.unanswered.remove(&slot);
+        }
+    }
+
+    /// Until it is opened again, questions are kept.
+    pub(super) fn shut(&mut self) {
+        self.opened = false;
+    }
+
+    /// What was asked before there was a map, as long as there is any. Then the desk opens.
+    pub(super) fn open(&mut self) -> Vec<(Asked, Reply)> {
+        let kept = std::mem::take(&mut self.kept);
+        self.opened |= kept.is_empty();
+        kept
+    }
+
+    /// From now on sends questions by this map, and gives back the masters that serve nothing any
+    /// more.
+    pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
+        self.confirm(looked);
+        let mut owners = vec![None; usize::from(Slot::COUNT)];
+        for (place, master) in map.masters.iter().enumerate() {
+            for (first, last) in &master.slots {
+                if let Some(slots) = owners.get_mut(usize::from(*first)..=usize::from(*last)) {
+                    slots.fill(Some(place));
+                }
+            }
+        }
+        self.owners = owners;
+        self.map = Some(Arc::new(map));
+        self.trouble = None;
+        let before = std::mem::replace(&mut self.shards, shards);
+        let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
+        let gone: Vec<_> = before.into_iter().filter(gone).collect();
+        for shard in &gone {
+            self.contacts.remove(&shard.face.line);
+        }
+        gone
+    }
+
+    /// A member that was asked at this moment has told the map.
+    pub(super) fn confirm(&mut self, looked: Moment) {
+        self.confirmed = Some(looked);
+    }
+
+    /// Nobody could be asked for the map.
+    pub(super) fn fail(&mut self, trouble: NodeError) {
+        if self.map.is_none() {
+            self.trouble = Some(trouble);
+        }
+    }
+
+    /// The master at the other end of this line stands so.
+    pub(super) fn stands(&mut self, line: u64, contact: Contact) {
+        self.contacts.insert(line, contact);
+    }
+
+    /// Whether all is as it should be, as far as it is known.
+    pub(super) fn is_fine(&self) -> bool {
+        matches!(self.contact(), Some(Contact::Connected(_)))
+    }
+
+    /// How the cluster stands, once that is known.
+    pub(super) fn contact(&self) -> Option<Contact> {
+        let Some(map) = &self.map else { return self.trouble.clone().map(Contact::Lost) };
+        let mut youngest: Option<(&Shard, &Arc<Instance>)> = None;
+        let mut away = Vec::new();
+        for (shard, master) in self.shards.iter().zip(&map.masters) {
+            match self.contacts.get(&shard.face.line)? {
+                // The runtime ends, or the node.
+                ended @ Contact::Ended(_) => return Some(ended.clone()),
+                Contact::Connected(instance) => {
+                    let is_younger = |known: &Instance| {
+                        let later = instance.seen.max(known.seen);
+                        instance.age_at(later) < known.age_at(later)
+                    };
+                    if youngest.is_none_or(|(_, known)| is_younger(known)) {
+                        youngest = Some((shard, instance));
+                    }
+                }
+                Contact::Partial(reason) | Contact::Stalled(reason) | Contact::Lost(reason) => {
+                    let (name, share, all) = (&shard.face.name, master.share(), Slot::COUNT);
+                    away.push(format!("its master {name}, with {share} of {all} slots: {reason:#}"));
+                }
+            }
+        }
+        if let uncovered @ 1.. = map.uncovered() {
+            away.push(format!("no master for {uncovered} of {} slots", Slot::COUNT));
+        }
+        let Some((shard, instance)) = youngest else {
+            return Some(Contact::Lost(NodeError::Unreachable { reason: away.join("; ").into() }));
+        };
+        Some(if away.is_empty() {
+            Contact::Connected(shard.face.of_cluster(instance))
+        } else {
+            Contact::Partial(NodeError::Unreachable { reason: away.join("; ").into() })
+        })
+    }
+
+    /// What the masters have said of themselves: those of one that something stands out at, if there is one.
+    pub(super) fn facts(&self) -> Option<Arc<Facts>> {
+        let mut all = self.shards.iter().filter_map(|shard| Some((&shard.face.name, shard.node.facts()?)));
+        let first = all.next()?;
+        let (_, facts) = std::iter::once(first.clone())
+            .chain(all)
+            .find(|(name, facts)| !on_sight(name, facts).is_empty())
+            .unwrap_or(first);
+        Some(facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{Answer, Collect, NodeErrorKind};
+    use crate::protocol::{Claim, Token};
+    use crate::redis::cluster::{ClusterAddress, ClusterNode};
+    use crate::redis::tests::settings;
+    use std::time::Duration;
+
+    const NOW: Moment = Moment::ORIGIN;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Collect for Nobody {
+        fn answer(&self, _: usize, _: Result<Answer, NodeError>) {}
+
+        fn wanted(&self) -> bool {
+            true
+        }
+    }
+
+    fn reply() -> Reply {
+        Reply::new(Arc::new(Nobody), 0)
+    }
+
+    /// A desk with two masters, and the first half of the slots at the one named first.
+    fn desk(cluster: &ClusterNode, first: u16, second: u16, before: Option<Desk>) -> Desk {
+        let table = format!(
+            "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
+        );
+        let map = Map::read(&table).unwrap();
+        let mut desk = before.unwrap_or_default();
+        let seed = &cluster.inside.address.seeds()[0];
+        let shards = map.masters.iter().map(|master| {
+            let address = seed.beside("127.0.0.1", master.place.port);
+            let named = (&"a".into(), &map.members);
+            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, named))
+        });
+        let shards = shards.collect();
+        drop(desk.adopt(map, shards, NOW));
+        assert!(desk.open().is_empty());
+        desk
+    }
+
+    fn cluster() -> ClusterNode {
+        ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
+    }
+
+    fn line_of(routed: Routed) -> Result<u64, NodeError> {
+        match routed {
+            Routed::To { shard, .. } => Ok(shard.face.line),
+            Routed::Nowhere { error, .. } => Err(error),
+            Routed::Kept => panic!("the desk is open"),
+        }
+    }
+
+    #[test]
+    fn i5_a_release_never_overtakes_over_another_line_what_it_takes_back() {
+        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
+        let slot = Slot::of("r");
+        let (acquire, release, cancel) = (
+            || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None },
+            || Question::Release { claim: claim() },
+            || Question::Cancel { claim: claim(), linger: Duration::from_secs(1) },
+        );
+        let cluster = cluster();
+        let mut desk = desk(&cluster, 1, 2, None);
+        let former = line_of(desk.route(NOW, slot, acquire().into(), reply())).unwrap();
+        assert_eq!(
+            line_of(desk.route(NOW, slot, release().into(), reply())),
+            Ok(former),
+            "behind it on the same line"
+        );
+        desk.settle(slot, former);
+
+        let mut desk = self::desk(&cluster, 2, 1, Some(desk));
+        let error = line_of(desk.route(NOW, slot, release().into(), reply())).unwrap_err();
+        assert!(error.may_have_acted(), "{error}");
+        let line = line_of(desk.route(NOW, slot, cancel().into(), reply())).unwrap();
+        assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
+        let other = line_of(desk.route(NOW, Slot::of("{r1}"), release().into(), reply()));
+        assert!(other.is_ok(), "another slot");
+        desk.settle(slot, former);
+        assert_eq!(
+            line_of(desk.route(NOW, slot, release().into(), reply())),
+            Ok(line),
+            "nothing is left to overtake"
+        );
+    }
+
+    #[test]
+    fn c6_no_vote_is_asked_for_without_the_word_of_a_member() {
+        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
+        let acquire = || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
+        let (cluster, slot) = (cluster(), Slot::of("r"));
+        let mut desk = desk(&cluster, 1, 2, None);
+        let last = NOW + Duration::from_millis(2_999);
+        assert!(line_of(desk.route(last, slot, acquire().into(), reply())).is_ok());
+        let error = line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
+        assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
+        let release = Question::Release { claim: claim() };
+        assert!(
+            line_of(desk.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
+            "it is to be given back"
+        );
+        desk.confirm(last);
+        assert!(line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
+    }
+
+    #[test]
+    fn what_is_asked_before_there_is_a_map_is_kept_and_bounded() {
+        let (slot, mut desk) = (Slot::of("r"), Desk::default());
+        let inspect = || Question::Inspect { key: "r".into() };
+        for _ in 0..QUESTIONS {
+            assert!(matches!(desk.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
+        }
+        let error = line_of(desk.route(NOW, slot, inspect().into(), reply())).unwrap_err();
+        assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
+        desk.fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "nobody is there".into() });
+        for (question, reply) in desk.open() {
+            let error = line_of(desk.send(NOW, slot, question, reply)).unwrap_err();
+            assert_eq!(error.to_string(), "nobody is there");
+        }
+        assert!(desk.open().is_empty());
+        assert!(
+            line_of(desk.route(NOW, slot, inspect().into(), reply())).is_err(),
+            "it is open, and refuses at once"
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! The one task of a cluster's node: it asks for the map when it is in doubt, and keeps the masters.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::{Either, join_all, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use redis::{Pipeline, Value};
+use tracing::{debug, info};
+
+use super::Inside;
+use super::shard::{Shard, identity_in};
+use super::slot_map::{Map, Master};
+use crate::address::{Address, Endpoint};
+use crate::node::{Node, NodeError, NodeErrorKind};
+use crate::protocol::{Backoff, Moment};
+use crate::redis::connection::{Line, text};
+use crate::redis::error::{Asked, CLUSTER_NODES, Whom, explain, unconnected, unexpected};
+use crate::redis::handshake::Connector;
+use crate::redis::server_error::ServerError;
+
+/// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the map, at least. Of a thousand questions that are sent away at once, one
+/// has it asked for.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// While something is wrong, it is asked for that often: a failover is seen a second later at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// After so long without an answer another member is asked as well.
+const NEXT_MEMBER: Duration = Duration::from_millis(100);
+
+/// Keeps map and masters until it is dropped.
+pub(super) async fn keep(inside: Arc<Inside>) {
+    let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut teller = None;
+    for turn in 0_usize.. {
+        let looked = clock.now();
+        for shard in inside.shards() {
+            // Its task may have ended with another runtime, or stand still there.
+            drop(shard.node.ready());
+        }
+        match look(&inside, &mut teller, turn).await {
+            Ok(map) => adopt(&inside, map, looked).await,
+            Err(error) => {
+                debug!(node = %inside.name, error = format_args!("{error:#}"), "no map of the cluster");
+                inside.desk().fail(error);
+            }
+        }
+        open(&inside);
+        inside.contact_token().cancel();
+        inside.tell();
+        let fine = inside.desk().is_fine();
+        if fine {
+            backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+            match select(pin!(inside.doubt.notified()), clock.sleep_until(looked + LOOK)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            }
+            clock.sleep_until(looked + FIRST_WAIT).await;
+        } else {
+            // Another one may know more.
+            teller = None;
+            clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
+        }
+    }
+}
+
+/// The member that has told the map, over a connection that stays.
+pub(super) struct Teller {
+    member: Address,
+    line: Line,
+}
+
+/// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
+/// knows less than is known here already was cut off from the others, and is believed only if most of
+/// them know no more.
+pub(super) async fn look(
+    inside: &Inside,
+    teller: &mut Option<Teller>,
+    turn: usize,
+) -> Result<Map, NodeError> {
+    let known = inside.desk().map.clone();
+    if let Some(last) = teller.take()
+        && let Ok((map, last)) = tell(inside, last).await
+        && !is_stale(&map, known.as_deref())
+    {
+        *teller = Some(last);
+        return Ok(map);
+    }
+    let mut members = candidates(inside, known.as_deref());
+    let count = members.len().max(1);
+    members.rotate_left(turn % count);
+    let mut members = members.into_iter();
+    let clock = &*inside.settings.clock;
+    let mut asked: FuturesUnordered<_> =
+        members.next().map(|member| ask(inside, member)).into_iter().collect();
+    let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
+    while !asked.is_empty() {
+        let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
+        if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
+            match answer {
+                Ok((map, _)) if is_stale(&map, known.as_deref()) => {
+                    trouble = unexpected("it knows less of its cluster than was known before");
+                    behind.push(map);
+                }
+                Ok((map, told)) => {
+                    *teller = Some(told);
+                    return Ok(map);
+                }
+                Err(error) => trouble = error,
+            }
+        }
+        asked.extend(members.next().map(|member| ask(inside, member)));
+    }
+    if behind.len() * 2 > count {
+        return behind.into_iter().max_by_key(|map| map.epoch).ok_or(trouble);
+    }
+    Err(trouble)
+}
+
+/// A member that was cut off from the others still tells what it knew then.
+fn is_stale(map: &Map, known: Option<&Map>) -> bool {
+    known.is_some_and(|known| map.epoch < known.epoch && !map.is_of_another_cluster_than(known))
+}
+
+/// Whom to ask: the members that are known, and those that were named.
+fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
+    let seeds = inside.address.seeds();
+    let mut all: Vec<Address> = Vec::new();
+    let known = map.iter().flat_map(|map| &map.places).map(|place| inside.beside(place));
+    for member in known.chain(seeds.iter().cloned()) {
+        if !all.iter().any(|other| other.same_server(&member)) {
+            all.push(member);
+        }
+    }
+    all
+}
+
+/// Asks one member, over a connection of its own.
+async fn ask(inside: &Inside, member: Address) -> Result<(Map, Teller), NodeError> {
+    let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
+    let (line, _) = connector.greet_in_time().await?;
+    tell(inside, Teller { member, line }).await
+}
+
+/// Has a member tell the map.
+async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
+    // One that hangs must leave time to ask another one while the last word is good.
+    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.step().min(LOOK));
+    let mut question = Pipeline::with_capacity(1);
+    question.cmd("CLUSTER").arg("NODES");
+    let late = clock.sleep_until(clock.now() + limit);
+    let answers = match select(pin!(teller.line.exchange(&question)), late).await {
+        Either::Left((answers, _)) => answers.map_err(unconnected)?,
+        Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
+    };
+    let table = match answers.into_iter().next() {
+        Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &teller.member)),
+        answer => answer.and_then(text).ok_or_else(no_map)?,
+    };
+    let mut map = Map::read(&table).ok_or_else(no_map)?;
+    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = teller.member.endpoint() {
+        map.call_nameless(host);
+    }
+    Ok((map, teller))
+}
+
+fn refusal(error: ServerError, member: &Address) -> NodeError {
+    let user = member.user().unwrap_or("default");
+    let error = explain(error, Asked { command: CLUSTER_NODES, key: "", user, whom: Whom::Server });
+    if let NodeError::Failed { kind: kind @ NodeErrorKind::WrongServer, reason } = error {
+        return NodeError::Unfit { kind, reason };
+    }
+    error
+}
+
+fn no_map() -> NodeError {
+    unexpected(
+        "it names no master that serves slots; make the cluster first, with `redis-cli --cluster create`",
+    )
+}
+
+/// Keeps the masters that serve slots by this map, and no others.
+async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
+    let (known, before) = {
+        let desk = inside.desk();
+        (desk.map.clone(), desk.shards.clone())
+    };
+    if known.as_deref() == Some(&map) {
+        return inside.desk().confirm(looked);
+    }
+    let identity = match (&known, before.first()) {
+        (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
+        _ => identity_in(&map),
+    };
+    let mut fresh = Vec::new();
+    let shard_of = |master: &Master| {
+        let address = inside.beside(&master.place);
+        let kept = before.iter().find(|shard| shard.suits(&address, master, &identity)).cloned();
+        if let Some(kept) = &kept {
+            kept.face.stands_for(&map.members);
+        }
+        kept.unwrap_or_else(|| {
+            let line = inside.lines.fetch_add(1, Ordering::Relaxed) + 1;
+            let shard = Arc::new(Shard::new(inside, line, address, master, (&identity, &map.members)));
+            fresh.push(Arc::clone(&shard));
+            shard
+        })
+    };
+    let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
+    let (masters, uncovered) = (shards.len(), map.uncovered());
+    info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
+    let gone = inside.desk().adopt(map, shards, looked);
+    for shard in &gone {
+        inside.chorus.leave(shard.face.line);
+    }
+    for shard in &fresh {
+        shard.connect(inside);
+    }
+    // Dropped where nobody holds the desk.
+    drop((gone, before));
+    // What is asked meanwhile waits for the connections; the first round waits for this.
+    let contacts = fresh.iter().map(|shard| shard.node.ready());
+    let before = inside.contact_token().is_cancelled();
+    if before {
+        drop(contacts.collect::<Vec<_>>());
+    } else {
+        open(inside);
+        join_all(contacts).await;
+    }
+}
+
+/// Sends on what was asked before there was a map, in the order in which it was asked.
+fn open(inside: &Arc<Inside>) {
+    loop {
+        let kept = inside.desk().open();
+        if kept.is_empty() {
+            return;
+        }
+        for (question, reply) in kept {
+            inside.forward(question, reply);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::node::Instance;
+    use crate::redis::cluster::{ClusterAddress, ClusterNode};
+    use crate::redis::tests::settings;
+
+    /// Tells a node this map, and returns what answers it from then on.
+    async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Instance> {
+        // Nobody listens at port 1: what matters is in whose name an answer would be.
+        let line = |(place, id): (usize, &&str)| match place {
+            0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
+            _ => format!("{id} 127.0.0.1:2@2 slave {} 0 0 1 connected", members[0]),
+        };
+        let table: Vec<_> = members.iter().enumerate().map(line).collect();
+        adopt(&node.inside, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
+        let server = Arc::new(Instance::new("a run", Moment::ORIGIN, Duration::ZERO));
+        node.inside.shards()[0].face.of_cluster(&server)
+    }
+
+    fn node() -> ClusterNode {
+        ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
+    }
+
+    #[tokio::test]
+    async fn c7_a_cluster_is_one_whenever_each_of_its_nodes_came_to_know_it() {
+        let (early, late, elsewhere) = (node(), node(), node());
+        let known = told(&early, &["b", "a"]).await;
+        // The member after which it is called is replaced, and only then the other one connects.
+        let now = told(&early, &["b", "c"]).await;
+        assert_eq!(now.id, known.id, "its age is still that which was seen");
+        let theirs = told(&late, &["b", "c"]).await;
+        assert_ne!(now.id, theirs.id, "they call it after different members");
+        assert!(now.is_one_with(&theirs) && theirs.is_one_with(&now), "one vote");
+        // The members change, one after the other, until none of the first is left.
+        for members in [["c", "d"], ["d", "e"]] {
+            let (ours, theirs) = (told(&early, &members).await, told(&late, &members).await);
+            assert!(ours.is_one_with(&theirs), "{members:?}");
+            assert_eq!(ours.id, known.id);
+        }
+        let other = told(&elsewhere, &["x", "y"]).await;
+        assert!(!now.is_one_with(&other), "another cluster has another vote");
+    }
+}

@@ -1,0 +1,269 @@
+//! Asking without scripts, for a lock that nobody else is known to want, and for its release (ADR 16).
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::{Form, Reading, millis};
+use crate::node::facts::Software;
+use crate::node::{NodeError, Question, Vote};
+use crate::protocol::{Claim, Draw, FENCE_MEMBER, Mode, Moment};
+use crate::redis::admission::{Ask, Stage};
+use crate::redis::connection::server_error;
+use crate::redis::error::{Asked, Whom, explain, unexpected};
+use crate::redis::info::time_in;
+use crate::redis::resp::decode::{Part, Parts};
+use crate::redis::resp::encode::Request;
+use crate::redis::server_error::{ServerError, ServerErrorKind};
+
+/// What a server can do without scripts, as it turned out when the connection was made.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Means {
+    /// What it calls this connection, if it would end it for us. Else it is asked by scripts, which look
+    /// for tombstones (rule I-5).
+    pub(crate) client: Option<i64>,
+    /// Its wall clock, if locks may be acquired without scripts.
+    pub(crate) clock: Option<WallClock>,
+    /// How it deletes a key that holds what it should, if there is a command for it.
+    pub(crate) deleting: Option<Deleting>,
+}
+
+/// The wall clock of a server, as it was read once: it may be ahead of this by the time that its answer
+/// took, and by as much as it was put forward since.
+#[derive(Clone, Copy)]
+pub(crate) struct WallClock {
+    wall: Duration,
+    read: Moment,
+}
+
+impl WallClock {
+    pub(crate) fn at(self, now: Moment) -> Duration {
+        self.wall.saturating_add(now.since(self.read))
+    }
+}
+
+/// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
+const NO_KEY: &str = "quorlock:tomb:{}:";
+
+impl Means {
+    /// Asks for them with an introduction.
+    pub(in crate::redis) fn ask(introduction: &mut Pipeline) {
+        introduction.cmd("CLIENT").arg("ID");
+        // Nobody is called that: it tells whether we may.
+        introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
+        introduction.cmd("TIME");
+        // What comes after an acquisition is done by scripts: who may not run any is told at once.
+        introduction.cmd("EVAL").arg("return 1").arg(0);
+        // There is nothing to end: it tells whether a transaction can be, once it was begun.
+        introduction.cmd("EXEC");
+        for deleting in Deleting::ALL {
+            let (command, condition) = deleting.words();
+            introduction.cmd(command).arg(NO_KEY).arg(condition).arg("");
+        }
+    }
+
+    /// Takes the answers from the end of those to an introduction, which came at `now` over what the
+    /// server calls `client`. An error, in words, where they did not all come over that.
+    pub(in crate::redis) fn take(
+        answers: &mut Vec<Value>,
+        client: Option<i64>,
+        software: Option<&Software>,
+        now: Moment,
+    ) -> Result<Means, String> {
+        let deleting = how_it_deletes(answers);
+        let (exec, script, time) = (answers.pop(), answers.pop(), answers.pop());
+        let (kill, id) = (answers.pop(), answers.pop());
+        if let (Some(client), Some(Value::Int(id))) = (client, id)
+            && client != id
+        {
+            return Err(format!(
+                "it answers one connection over several (first as number {client}, then as {id}), as a proxy does that \
+                 shares them; give the address of the server itself"
+            ));
+        }
+        let (Some(client), Some(Value::Int(_))) = (client, kill) else {
+            return Ok(Means { deleting, ..Means::default() });
+        };
+        let can = |answer: Option<Value>| {
+            !answer
+                .and_then(server_error)
+                .is_some_and(|error| ServerError::read(&error).kind().is_forbidden())
+        };
+        let may = can(script) && can(exec) && software.is_none_or(raises_scores);
+        let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
+        Ok(Means { client: Some(client), clock, deleting })
+    }
+}
+
+/// The first command that has found that there is no such key.
+fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
+    let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
+    let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
+    known.map(|(deleting, _)| deleting)
+}
+
+/// Whether the server knows `ZADD … GT`.
+fn raises_scores(software: &Software) -> bool {
+    software.name != "redis" || software.numbers() >= [6, 2, 0]
+}
+
+/// What is asked without a script, if that is possible for the question, at a server whose wall clock
+/// shows this.
+///
+/// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
+pub(in crate::redis) fn acquisition(ask: &Ask, wall: Option<Duration>) -> Option<(&Claim, Duration, Draw)> {
+    let Question::Acquire { claim, ttl, draw: Some(draw) } = &*ask.question else { return None };
+    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+    let swift = ask.stage == Stage::Fresh && alone && !draw.contended && draw.is_within(wall?);
+    swift.then_some((claim, *ttl, *draw))
+}
+
+/// What is released by a command of the server.
+pub(in crate::redis) fn release(
+    question: &Question,
+    deleting: Option<Deleting>,
+) -> Option<(&Claim, Deleting)> {
+    let Question::Release { claim } = question else { return None };
+    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+    if alone { Some((claim, deleting?)) } else { None }
+}
+
+/// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
+/// is free, and the counter raised to the number, unless it stands there or beyond. Of their answers only
+/// the last one counts.
+pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, draw: Draw, buffer: &mut Vec<u8>) {
+    let counter = claim.fence_counter_key();
+    let mut write = |words: &dyn Fn(&mut Request<'_>)| {
+        let mut request = Request::begin(buffer);
+        words(&mut request);
+        request.end();
+    };
+    write(&|request| {
+        request.word("MULTI");
+    });
+    write(&|request| {
+        request.word("SET").word(claim.key()).word(claim.token().as_bytes());
+        request.word("NX").word("PX").number(millis(ttl));
+    });
+    write(&|request| {
+        request.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
+        request.number(draw.usual().get()).word(FENCE_MEMBER);
+    });
+    write(&|request| {
+        request.word("PEXPIRE").joined(&counter.pieces()).number(millis(COUNTER_LIFE));
+    });
+    write(&|request| {
+        request.word("EXEC");
+    });
+}
+
+/// So many answers come before the one that counts.
+pub(crate) const PRELUDE: u8 = 4;
+
+/// All answers to these requests, the prelude among them, where the token was stored and the counter raised.
+/// Nearly all acquisitions have them, and are compared with this instead of being read. Whatever differs
+/// in a byte is read.
+pub(crate) const GRANTED: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:1\r\n:1\r\n";
+
+/// For how long a counter is kept that nobody raises: see `fence.lua`.
+const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the last answer to these requests says, or all of them if they are [`GRANTED`]. Whatever is not clear is left to a script to find out.
+pub(crate) fn decode_acquisition(answer: &[u8], question: &Question) -> Reading {
+    let Question::Acquire { draw: Some(draw), .. } = question else { return Reading::Unclear };
+    if answer == GRANTED {
+        return Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) };
+    }
+    let mut parts = Parts::of(answer);
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(1))) => {
+            Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) }
+        }
+        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(0))) => Reading::Unnumbered,
+        (Some(Part::List(3)), Some(Part::Nothing), _) => Reading::Refused,
+        _ => Reading::Unclear,
+    }
+}
+
+/// The command by which a server deletes a key if it holds what it should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deleting {
+    /// `DELIFEQ key value`: Valkey from 9.0 on.
+    IfEqual,
+    /// `DELEX key IFEQ value`: Redis from 8.4 on.
+    WithCondition,
+}
+
+impl Deleting {
+    pub(crate) const ALL: [Deleting; 2] = [Deleting::IfEqual, Deleting::WithCondition];
+
+    pub(crate) fn form(self) -> Form {
+        match self {
+            Deleting::IfEqual => Form::DeletionIfEqual,
+            Deleting::WithCondition => Form::DeletionWithCondition,
+        }
+    }
+
+    /// The words before the key, and between key and value.
+    pub(crate) fn words(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Deleting::IfEqual => ("DELIFEQ", None),
+            Deleting::WithCondition => ("DELEX", Some("IFEQ")),
+        }
+    }
+}
+
+/// Writes the requests that release without a script. The first says whether the key was deleted, the
+/// second whether somebody wanted it, which is not part of the same step: a mark is a hint.
+pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Vec<u8>) {
+    let (command, condition) = deleting.words();
+    let mut request = Request::begin(buffer);
+    request.word(command).word(claim.key());
+    if let Some(condition) = condition {
+        request.word(condition);
+    }
+    request.word(claim.token().as_bytes());
+    request.end();
+    let mut request = Request::begin(buffer);
+    request.word("DEL").joined(&claim.want_mark_key().pieces());
+    request.end();
+}
+
+/// What the first of the two answers says.
+pub(crate) enum Deletion {
+    /// The key was deleted.
+    Done,
+    /// It did not hold what it should.
+    NotOurs,
+    Demoted,
+    Failed(Box<NodeError>),
+}
+
+pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Deletion {
+    match Parts::of(answer).next() {
+        Some(Part::Number(1)) => return Deletion::Done,
+        Some(Part::Number(0)) => return Deletion::NotOurs,
+        Some(_) | None => {}
+    }
+    let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
+        return Deletion::Failed(Box::new(unexpected("unexpected answer to a deletion")));
+    };
+    let error = ServerError::read(&error);
+    if *error.kind() == ServerErrorKind::ReadOnlyReplica {
+        return Deletion::Demoted;
+    }
+    let asked = Asked { command: "DELIFEQ or DELEX", key: claim.key(), user, whom: Whom::Server };
+    Deletion::Failed(Box::new(explain(error, asked)))
+}
+
+/// What both say: the second, whether somebody wanted what was deleted.
+pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<Reading, NodeError> {
+    let vote = match deletion {
+        Deletion::Done if Parts::of(answer).next() == Some(Part::Number(1)) => Vote::Wanted,
+        Deletion::Done => Vote::Granted,
+        Deletion::NotOurs => Vote::Free,
+        Deletion::Demoted => return Ok(Reading::Demoted),
+        Deletion::Failed(error) => return Err(*error),
+    };
+    Ok(Reading::Said { vote, fence: None })
+}

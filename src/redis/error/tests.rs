@@ -1,0 +1,367 @@
+//! What is made of each error of a server: its kind, whether asking again can help, whether a cluster's map
+//! is asked for, and the finding of a check-up. None of it hangs on a sentence.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::doctor::Matter;
+use crate::doctor::rules::of_node;
+use crate::doctor::rules::tests::setting;
+use crate::node::Access;
+use crate::node::facts::{Facts, Trouble};
+
+const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operation);
+const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
+
+/// What a server says; what that is; what it means for any store; the finding; a part of the sentence.
+const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Matter, &str); 35] = [
+    (
+        "WRONGTYPE Operation against",
+        ServerErrorKind::WrongType,
+        NodeErrorKind::WrongData,
+        Matter::Failed,
+        "`orders/42` holds something",
+    ),
+    (
+        "ERR Key should be of string type if",
+        ServerErrorKind::WrongType,
+        NodeErrorKind::WrongData,
+        Matter::Failed,
+        "`orders/42` holds something",
+    ),
+    (
+        "ERR Error running script (call to f_1): @user_script:2: WRONGTYPE Operation",
+        ServerErrorKind::WrongType,
+        NodeErrorKind::WrongData,
+        Matter::Failed,
+        "is not a lock",
+    ),
+    (
+        "NOPERM no",
+        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
+        OPERATION,
+        Matter::MissingRight,
+        "ACL SETUSER anna +eval +evalsha",
+    ),
+    (
+        "NOPERM No permissions to access a key",
+        ServerErrorKind::NoPermission(MissingRight::Key),
+        KEY,
+        Matter::MissingRight,
+        "touch the key `orders/42`",
+    ),
+    (
+        "ERR The user executing the script can't access at least one of the keys",
+        ServerErrorKind::NoPermission(MissingRight::Key),
+        KEY,
+        Matter::MissingRight,
+        "touch the key `orders/42`",
+    ),
+    (
+        "ERR The user executing the script can't run this command",
+        ServerErrorKind::NoPermission(MissingRight::CommandInScript),
+        OPERATION,
+        Matter::MissingRight,
+        "may not run a command of the script",
+    ),
+    (
+        "ERR ACL failure in script: User anna has no permissions",
+        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
+        OPERATION,
+        Matter::MissingRight,
+        "may not run EVAL",
+    ),
+    (
+        "EXECABORT Transaction discarded because of: NOPERM no",
+        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
+        OPERATION,
+        Matter::MissingRight,
+        "may not run EVAL",
+    ),
+    (
+        "NOAUTH Authentication required.",
+        ServerErrorKind::PasswordWanted,
+        NodeErrorKind::Login,
+        Matter::Login,
+        "wants a password",
+    ),
+    (
+        "WRONGPASS invalid username-password pair",
+        ServerErrorKind::WrongPassword,
+        NodeErrorKind::Login,
+        Matter::Login,
+        "refuses the password",
+    ),
+    (
+        "DENIED Redis is running in protected mode",
+        ServerErrorKind::ProtectedMode,
+        NodeErrorKind::HostRefused,
+        Matter::ProtectedMode,
+        "protected mode",
+    ),
+    (
+        "READONLY You can't write",
+        ServerErrorKind::ReadOnlyReplica,
+        NodeErrorKind::ReadOnly,
+        Matter::Failed,
+        "master's address",
+    ),
+    (
+        "ERR Error running script (call to f_1): @user_script:2: -READONLY You",
+        ServerErrorKind::ReadOnlyReplica,
+        NodeErrorKind::ReadOnly,
+        Matter::Failed,
+        "master's address",
+    ),
+    (
+        "MASTERDOWN Link with MASTER is down",
+        ServerErrorKind::MasterDown,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "lost its master",
+    ),
+    (
+        "MOVED 866 10.0.0.1:6379",
+        ServerErrorKind::Moved,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "served by another master",
+    ),
+    (
+        "ASK 866 10.0.0.1:6379",
+        ServerErrorKind::Migrating,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "on its way there",
+    ),
+    (
+        "TRYAGAIN Multiple keys",
+        ServerErrorKind::Migrating,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "on its way there",
+    ),
+    (
+        "ERR Script attempted to access a non local key in",
+        ServerErrorKind::Migrating,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "on its way",
+    ),
+    (
+        "CLUSTERDOWN Hash slot not served",
+        ServerErrorKind::ClusterDown,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "does not serve its slot",
+    ),
+    (
+        "ERR Error running script: the cluster is down",
+        ServerErrorKind::ClusterDown,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "does not serve its slot",
+    ),
+    (
+        "CROSSSLOT Keys in request",
+        ServerErrorKind::CrossSlot,
+        NodeErrorKind::Unsupported,
+        Matter::Failed,
+        "one hash tag",
+    ),
+    (
+        "ERR This instance has cluster support disabled",
+        ServerErrorKind::ClusterDisabled,
+        NodeErrorKind::WrongServer,
+        Matter::Failed,
+        "no member of a cluster",
+    ),
+    (
+        "LOADING Redis is loading",
+        ServerErrorKind::Loading,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "still loading",
+    ),
+    (
+        "BUSY Redis is busy running a script",
+        ServerErrorKind::Busy,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "slow script",
+    ),
+    (
+        "ERR max number of clients reached",
+        ServerErrorKind::TooManyClients,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "as many clients",
+    ),
+    (
+        "OOM command not allowed",
+        ServerErrorKind::OutOfMemory,
+        NodeErrorKind::OutOfSpace,
+        Matter::Failed,
+        "out of memory",
+    ),
+    (
+        "ERR Error running script (call to f_1): @user_script:2: -OOM command",
+        ServerErrorKind::OutOfMemory,
+        NodeErrorKind::OutOfSpace,
+        Matter::Failed,
+        "out of memory",
+    ),
+    (
+        "MISCONF Redis is configured to save",
+        ServerErrorKind::CannotSave,
+        NodeErrorKind::OutOfSpace,
+        Matter::Failed,
+        "cannot save",
+    ),
+    (
+        "NOREPLICAS Not enough good replicas",
+        ServerErrorKind::TooFewReplicas,
+        NodeErrorKind::Busy,
+        Matter::Failed,
+        "too few replicas",
+    ),
+    (
+        "ERR unknown command 'EVAL'",
+        ServerErrorKind::UnknownCommand,
+        NodeErrorKind::Unsupported,
+        Matter::Failed,
+        "does not know EVAL",
+    ),
+    (
+        "ERR Unknown command `EVAL`, with args",
+        ServerErrorKind::UnknownCommand,
+        NodeErrorKind::Unsupported,
+        Matter::Failed,
+        "does not know EVAL",
+    ),
+    (
+        "NOSCRIPT No matching script",
+        ServerErrorKind::UnknownScript,
+        NodeErrorKind::Other,
+        Matter::Failed,
+        "answered with an error",
+    ),
+    (
+        "NOPROTO sorry",
+        ServerErrorKind::UnknownProtocol,
+        NodeErrorKind::Other,
+        Matter::Failed,
+        "answered with an error",
+    ),
+    (
+        "ERR something else",
+        ServerErrorKind::Other,
+        NodeErrorKind::Other,
+        Matter::Failed,
+        "ERR something else",
+    ),
+];
+
+fn asked(whom: Whom) -> Asked<'static> {
+    Asked { command: "EVAL", key: "orders/42", user: "anna", whom }
+}
+
+fn finding(error: &NodeError) -> Matter {
+    let facts = Facts { trouble: Some(Trouble::new(error.clone())), ..Facts::default() };
+    of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").matter
+}
+
+/// The same with words before its own, as those who pass an error on put there.
+fn within(error: &NodeError, place: &str) -> NodeError {
+    let NodeError::Failed { kind, reason } = error else { panic!("{error:?}") };
+    NodeError::Failed { kind: *kind, reason: reason.within(place) }
+}
+
+#[test]
+fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
+    for (line, said, kind, matter, words) in ERRORS {
+        let error = explain(ServerError::on_line(line), asked(Whom::Server));
+        let text = format!("{error:#}");
+        assert!(text.contains(words), "{line}: {text}");
+        let sent_away = matches!(
+            said,
+            ServerErrorKind::Moved | ServerErrorKind::Migrating | ServerErrorKind::ClusterDown
+        );
+        for error in [error.clone(), within(&error, "no TLS"), within(&within(&error, "x9"), "unreachable")] {
+            assert_eq!(ServerError::of(&error).map(ServerError::kind), Some(&said), "{line}");
+            assert_eq!(error.kind(), kind, "{line}");
+            assert_eq!(is_sent_away(&error), sent_away, "{line}");
+            assert_eq!(finding(&error), matter, "{line}");
+            assert!(!error.may_have_acted(), "{line}: a refusal did nothing");
+        }
+    }
+}
+
+#[test]
+fn an_error_lasts_where_waiting_cannot_help() {
+    use ServerErrorKind as Said;
+    for (line, said, ..) in ERRORS {
+        let permanent = matches!(
+            said,
+            Said::WrongType
+                | Said::NoPermission(_)
+                | Said::PasswordWanted
+                | Said::WrongPassword
+                | Said::ProtectedMode
+                | Said::ReadOnlyReplica
+                | Said::CrossSlot
+                | Said::ClusterDisabled
+                | Said::UnknownCommand
+        );
+        let error = explain(ServerError::on_line(line), asked(Whom::Server));
+        assert_eq!(error.is_permanent(), permanent, "{line}");
+    }
+}
+
+#[test]
+fn a_right_is_named_where_the_server_names_it() {
+    let error = ServerError::on_line("NOPERM one has no permissions to run the 'zadd' command");
+    assert!(explain(error, asked(Whom::Server)).to_string().contains("run ZADD;"));
+}
+
+#[test]
+fn a_sentinels_password_belongs_elsewhere() {
+    for line in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
+        let error = explain(ServerError::on_line(line), asked(Whom::Sentinel));
+        assert!(error.to_string().contains("sentinel_password"), "{error}");
+    }
+}
+
+#[test]
+fn a_servers_words_are_stripped_and_bounded() {
+    let error = ServerError::on_line(&format!("ERR \x1b[2J{}", "x".repeat(10_000)));
+    assert!(!error.to_string().chars().any(char::is_control), "it could move the cursor");
+    let error = format!("{:#}", explain(error, asked(Whom::Server)));
+    assert!(error.chars().count() < 300, "it could fill the screen");
+}
+
+#[test]
+fn a_connection_that_was_closed_is_told_by_its_type() {
+    let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
+    let early = Break::Early { error: closed(), likely: "so does a port that speaks TLS" };
+    for reason in [early, Break::Stream(closed())] {
+        let error = NodeError::Unreachable { reason: reason.into() };
+        assert!(is_closed(&error), "{error:?}");
+        let NodeError::Unreachable { reason } = &error else { panic!("{error:?}") };
+        assert!(is_closed(&NodeError::Unreachable { reason: reason.within("its master a") }));
+    }
+    for reason in [Break::Stray.into(), Reason::from("closed by the server or the network")] {
+        assert!(!is_closed(&NodeError::Unreachable { reason }));
+    }
+}
+
+#[test]
+fn tls_is_told_by_the_type_of_what_failed() {
+    let no_tls = || NoTls { meaning: "its certificate has expired".into(), source: "expired".into() };
+    let io = || io::Error::new(io::ErrorKind::InvalidData, no_tls());
+    for error in [undialled(io()), unconnected(Break::Stream(io()))] {
+        assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::Tls, true));
+        assert_eq!(format!("{error:#}"), "no TLS: its certificate has expired (expired)");
+    }
+    assert_eq!(undialled(io::Error::other("no TLS")).kind(), NodeErrorKind::Unreachable);
+}

@@ -1,0 +1,502 @@
+//! What a new connection says before it carries its first vote.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use redis::{Pipeline, ProtocolVersion, Value};
+
+use super::command::transaction::Means;
+use super::connect_limit::{ConnectLimit, Steps};
+use super::connection::{Break, Line, server_error, text};
+use super::error::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
+use super::info::facts_in;
+use super::met::Met;
+use super::process::{Process, history_in};
+use super::promotion::{max_ttl_answer, max_ttl_question, reign};
+use super::push::Listeners;
+use super::replicas::Copies;
+use super::sentinel::{Sentinels, Watch};
+use super::server_error::{ServerError, ServerErrorKind};
+use super::settings::{Membership, Settings};
+use super::start;
+use crate::address::{Address, Endpoint};
+use crate::node::facts::{Facts, Role};
+use crate::node::{Instance, NodeError, NodeErrorKind};
+use crate::protocol::{Moment, Past, SUCCESSION, age, believed};
+
+/// What a server's list of clients calls our connections. Without spaces.
+const CLIENT_NAME: &str = "quorlock";
+
+/// A connection that may carry votes.
+pub(crate) struct Greeted {
+    pub(crate) line: Line,
+    /// Who answers at the other end.
+    pub(crate) instance: Arc<Instance>,
+    /// What replicas must have before it counts.
+    pub(crate) copies: Option<Copies>,
+    /// Whether the server tells unasked what changes.
+    pub(crate) hints: bool,
+    /// What it said of itself.
+    pub(crate) facts: Facts,
+    /// What the history of its data is called, if it is a member of a cluster.
+    pub(crate) history: Option<Arc<str>>,
+    /// What its Sentinels say of it, where they have named it.
+    pub(crate) watch: Option<Watch>,
+    /// What it can do without scripts.
+    pub(crate) means: Means,
+    /// How long it took to introduce itself.
+    pub(crate) round_trip: Duration,
+}
+
+/// Connects to one address, and remembers who answered there.
+pub(crate) struct Connector {
+    address: Address,
+    whom: Whom,
+    /// Where that is: another place after each failover, if it is a service.
+    target: Address,
+    settings: Settings,
+    steps: Arc<Steps>,
+    listeners: Arc<Listeners>,
+    protocol: ProtocolVersion,
+    last: Option<Seen>,
+    met: Met,
+    /// Connections to that process over which something may still come that stores a key.
+    behind: Vec<i64>,
+}
+
+/// The process that answered last.
+struct Seen {
+    instance: Arc<Instance>,
+    history: Option<String>,
+    answered: Moment,
+}
+
+impl Connector {
+    pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
+        let target = address.clone();
+        let steps = Steps::new(settings.connect_limit, Arc::clone(&settings.clock));
+        Connector {
+            address,
+            whom: Whom::Server,
+            target,
+            settings,
+            steps,
+            listeners,
+            protocol: ProtocolVersion::RESP3,
+            last: None,
+            met: Met::default(),
+            behind: Vec::new(),
+        }
+    }
+
+    /// For a Sentinel.
+    pub(super) fn to_sentinel(address: Address, settings: Settings) -> Connector {
+        Connector { whom: Whom::Sentinel, ..Connector::new(address, settings, Arc::default()) }
+    }
+
+    /// The connection that the server calls so has ended, and not all that was asked over it was answered.
+    pub(crate) fn leaves_behind(&mut self, client: Option<i64>) {
+        self.behind.extend(client);
+    }
+
+    /// The ACL user that the questions are asked as.
+    pub(crate) fn user(&self) -> &str {
+        self.address.user().unwrap_or("default")
+    }
+
+    /// Notes that the process at the other end was alive at `now`.
+    pub(crate) fn answered(&mut self, now: Moment) {
+        if let Some(last) = &mut self.last {
+            last.answered = now;
+        }
+    }
+
+    /// Dials, logs in, and asks who answers, as long as that does not take too long.
+    pub(crate) async fn connect(&mut self) -> Result<Greeted, NodeError> {
+        let late = self.steps.late();
+        if let Either::Left((result, _)) = select(pin!(self.attempt()), pin!(late)).await {
+            return result;
+        }
+        Err(self.out_of_time())
+    }
+
+    /// The same, without asking who answers.
+    pub(super) async fn greet_in_time(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+        let late = self.steps.late();
+        if let Either::Left((result, _)) = select(pin!(self.greet()), pin!(late)).await {
+            return result;
+        }
+        Err(self.out_of_time())
+    }
+
+    async fn attempt(&mut self) -> Result<Greeted, NodeError> {
+        let (mut line, watch) = self.greet().await?;
+
+        let mut introduction = Pipeline::with_capacity(13);
+        if let Some(gate) = &self.settings.gate {
+            start::ask(&mut introduction, gate);
+        }
+        let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
+        if let Some((gate, (max_ttls, _))) = max_ttl {
+            // Before the server is told to remember what we read. A user without the right to it can vote all
+            // the same.
+            let [command, words @ ..] = max_ttl_question(gate, max_ttls.ours());
+            introduction.cmd(&command).arg(&words[..]);
+        }
+        // The name is for people who look at the server's list of clients. Its answer does not
+        // matter: a user without the right to set it can vote all the same.
+        introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
+        let hints = self.protocol == ProtocolVersion::RESP3 && self.listeners.any();
+        if hints {
+            // NOLOOP: what we change ourselves, we know.
+            introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+        }
+        let alone = self.settings.membership == Membership::Alone;
+        if alone {
+            Means::ask(&mut introduction);
+        }
+        introduction.cmd("INFO");
+        self.steps.next(1);
+        let asked = self.settings.clock.now();
+        let mut answers = line.exchange(&introduction).await.map_err(unconnected)?;
+        let round_trip = self.settings.clock.now().since(asked);
+        let info = match answers.pop() {
+            Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
+            info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
+        };
+        let mut facts = facts_in(&info);
+        let membership = self.settings.membership;
+        let mut process =
+            Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
+        if membership == Membership::Alone && self.address.service().is_none() {
+            self.met.note(&process, self.settings.clock.now())?;
+        }
+        let history = match membership {
+            Membership::Alone => None,
+            Membership::OfCluster => Some(history_in(&info)?.into()),
+        };
+        let means = if alone {
+            let now = self.settings.clock.now();
+            Means::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(|reason| {
+                NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
+            })?
+        } else {
+            Means::default()
+        };
+        // Hints are a courtesy: a server or a user that may not give them can vote all the same.
+        let hints = hints && matches!(answers.pop(), Some(Value::Okay));
+        if max_ttl.is_some() {
+            facts.max_ttl = answers.get(1).and_then(max_ttl_answer);
+        }
+        if let Some(gate) = &self.settings.gate {
+            let wall = self.settings.clock.wall();
+            // The answer to the first question.
+            facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
+            process.uptime = believed(process.uptime, process.turns, facts.known);
+            if facts.known.is_none() {
+                start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
+            }
+        }
+        facts.service = self.address.service().map(Into::into);
+        let mut past = Past::Master;
+        if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
+            self.steps.next(1);
+            let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            facts.reign = Some(reign);
+            past = Past::Promoted { reign };
+        }
+        let copies = Copies::wanted(&self.address, &self.settings);
+        if let Some(copies) = copies {
+            self.steps.next(1);
+            copies.try_out(&mut line, self.user()).await?;
+        }
+        self.end_those_before(&mut line, &process).await?;
+        let now = self.settings.clock.now();
+        let instance = self.recognise(process, past, now);
+        Ok(Greeted { line, instance, copies, hints, facts, history, watch, means, round_trip })
+    }
+
+    /// Has the server end earlier connections of ours, if it is the process that they were made to: what
+    /// is still on its way over them must not be carried out after what is asked from here on.
+    async fn end_those_before(&mut self, line: &mut Line, process: &Process) -> Result<(), NodeError> {
+        if self.last.as_ref().is_none_or(|last| *last.instance.id != *process.run_id) {
+            self.behind.clear();
+        }
+        if self.behind.is_empty() {
+            return Ok(());
+        }
+        let mut ends = Pipeline::with_capacity(self.behind.len());
+        for client in &self.behind {
+            ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
+        }
+        self.steps.next(1);
+        let answers = line.exchange(&ends).await.map_err(unconnected)?;
+        self.behind.clear();
+        match answers.into_iter().find_map(server_error) {
+            Some(error) => Err(refused(&error, self.asked("CLIENT KILL"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds the server, dials and logs in. Asks nothing yet.
+    pub(super) async fn greet(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+        let Some(mut sentinels) = Sentinels::of(&self.address, &self.settings) else {
+            return Ok((self.hello().await?, None));
+        };
+        let asked = self.settings.clock.now();
+        self.steps.next_within(self.settings.connect_limit.sentinels());
+        let named = sentinels.master().await?;
+        self.target = self.address.at(named.master.clone());
+        Ok((self.hello().await?, Some(sentinels.watch(named, asked))))
+    }
+
+    /// Where it has found the server.
+    pub(super) fn target(&self) -> &Address {
+        &self.target
+    }
+
+    /// A replica that Sentinels name as the master will be one, or they will name another.
+    fn not_yet(&self, unfit: NodeError, facts: &Facts) -> NodeError {
+        if self.address.service().is_none() || facts.role != Some(Role::Replica) {
+            return unfit;
+        }
+        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.target);
+        NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Dials and logs in, in the newest protocol that the server speaks.
+    pub(super) async fn hello(&mut self) -> Result<Line, NodeError> {
+        if self.address.user().is_some() && self.address.password().is_none() {
+            // The user is not named: it may be a password that lacks its colon.
+            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
+            return Err(failed(NodeErrorKind::Login, message));
+        }
+        match self.log_in().await {
+            Err(Refusal::Protocol) => {
+                // Remembered, so that an old server costs a second connection only once.
+                self.protocol = ProtocolVersion::RESP2;
+                self.log_in().await
+            }
+            done => done,
+        }
+        .map_err(|refusal| match refusal {
+            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2"),
+            Refusal::Closed(error) => self.closed_early(error),
+            Refusal::Error(error) => error,
+        })
+    }
+
+    /// The error of a connection that ended before the server had said anything.
+    fn closed_early(&self, error: io::Error) -> NodeError {
+        let likely = match self.target.endpoint() {
+            Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
+            Endpoint::Tcp { .. } => {
+                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
+            }
+            Endpoint::Tls { .. } => {
+                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+            }
+            Endpoint::Unix { .. } => "so does a server with too many clients",
+        };
+        NodeError::Unreachable { reason: Break::Early { error, likely }.into() }
+    }
+
+    /// The error of a server that was given up.
+    fn out_of_time(&self) -> NodeError {
+        let limit = humantime::format_duration(self.settings.connect_limit.step());
+        let likely = match self.target.endpoint() {
+            Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
+            Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
+        };
+        let missed = match self.settings.connect_limit {
+            ConnectLimit::Whole(_) => "connect and introduce itself",
+            ConnectLimit::EachStep(_) => "go on connecting or introducing itself",
+        };
+        NodeError::Unreachable { reason: format!("it did not {missed} within {limit}{likely}").into() }
+    }
+
+    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    pub(super) fn hears_pushes(&self) -> bool {
+        self.protocol == ProtocolVersion::RESP3
+    }
+
+    async fn log_in(&self) -> Result<Line, Refusal> {
+        let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
+        self.steps.next(if negotiates { 2 } else { 1 });
+        let dialled = self.settings.dial.dial(&self.target).await;
+        let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(error)))?);
+        let mut login = Pipeline::with_capacity(4);
+        let mut asked = Vec::with_capacity(2);
+        let password = self.address.password();
+        if self.protocol == ProtocolVersion::RESP3 {
+            asked.push("HELLO");
+            login.cmd("HELLO").arg(3);
+            if let Some(password) = password {
+                login.arg("AUTH").arg(self.user()).arg(password);
+            }
+        } else if let Some(password) = password {
+            asked.push("AUTH");
+            login.cmd("AUTH").arg(self.address.user()).arg(password);
+        }
+        if self.address.database() != 0 {
+            asked.push("SELECT");
+            login.cmd("SELECT").arg(self.address.database());
+        }
+        // For people again: servers before 7.2 do not know it.
+        for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
+        }
+        self.steps.next(1);
+        let answers = line.exchange(&login).await.map_err(|reason| {
+            if !reason.is_closed() {
+                return Refusal::Error(unconnected(reason));
+            }
+            if let Break::Stream(error) = reason {
+                Refusal::Closed(error)
+            } else {
+                Refusal::Error(unconnected(reason))
+            }
+        })?;
+        for (command, answer) in asked.into_iter().zip(answers) {
+            if let Value::ServerError(error) = answer {
+                let error = ServerError::read(&error);
+                if command == "HELLO" && has_no_resp3(&error) {
+                    return Err(Refusal::Protocol);
+                }
+                return Err(Refusal::Error(explain(error, self.asked(command))));
+            }
+            line.client = line.client.or(client_in(answer));
+        }
+        Ok(line)
+    }
+
+    /// The witness for `process`, who answered at `now`.
+    ///
+    /// A process that was seen before keeps its witness: its age is then reckoned on our own
+    /// clock, which nobody puts forward. Another one started after the last answer of the one
+    /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
+    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Instance> {
+        let Process { run_id, uptime, history, .. } = process;
+        let instance = match &self.last {
+            Some(last) if *last.instance.id == *run_id && last.history == history => {
+                Arc::clone(&last.instance)
+            }
+            last => {
+                // Where Sentinels or clusters promote, its predecessor may be asked for a while: nothing
+                // counts before (rules T-2 and C-6).
+                let in_cluster = self.settings.membership == Membership::OfCluster;
+                let promoted_by_others =
+                    past != Past::Master && (in_cluster || self.address.service().is_some());
+                let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
+                let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
+                let still = alone.saturating_sub(age);
+                Arc::new(Instance::new(run_id, now + still, age.saturating_sub(alone)))
+            }
+        };
+        self.last = Some(Seen { instance: Arc::clone(&instance), history, answered: now });
+        instance
+    }
+
+    fn asked(&self, command: &'static str) -> Asked<'_> {
+        Asked { command, key: "", user: self.user(), whom: self.whom }
+    }
+}
+
+/// Why a login failed.
+enum Refusal {
+    /// The server does not speak RESP3.
+    Protocol,
+    /// It closed the connection before it said anything.
+    Closed(io::Error),
+    Error(NodeError),
+}
+
+/// What the server calls the connection, in its answer to HELLO.
+fn client_in(greeting: Value) -> Option<i64> {
+    let Value::Map(said) = greeting else { return None };
+    let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
+    if let Value::Int(id @ 1..) = id { Some(id) } else { None }
+}
+
+/// Whether the server does not know HELLO, or not this version of the protocol.
+fn has_no_resp3(error: &ServerError) -> bool {
+    matches!(error.kind(), ServerErrorKind::UnknownProtocol | ServerErrorKind::UnknownCommand)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment::since_origin(Duration::from_secs(seconds))
+    }
+
+    fn process(run_id: &str, uptime: u64) -> Process {
+        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), turns: None, history: None }
+    }
+
+    fn connector() -> Connector {
+        Connector::new(Address::parse("db-7").unwrap(), super::super::tests::settings(), Arc::default())
+    }
+
+    #[test]
+    fn a_new_process_is_no_older_than_the_last_answer_of_the_one_before() {
+        let mut connector = connector();
+        assert_eq!(
+            connector.recognise(process("old", 1_000), Past::Master, seconds(10)).age,
+            Duration::from_secs(999)
+        );
+        connector.answered(seconds(20));
+        let instance = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
+        assert_eq!(instance.age, Duration::from_secs(3), "its clock was put forward");
+    }
+
+    #[test]
+    fn a_process_that_was_seen_before_ages_on_our_clock() {
+        let mut connector = connector();
+        let first = connector.recognise(process("abc", 5), Past::Master, seconds(10));
+        let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
+        assert!(Arc::ptr_eq(&first, &again), "its clock was put forward");
+        assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
+    }
+
+    #[test]
+    fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
+        let age = |address, reign, later: u64| {
+            let address = Address::parse(address).unwrap();
+            let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+            let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(100)).age_at(seconds(100 + later)).as_secs()
+        };
+        assert_eq!(age("redis://a", 0, 20), 20);
+        assert_eq!(age("redis+sentinel://a/m", 0, 20), 12, "3 s, and 5 s to tell each other");
+        assert_eq!(age("redis+sentinel://a/m", 5, 2), 0);
+        assert_eq!(age("redis+sentinel://a/m", 5, 10), 7);
+        assert_eq!(age("redis+sentinel://a/m", 20, 0), 12);
+
+        let settings =
+            super::Settings { membership: Membership::OfCluster, ..super::super::tests::settings() };
+        let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
+        let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
+        let past = Past::Promoted { reign: Duration::from_secs(20) };
+        let age = member.recognise(process, past, seconds(100)).age_at(seconds(100));
+        assert_eq!(age.as_secs(), 12, "clusters promote as well");
+    }
+
+    #[test]
+    fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
+        let mut connector = connector();
+        let mut reigns = |history: &str, reign, at| {
+            let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
+            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            connector.recognise(process, past, seconds(at)).age_at(seconds(at))
+        };
+        assert_eq!(reigns("first", 7, 10), Duration::from_secs(7));
+        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same reign, on our clock");
+        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was put forward");
+    }
+}

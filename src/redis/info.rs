@@ -1,0 +1,221 @@
+//! What a server says of itself: the answer to `INFO`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::connection::text;
+use crate::node::facts::{Facts, Memory, Role, Software};
+
+/// The longest text of the server's that is kept, in characters.
+const LONGEST: usize = 40;
+/// No server has been up for longer: a hundred years, in seconds. Where a clock was put back, a server that
+/// counts without a sign says nearly 2^64.
+const LONGEST_UPTIME: u64 = 100 * 365 * 24 * 60 * 60;
+/// The last second of the year 9999: no clock is set beyond.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// The value of a field; empty fields have one, missing ones have none.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// What `info` tells. What it does not tell, or tells in a way that nobody understands, is unknown.
+pub(super) fn facts_in(info: &str) -> Facts {
+    let flag = |name| match field(info, name)? {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    };
+    Facts {
+        instance: field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
+        software: software(info),
+        role: role(info),
+        loading: flag("loading"),
+        uptime: uptime(info),
+        turns: turns(info),
+        replicas: number(info, "connected_slaves"),
+        promoted: promoted(info),
+        // Told only where it is set.
+        falls_silent: field(info, "role").map(|_| field(info, "min_slaves_good_slaves").is_some()),
+        memory: memory(info),
+        append_only: flag("aof_enabled"),
+        ..Facts::default()
+    }
+}
+
+/// For how long the process has been running, by its own calendar clock. What cannot be is unknown.
+pub(super) fn uptime(info: &str) -> Option<Duration> {
+    number(info, "uptime_in_seconds").filter(|seconds| *seconds <= LONGEST_UPTIME).map(Duration::from_secs)
+}
+
+/// How often its event loop has turned, if it counts that: Redis and Valkey do from 7.2 on.
+pub(super) fn turns(info: &str) -> Option<u64> {
+    number(info, "eventloop_cycles")
+}
+
+/// The time of the calendar, as `TIME` tells it: seconds, and microseconds of the next one.
+pub(super) fn time_in(answer: Value) -> Option<Duration> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
+    let (seconds, micros) = (numbers.next()??, numbers.next()??);
+    let is_time = seconds <= LAST_SECOND && micros < 1_000_000;
+    is_time.then(|| Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+}
+
+/// Whether it has carried on the history of another master; `None` if it does not say.
+///
+/// Redis forgets that when it has had no replicas for as long as `repl-backlog-ttl` says, an hour
+/// unless set, counted from the promotion.
+pub(super) fn promoted(info: &str) -> Option<bool> {
+    // Forty noughts where there was no other history before.
+    let other = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
+    // Garnet has no number there, and was never a replica.
+    let offset = number::<i64>(info, "second_repl_offset").map(|offset| offset != -1);
+    if other.is_none() { offset } else { other.map(|other| other || offset == Some(true)) }
+}
+
+fn software(info: &str) -> Option<Software> {
+    if let Some(version) = field(info, "valkey_version") {
+        return Some(Software::new("valkey", short(version)));
+    }
+    field(info, "redis_version").map(|version| Software::new("redis", short(version)))
+}
+
+fn role(info: &str) -> Option<Role> {
+    let mode = |wanted| ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == Some(wanted));
+    if mode("sentinel") {
+        return Some(Role::Sentinel);
+    }
+    if mode("cluster") || field(info, "cluster_enabled") == Some("1") {
+        return Some(Role::ClusterMember);
+    }
+    role_in_cluster(info)
+}
+
+/// What it is for the others of its kind.
+pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
+    match field(info, "role")? {
+        "master" => Some(Role::Master),
+        "slave" | "replica" => Some(Role::Replica),
+        "active-replica" => Some(Role::ActiveReplica),
+        _ => None,
+    }
+}
+
+fn memory(info: &str) -> Option<Memory> {
+    let limit = number(info, "maxmemory")?;
+    let mut memory = Memory::new(
+        number(info, "used_memory")?,
+        (limit > 0).then_some(limit),
+        short(field(info, "maxmemory_policy")?),
+    );
+    memory.evicted = number(info, "evicted_keys").unwrap_or(0);
+    Some(memory)
+}
+
+fn number<T: FromStr>(info: &str, name: &str) -> Option<T> {
+    field(info, name)?.parse().ok()
+}
+
+/// Cut, and without what would move the cursor: a server may say anything.
+pub(super) fn short(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nvalkey_version:8.1.1\r\nredis_mode:standalone\r\n\
+        run_id:abc\r\nuptime_in_seconds:90\r\nused_memory:900\r\nmaxmemory:1000\r\n\
+        maxmemory_policy:allkeys-lru\r\nloading:0\r\naof_enabled:1\r\nevicted_keys:7\r\nrole:master\r\n\
+        connected_slaves:2\r\nmaster_replid2:0000000000000000000000000000000000000000\r\n\
+        cluster_enabled:0\r\n";
+
+    #[test]
+    fn each_field_is_understood() {
+        let facts = facts_in(INFO);
+        assert_eq!(facts.instance.as_deref(), Some("abc"));
+        assert_eq!(facts.software, Some(Software::new("valkey", "8.1.1")), "its own version goes first");
+        assert_eq!(facts.role, Some(Role::Master));
+        assert_eq!(
+            (facts.loading, facts.append_only, facts.promoted),
+            (Some(false), Some(true), Some(false))
+        );
+        assert_eq!((facts.uptime, facts.replicas), (Some(Duration::from_secs(90)), Some(2)));
+        let memory = facts.memory.unwrap();
+        assert_eq!((memory.used, memory.limit, memory.evicted), (900, Some(1000), 7));
+        assert_eq!(memory.policy, "allkeys-lru");
+    }
+
+    #[test]
+    fn what_is_missing_or_is_nonsense_is_unknown_and_not_good() {
+        for info in
+            ["", "role:king\r\nmaxmemory:lots\r\nloading:perhaps\r\nrun_id:\r\nuptime_in_seconds:-4\r\n"]
+        {
+            let facts = facts_in(info);
+            assert!(facts.role.is_none() && facts.memory.is_none() && facts.loading.is_none(), "{facts:?}");
+            assert!(
+                facts.instance.is_none() && facts.uptime.is_none() && facts.promoted.is_none(),
+                "{facts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_promotion_a_cluster_and_a_sentinel_are_recognised() {
+        let promoted = INFO.replace("master_replid2:00", "master_replid2:a0");
+        assert_eq!(facts_in(&promoted).promoted, Some(true));
+        assert_eq!(facts_in(&INFO.replace("enabled:0\r\n", "enabled:1\r\n")).role, Some(Role::ClusterMember));
+        assert_eq!(facts_in("redis_mode:sentinel\r\nrole:master").role, Some(Role::Sentinel));
+        let garnet = INFO.replace("cluster_enabled:0", "second_repl_offset:N/A\r\ncluster_enabled:0");
+        assert_eq!(facts_in(&garnet).promoted, Some(false), "Garnet was never a replica");
+    }
+
+    #[test]
+    fn an_uptime_that_cannot_be_is_unknown() {
+        for (said, uptime) in [
+            ("3153600000", Some(3_153_600_000)),
+            ("3153600001", None),
+            // A server that counts without a sign, a few seconds after its clock was put back.
+            ("18446744073709551611", None),
+            ("18446744073709551616", None),
+            ("-5", None),
+        ] {
+            let info = INFO.replace("seconds:90", &format!("seconds:{said}"));
+            assert_eq!(facts_in(&info).uptime, uptime.map(Duration::from_secs), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_unknown() {
+        let time = |seconds: &str, micros: &str| {
+            let texts = [seconds, micros].map(|text| Value::BulkString(text.into()));
+            time_in(Value::Array(texts.to_vec()))
+        };
+        assert_eq!(time("1700000000", "999999"), Some(Duration::from_micros(1_700_000_000_999_999)));
+        let most = u64::MAX.to_string();
+        for (seconds, micros) in [
+            (&*most, &*most),
+            (&most, "0"),
+            ("0", &most),
+            ("253402300800", "0"),
+            ("1", "1000000"),
+            ("-1", "0"),
+        ] {
+            assert_eq!(time(seconds, micros), None, "{seconds} {micros}");
+        }
+        assert_eq!(time_in(Value::Array(vec![Value::Int(1), Value::Int(1)])), None);
+    }
+
+    #[test]
+    fn what_a_server_says_is_cut_and_moves_no_cursor() {
+        let info = format!("redis_version:\x1b[2J{}\r\nrun_id:a\x07b\r\n", "9".repeat(9999));
+        let facts = facts_in(&info);
+        let version = facts.software.unwrap().version;
+        assert!(version.len() <= LONGEST && !version.contains('\x1b'), "{version}");
+        assert_eq!(facts.instance.as_deref(), Some("ab"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether all connections to an address lead to the same server, and to itself.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::future::{Either, join_all, select};
+use redis::{Pipeline, Value};
+
+use super::Session;
+use crate::address::Address;
+use crate::node::NodeError;
+use crate::node::facts::Facts;
+use crate::redis::connection::{Line, text};
+use crate::redis::handshake::Connector;
+use crate::redis::info::facts_in;
+use crate::redis::settings::Settings;
+
+/// So many more connections are made, all open together: a balancer that goes by turns, or by the number of
+/// connections, gives them to several servers.
+const CONNECTIONS: usize = 3;
+
+/// Makes more connections, and asks who answers there. Has the session end one of them, by its number.
+pub(super) async fn ask(
+    session: &mut Session,
+    address: &Address,
+    settings: &Settings,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let all = join_all((0..CONNECTIONS).map(|_| meet(address, settings)));
+    let late =
+        settings.clock.sleep_until(session.end.min(settings.clock.now() + settings.connect_limit.step()));
+    // A server without room for more connections says nothing about this.
+    let met: Vec<_> = match select(pin!(all), late).await {
+        Either::Left((met, _)) => met.into_iter().flatten().collect(),
+        Either::Right(_) => return Ok(()),
+    };
+    for neighbour in &met {
+        let known = facts.others.iter().chain(&facts.instance).any(|known| *known == neighbour.process);
+        if !known {
+            facts.others.push(neighbour.process.clone());
+        }
+    }
+    // They stay open until one of them has been ended.
+    let number = met.iter().find_map(|neighbour| neighbour.line.client);
+    if let Some(number) = number
+        && let Value::Int(ended) = session.ask(&["CLIENT", "KILL", "ID", &number.to_string()]).await?
+    {
+        facts.finds_connections = Some(ended > 0);
+    }
+    drop(met);
+    Ok(())
+}
+
+struct Neighbour {
+    line: Line,
+    process: Arc<str>,
+}
+
+async fn meet(address: &Address, settings: &Settings) -> Option<Neighbour> {
+    let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
+    let (mut line, _) = connector.greet().await.ok()?;
+    let mut question = Pipeline::with_capacity(1);
+    question.cmd("INFO");
+    let info = line.exchange(&question).await.ok()?.pop().and_then(text)?;
+    Some(Neighbour { line, process: facts_in(&info).instance? })
+}

@@ -1,0 +1,145 @@
+//! A lock that is taken, prolonged, passed on and given back, as a probe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use std::pin::pin;
+
+use crate::node::facts::{Facts, Need};
+use crate::node::{Answer, NodeError, NodeErrorKind, Question, Vote, ask};
+use crate::protocol::{
+    Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
+};
+use crate::redis::RedisNode;
+use crate::runtime::clock::Clock;
+use crate::runtime::entropy::Entropy;
+
+/// Long against the check-up's pauses, and soon over if it is interrupted.
+const TTL: Duration = Duration::from_secs(10);
+/// What others would read of the holder.
+const CONTEXT: &str = "quorlock doctor";
+
+/// A free key, and two who take it from each other.
+pub(super) struct Probe {
+    one: Arc<Claim>,
+    two: Arc<Claim>,
+    ticket: u64,
+}
+
+impl Probe {
+    pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
+        let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.bits(), CONTEXT)));
+        Probe { one: claim(), two: claim(), ticket: entropy.half() }
+    }
+
+    fn keys(&self) -> [(&'static str, String); 9] {
+        let [order, until] = line_keys(self.one.key());
+        [
+            ("{key}", self.one.key().to_owned()),
+            ("{tomb}", self.one.tombstone()),
+            ("{fence}", self.one.fence_counter()),
+            ("{want}", self.one.want_mark()),
+            ("{order}", order),
+            ("{until}", until),
+            // Of no server: only to see whether the real one may be written.
+            ("{gate}", gate(self.one.key())),
+            ("{readers}", readers_key(self.one.key())),
+            ("{limit}", semaphore_limit(self.one.key())),
+        ]
+    }
+
+    /// The words of a command, with the keys in their places.
+    pub(super) fn words(&self, template: &str) -> Vec<String> {
+        let keys = self.keys();
+        let filled = |word: &str| match keys.iter().find(|(place, _)| *place == word) {
+            Some((_, key)) => key.clone(),
+            None if word == "{nothing}" => String::new(),
+            None => word.to_owned(),
+        };
+        template.split(' ').map(filled).collect()
+    }
+
+    /// What allows the keys in a command: `~` and a pattern.
+    pub(super) fn pattern(&self, template: &str) -> String {
+        let keys = self.keys();
+        let key = keys.iter().find(|(place, _)| template.contains(place)).map_or("", |(_, key)| key);
+        // A key of ours begins with `quorlock:KIND:`; a lock's with its prefix.
+        let shared = match key.match_indices(':').nth(1) {
+            Some((end, _)) if key.starts_with("quorlock:") => key.get(..=end),
+            Some(_) | None => key.find("quorlock-doctor-").and_then(|start| key.get(..start)),
+        };
+        format!("~{}*", shared.unwrap_or_default())
+    }
+
+    /// Commands that remove whatever the probe may have left. One for each key: a user may lack the
+    /// right to some.
+    pub(super) fn removal(&self) -> Vec<Vec<String>> {
+        let more = [self.two.tombstone(), self.two.want_mark()];
+        let keys = self.keys().into_iter().map(|(_, key)| key).chain(more);
+        keys.map(|key| vec!["DEL".to_owned(), key]).collect()
+    }
+
+    /// Lives a lock's whole life at `node`.
+    pub(super) async fn lock(
+        &self,
+        node: &RedisNode,
+        clock: &dyn Clock,
+        end: Moment,
+        facts: &Facts,
+    ) -> Result<(), NodeError> {
+        let fair = !facts.refusals.iter().any(|refusal| refusal.need == Need::FairOrder);
+        let started = clock.now();
+        match select(pin!(self.live(node, clock, fair)), clock.sleep_until(end)).await {
+            Either::Left((lived, _)) => lived,
+            Either::Right(_) => Err(NodeError::Unanswered { waited: clock.now().since(started) }),
+        }
+    }
+
+    async fn live(&self, node: &RedisNode, clock: &dyn Clock, fair: bool) -> Result<(), NodeError> {
+        let (one, two) = (|| Arc::clone(&self.one), || Arc::clone(&self.two));
+        let draw = || Some(Draw::at(clock.wall(), None, TTL));
+        let take = |claim, draw| Question::Acquire { claim, ttl: TTL, draw };
+        let granted = expect(node, take(one(), draw()), &[Vote::Granted]).await?;
+        refused(node, take(two(), None)).await?;
+        let fence = granted.fencing_token;
+        expect(node, Question::Renew { claim: one(), ttl: TTL, fencing_token: fence }, &[Vote::Granted])
+            .await?;
+        let fence = fence.or(FencingToken::new(1)).unwrap_or(FencingToken::MAX);
+        expect(node, Question::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
+        if fair {
+            let wall = u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX);
+            let ticket = Ticket::new(wall, self.ticket);
+            let claim = two();
+            refused(node, Question::AcquireInTurn { claim, ttl: TTL, ticket, patience: TTL, draw: draw() })
+                .await?;
+            let key = Arc::from(self.one.key());
+            expect(node, Question::LeaveLine { key, ticket }, &[Vote::Granted, Vote::Free]).await?;
+        }
+        let passed = Question::Transfer { from: one(), to: two(), ttl: TTL, draw: draw() };
+        expect(node, passed, &[Vote::Granted]).await?;
+        expect(node, Question::Release { claim: two() }, &[Vote::Granted, Vote::Wanted]).await?;
+        expect(node, Question::Cancel { claim: one(), linger: TTL }, &[Vote::Granted, Vote::Free]).await?;
+        expect(node, Question::Inspect { key: self.one.key().into() }, &[Vote::Free]).await.map(drop)
+    }
+}
+
+async fn expect(node: &RedisNode, question: Question, wanted: &[Vote]) -> Result<Answer, NodeError> {
+    let answer = ask(node, question).await?;
+    if wanted.contains(&answer.vote) { Ok(answer) } else { Err(surprise()) }
+}
+
+async fn refused(node: &RedisNode, question: Question) -> Result<(), NodeError> {
+    match ask(node, question).await?.vote {
+        Vote::Held(_) => Ok(()),
+        Vote::Granted | Vote::Wanted | Vote::Restored | Vote::Behind | Vote::Ahead | Vote::Free => {
+            Err(surprise())
+        }
+    }
+}
+
+fn surprise() -> NodeError {
+    let message =
+        "a lock that was taken there as a probe did not behave as one: something else changes its keys";
+    NodeError::Failed { kind: NodeErrorKind::WrongData, reason: message.into() }
+}

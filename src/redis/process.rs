@@ -1,0 +1,182 @@
+//! Which server process answers, and whether it may vote.
+
+use std::time::Duration;
+
+use super::error::failed;
+use super::info::{field, promoted, short, turns, uptime};
+use super::settings::Membership;
+use crate::node::{NodeError, NodeErrorKind};
+
+/// The longest `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
+const LONGEST_RUN_ID: usize = 128;
+
+/// What such a one would have granted, and be made to forget.
+const ACTIVE_REPLICA: &str = "it is an active replica (role:active-replica): what it grants, another master overwrites; \
+     give a server that is a master alone";
+
+/// What a server says of itself.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Process {
+    pub(super) run_id: String,
+    /// For how long it has been running, by its own calendar clock.
+    pub(super) uptime: Duration,
+    /// How often its event loop has turned, if it counts that.
+    pub(super) turns: Option<u64>,
+    /// If it was promoted: what its history is called since.
+    pub(super) history: Option<String>,
+}
+
+impl Process {
+    /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
+    pub(super) fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
+        let field = |name: &str| field(info, name).unwrap_or_default();
+        let is = |name: &str, value: &str| field(name) == value;
+        if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
+            return unfit(
+                NodeErrorKind::WrongServer,
+                "it is a sentinel (redis_mode:sentinel), which stores no keys; give the master's address",
+            );
+        }
+        let in_cluster =
+            is("redis_mode", "cluster") || is("server_mode", "cluster") || is("cluster_enabled", "1");
+        match membership {
+            Membership::Alone if in_cluster => {
+                return unfit(
+                    NodeErrorKind::WrongServer,
+                    "it is a cluster member (cluster_enabled:1), which serves some keys only; give the cluster as one \
+                     node, `redis+cluster://host:port,host:port`",
+                );
+            }
+            Membership::OfCluster if !in_cluster => {
+                return unfit(
+                    NodeErrorKind::WrongServer,
+                    "it is no member of a cluster (cluster_enabled:0); write redis:// for it",
+                );
+            }
+            Membership::Alone | Membership::OfCluster => {}
+        }
+        match field("role") {
+            "master" => {}
+            "slave" | "replica" => {
+                return unfit(
+                    NodeErrorKind::ReadOnly,
+                    "it is a replica (role:slave), and its copy may lag behind; give the master's address",
+                );
+            }
+            "active-replica" => return unfit(NodeErrorKind::WrongServer, ACTIVE_REPLICA),
+            "" => {
+                return unfit(
+                    NodeErrorKind::WrongServer,
+                    "it does not say what it is (no role in its INFO), and only `role:master` votes",
+                );
+            }
+            role => {
+                let reason = format!("it calls itself {} (role), and only `role:master` votes", short(role));
+                return unfit(NodeErrorKind::WrongServer, &reason);
+            }
+        }
+        if is("loading", "1") {
+            return Err(failed(NodeErrorKind::Busy, "it is still loading its data (loading:1)"));
+        }
+        let run_id = field("run_id");
+        if !named(run_id) {
+            return unfit(
+                NodeErrorKind::Unsupported,
+                "its INFO has no run_id, so a restart would go unseen; use Redis or Valkey",
+            );
+        }
+        // A clock that was put back makes an uptime that cannot be. The least age is zero then, as
+        // when the field is missing.
+        let uptime = uptime(info).unwrap_or_default();
+        let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
+        Ok(Process { run_id: run_id.into(), uptime, turns: turns(info), history })
+    }
+}
+
+/// What the history of the server's data is called: another one after each promotion.
+pub(super) fn history_in(info: &str) -> Result<String, NodeError> {
+    match field(info, "master_replid") {
+        Some(id) if named(id) => Ok(id.into()),
+        Some(_) | None => {
+            unfit(NodeErrorKind::Unsupported, "its INFO has no master_replid, so a promotion would go unseen")
+        }
+    }
+}
+
+fn unfit<T>(kind: NodeErrorKind, reason: &str) -> Result<T, NodeError> {
+    Err(NodeError::Unfit { kind, reason: reason.into() })
+}
+
+/// Whether it may stand in messages and logs.
+fn named(id: &str) -> bool {
+    !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\nmaster_replid:f00\r\nmaster_replid2:000\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
+
+    #[test]
+    fn an_independent_master_may_vote() {
+        let process = |history| Process { history, ..process("abc", 90) };
+        assert_eq!(Process::fit_to_vote(INFO, Membership::Alone), Ok(process(None)));
+        for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
+            let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
+            assert_eq!(
+                Process::fit_to_vote(&info, Membership::Alone),
+                Ok(process(Some("f00".into()))),
+                "{info}"
+            );
+            let nameless = info.replace("replid:f00", "replid:");
+            assert!(
+                Process::fit_to_vote(&nameless, Membership::Alone).is_err(),
+                "another promotion would go unseen"
+            );
+        }
+    }
+
+    #[test]
+    fn an_uptime_that_cannot_be_is_no_age() {
+        let info = INFO.replace("seconds:90", "seconds:-5");
+        assert_eq!(Process::fit_to_vote(&info, Membership::Alone).unwrap().uptime, Duration::ZERO);
+    }
+
+    #[test]
+    fn whoever_may_not_vote_is_told_why() {
+        for (have, instead, reason, lasts) in [
+            ("role:master", "role:slave", "replica (role:slave)", true),
+            ("redis_mode:standalone", "redis_mode:sentinel", "sentinel", true),
+            ("cluster_enabled:0", "cluster_enabled:1", "cluster member", true),
+            ("run_id:abc", "run_id:", "no run_id", true),
+            ("run_id:abc", "run_id:a\x1b[2Jc", "no run_id", true),
+            ("loading:0", "loading:1", "still loading", false),
+            ("role:master", "role:active-replica", "another master overwrites", true),
+            ("role:master", "role:king", "calls itself king (role)", true),
+            ("role:master", "role:Master", "only `role:master` votes", true),
+            ("role:master", "role:\x1b[2J", "calls itself [2J (role)", true),
+            ("role:master", "role:", "does not say what it is", true),
+            ("role:master", "nothing:1", "no role in its INFO", true),
+        ] {
+            let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
+            assert!(error.to_string().contains(reason) && error.is_permanent() == lasts, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_a_cluster_votes_as_such_and_nobody_else_does() {
+        let member = INFO.replace("cluster_enabled:0", "cluster_enabled:1");
+        assert!(Process::fit_to_vote(&member, Membership::OfCluster).is_ok());
+        let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
+        assert!(cure.contains("redis+cluster://"), "{cure}");
+        let alone = Process::fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
+        assert!(alone.to_string().contains("no member") && alone.is_permanent(), "{alone}");
+        let replica = member.replace("role:master", "role:slave");
+        assert!(Process::fit_to_vote(&replica, Membership::OfCluster).is_err());
+    }
+
+    fn process(run_id: &str, uptime: u64) -> Process {
+        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), turns: None, history: None }
+    }
+}

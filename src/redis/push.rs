@@ -1,0 +1,129 @@
+//! Who listens to a node, and what its server pushes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::contained::{LISTENER, contained};
+use super::resp::decode::{Part, Parts};
+use crate::node::{Hint, Listener};
+
+/// Who listens to a node, shared by its handle and its task.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    audience: Mutex<Audience>,
+}
+
+#[derive(Debug, Default)]
+struct Audience {
+    listeners: Vec<Arc<dyn Listener>>,
+    /// Whether the connection tells changes.
+    hearing: bool,
+}
+
+impl Listeners {
+    /// Listeners are called under the lock, so that each hears what happens in order. They do not
+    /// block.
+    fn audience(&self) -> MutexGuard<'_, Audience> {
+        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, listener: Arc<dyn Listener>) {
+        let mut audience = self.audience();
+        if audience.hearing {
+            listener.hear(Hint::Hearing);
+        }
+        audience.listeners.push(listener);
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn any(&self) -> bool {
+        !self.audience().listeners.is_empty()
+    }
+
+    /// A connection that tells changes has begun.
+    pub(crate) fn hearing(&self) {
+        let mut audience = self.audience();
+        audience.hearing = true;
+        audience.tell(Hint::Hearing);
+    }
+
+    /// The connection has ended.
+    pub(crate) fn deaf(&self) {
+        let mut audience = self.audience();
+        if std::mem::take(&mut audience.hearing) {
+            audience.tell(Hint::Deaf);
+        }
+    }
+
+    /// The server has told something unasked.
+    pub(crate) fn pushed(&self, push: &[u8]) {
+        let mut parts = Parts::of(push);
+        if let (Some(Part::List(_)), Some(Part::Text(b"invalidate"))) = (parts.next(), parts.next()) {
+            self.audience().invalidated(parts);
+        }
+    }
+}
+
+impl Audience {
+    /// Keys have changed.
+    fn invalidated(&self, mut said: Parts<'_>) {
+        // Nothing instead of keys means all of them; anything else is not known, and asking again
+        // is never wrong.
+        let Some(Part::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };
+        for _ in 0..keys {
+            let Some(Part::Text(key)) = said.next() else { return self.tell(Hint::AllChanged) };
+            self.tell(Hint::Changed(key));
+        }
+    }
+
+    fn tell(&self, hint: Hint<'_>) {
+        for listener in &self.listeners {
+            contained(LISTENER, || listener.hear(hint));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::tests::Ear;
+
+    fn heard(push: &[u8]) -> Vec<String> {
+        let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
+        listeners.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        listeners.pushed(push);
+        ear.heard()
+    }
+
+    #[test]
+    fn each_key_that_changed_is_told() {
+        assert_eq!(heard(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"), ["a", "b"]);
+    }
+
+    #[test]
+    fn nothing_instead_of_keys_means_all_and_so_does_what_is_not_known() {
+        for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
+            let push = format!(">2\r\n+invalidate\r\n{said}");
+            assert_eq!(heard(push.as_bytes()), ["AllChanged"], "{said:?}");
+        }
+    }
+
+    #[test]
+    fn other_pushes_say_nothing() {
+        for push in [">0\r\n", ">-1\r\n", ">3\r\n+subscribe\r\n+a\r\n:1\r\n", ">1\r\n%0\r\n"] {
+            assert!(heard(push.as_bytes()).is_empty(), "{push:?}");
+        }
+    }
+
+    #[test]
+    fn a_late_listener_is_told_that_changes_are_heard() {
+        let (listeners, early) = (Listeners::default(), Arc::new(Ear::default()));
+        listeners.add(Arc::clone(&early) as Arc<dyn Listener>);
+        listeners.deaf();
+        listeners.hearing();
+        let late = Arc::new(Ear::default());
+        listeners.add(Arc::clone(&late) as Arc<dyn Listener>);
+        listeners.deaf();
+        assert_eq!(early.heard(), ["Hearing", "Deaf"]);
+        assert_eq!(late.heard(), ["Hearing", "Deaf"]);
+    }
+}

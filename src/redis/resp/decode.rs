@@ -1,0 +1,111 @@
+//! What a server says, part by part, where it stands in the buffer.
+
+/// The parts of a message that is complete (see `frame`), from the outermost list inwards.
+///
+/// Ends at what is neither text, number, list nor nothing: no vote and no hint has anything else,
+/// and the client crate reads whatever does.
+pub(crate) struct Parts<'a> {
+    rest: &'a [u8],
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part<'a> {
+    Text(&'a [u8]),
+    Number(i64),
+    /// As many parts follow, if they have none themselves.
+    List(usize),
+    Nothing,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn of(message: &'a [u8]) -> Parts<'a> {
+        Parts { rest: message }
+    }
+
+    fn line(&mut self) -> Option<&'a [u8]> {
+        let end = self.rest.windows(2).position(|pair| pair == b"\r\n")?;
+        self.take(end)
+    }
+
+    /// So many bytes, and the end of a line.
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, behind) = self.rest.split_at_checked(length)?;
+        self.rest = behind.strip_prefix(b"\r\n")?;
+        Some(bytes)
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        let (kind, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        match kind {
+            b'+' => self.line().map(Part::Text),
+            b':' => self.line().and_then(number).map(Part::Number),
+            b'_' => self.line().map(|_| Part::Nothing),
+            b'$' | b'=' => {
+                // Nothing, as RESP2 has it.
+                let Ok(length) = usize::try_from(self.line().and_then(number)?) else {
+                    return Some(Part::Nothing);
+                };
+                let text = self.take(length)?;
+                // Which kind of text it is concerns nobody: `txt:`.
+                Some(Part::Text(if *kind == b'=' { text.get(4..)? } else { text }))
+            }
+            b'*' | b'>' => {
+                let length = self.line().and_then(number)?;
+                Some(usize::try_from(length).map_or(Part::Nothing, Part::List))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn number(line: &[u8]) -> Option<i64> {
+    if let [digit @ b'0'..=b'9'] = line {
+        return Some(i64::from(digit - b'0'));
+    }
+    std::str::from_utf8(line).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_part_is_read_where_it_stands() {
+        let message = b"*6\r\n+held\r\n$4\r\na\r\nb\r\n:-1\r\n$-1\r\n_\r\n=6\r\ntxt:ab\r\n";
+        let parts: Vec<_> = Parts::of(message).collect();
+        let expected = [
+            Part::List(6),
+            Part::Text(b"held"),
+            Part::Text(b"a\r\nb"),
+            Part::Number(-1),
+            Part::Nothing,
+            Part::Nothing,
+            Part::Text(b"ab"),
+        ];
+        assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn what_is_no_part_ends_them() {
+        for message in
+            ["-ERR no\r\n", "%1\r\n+a\r\n+b\r\n", ":x\r\n", "$3\r\nab\r\n", "+no end", "=2\r\nab\r\n", ""]
+        {
+            assert_eq!(Parts::of(message.as_bytes()).next(), None, "{message:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            assert!(Parts::of(&bytes).count() <= bytes.len());
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The master of a service, as its Sentinels know it.
+//!
+//! All of them are asked at once, and most must answer: Sentinels on the wrong side of a partition do
+//! not know of a failover on the other one. Of what they say the largest configuration epoch counts,
+//! which grows with each failover. While a connection lasts they are asked again every second, since a
+//! master that was replaced without noticing it goes on answering: the connection ends when they name
+//! another one, and carries no votes while most of them have not named this one for three seconds.
+//! ADR 13 has the reasons.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, Either, select};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use redis::{Pipeline, Value};
+
+use super::connection::{Line, text};
+use super::error::{Asked, Whom, failed, refused, unconnected, unexpected};
+use super::handshake::Connector;
+use super::settings::Settings;
+use crate::address::{Address, Endpoint};
+use crate::node::{NodeError, NodeErrorKind, Reason};
+use crate::protocol::{Moment, SENTINELS_WORD};
+
+pub use errors::SentinelErrors;
+
+mod errors;
+
+/// How often the Sentinels are asked whether the master is still the same.
+const LOOK: Duration = Duration::from_secs(1);
+/// What the Sentinels of a master say of it while there is a connection to it.
+pub(super) struct Watch {
+    replaced: BoxFuture<'static, Reason>,
+    /// When they were last asked, and most of them have named it.
+    confirmed: Arc<Mutex<Moment>>,
+}
+
+impl Watch {
+    /// Ends, with the reason, when they name another one.
+    pub(super) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<Reason> {
+        self.replaced.as_mut().poll(context)
+    }
+
+    /// Whether their word is good at `now`, or why the master is not asked for votes.
+    pub(super) fn allows(&self, now: Moment) -> Result<(), NodeError> {
+        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < confirmed + SENTINELS_WORD {
+            return Ok(());
+        }
+        let good = humantime::format_duration(SENTINELS_WORD);
+        let reason = format!("most of its Sentinels have not named it as the master for more than {good}");
+        Err(NodeError::Unreachable { reason: reason.into() })
+    }
+}
+
+/// The Sentinels of a service.
+pub(super) struct Sentinels {
+    service: String,
+    members: Vec<Member>,
+    settings: Settings,
+}
+
+struct Member {
+    address: Address,
+    /// Stays open while the answers come.
+    line: Option<Line>,
+}
+
+/// What a Sentinel says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Named {
+    pub(super) master: Endpoint,
+    /// Of the last failover that it knows of.
+    epoch: u64,
+    /// How many Sentinels there are, as far as it knows.
+    sentinels: usize,
+}
+
+impl Sentinels {
+    /// Those of the service at `address`, if it is one.
+    pub(super) fn of(address: &Address, settings: &Settings) -> Option<Sentinels> {
+        let Endpoint::Sentinel { service, .. } = address.endpoint() else { return None };
+        let members = address.sentinels().map(|address| Member { address, line: None }).collect();
+        Some(Sentinels { service: service.clone(), members, settings: settings.clone() })
+    }
+
+    /// Where the master is.
+    pub(super) async fn master(&mut self) -> Result<Named, NodeError> {
+        let (answers, errors) = self.ask().await;
+        let needed = most(&answers, self.members.len());
+        if let (Some(named), true) = (newest(&answers), answers.len() >= needed) {
+            return Ok(named.clone());
+        }
+        if self.members.len() < needed {
+            let (given, needed) = (self.members.len(), needed);
+            let message =
+                format!("its address names {given} of its Sentinels, and {needed} must answer; name all");
+            return Err(failed(NodeErrorKind::Misconfigured, message));
+        }
+        Err(SentinelErrors::new(errors).of_service(answers.len(), needed, self.members.len()))
+    }
+
+    /// Watches the one that they have named when they were asked at this moment.
+    pub(super) fn watch(mut self, current: Named, asked: Moment) -> Watch {
+        let confirmed = Arc::new(Mutex::new(asked));
+        let last = Arc::clone(&confirmed);
+        let replaced = async move {
+            let clock = Arc::clone(&self.settings.clock);
+            loop {
+                clock.sleep_until(clock.now() + LOOK).await;
+                let asked = clock.now();
+                let (answers, _) = self.ask().await;
+                if let Some(next) = successor(&current, &answers) {
+                    return format!("the Sentinels name another master, {}", next.master).into();
+                }
+                if answers.len() >= most(&answers, self.members.len()) {
+                    *last.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+                }
+            }
+        };
+        Watch { replaced: Box::pin(replaced), confirmed }
+    }
+
+    /// What they say, until most of them have, or their time is up; and why the others do not, by address.
+    async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
+        let clock = Arc::clone(&self.settings.clock);
+        let (service, settings, given) = (&self.service, &self.settings, self.members.len());
+        let limit = settings.connect_limit.sentinels();
+        let addresses: Vec<Arc<str>> =
+            self.members.iter().map(|member| member.address.to_string().into()).collect();
+        // Of those that have not told, in the order of the address, whichever fails first.
+        let mut errors = vec![Some(NodeError::Unanswered { waited: limit }); given];
+        let ask = async |index, member: &mut Member| (index, member.ask(service, settings).await);
+        let mut asked: FuturesUnordered<_> =
+            self.members.iter_mut().enumerate().map(|(index, member)| ask(index, member)).collect();
+        let mut answers = Vec::new();
+        let collect = async {
+            while let Some((index, said)) = asked.next().await {
+                let error = match said {
+                    Ok(named) => {
+                        answers.push(named);
+                        None
+                    }
+                    Err(error) => Some(error),
+                };
+                if let Some(entry) = errors.get_mut(index) {
+                    *entry = error;
+                }
+                if answers.len() >= most(&answers, given) {
+                    return;
+                }
+            }
+        };
+        let late = clock.sleep_until(clock.now() + limit);
+        match select(pin!(collect), late).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+        let errors = addresses.into_iter().zip(errors).filter_map(|(address, error)| Some((address, error?)));
+        (answers, errors.collect())
+    }
+}
+
+impl Member {
+    /// # Cancel safety
+    ///
+    /// The next call connects anew.
+    async fn ask(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
+        let Some(line) = self.line.take() else { return self.ask_anew(service, settings).await };
+        match self.say(line, service).await {
+            Err(error) if error.may_have_acted() || matches!(error, NodeError::Unreachable { .. }) => {
+                self.ask_anew(service, settings).await
+            }
+            said => said,
+        }
+    }
+
+    async fn ask_anew(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
+        let mut connector = Connector::to_sentinel(self.address.clone(), settings.clone());
+        let line = connector.hello().await?;
+        self.say(line, service).await
+    }
+
+    async fn say(&mut self, mut line: Line, service: &str) -> Result<Named, NodeError> {
+        let mut questions = Pipeline::with_capacity(2);
+        // Told of the new one as soon as that was promoted, which is before the second question is.
+        questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+        questions.cmd("SENTINEL").arg("MASTER").arg(service);
+        let answers = line.exchange(&questions).await.map_err(unconnected)?;
+        let said = self.understood(answers, service);
+        self.line = Some(line);
+        said
+    }
+
+    fn understood(&self, answers: Vec<Value>, service: &str) -> Result<Named, NodeError> {
+        let mut answers = answers.into_iter();
+        let (Some(place), Some(rest)) = (answers.next(), answers.next()) else {
+            return Err(unexpected("unexpected answer of a Sentinel"));
+        };
+        if let Value::ServerError(error) = &place {
+            let user = self.address.user().unwrap_or("default");
+            return Err(refused(error, Asked { command: "SENTINEL", key: "", user, whom: Whom::Sentinel }));
+        }
+        if place == Value::Nil {
+            return Err(failed(NodeErrorKind::Misconfigured, format!("it knows no master `{service}`")));
+        }
+        let tls = matches!(self.address.endpoint(), Endpoint::Tls { .. });
+        let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel"))?;
+        let rest = Told::of(rest);
+        let sentinels = usize::try_from(rest.number("num-other-sentinels")).unwrap_or(0).saturating_add(1);
+        Ok(Named { master, epoch: rest.number("config-epoch"), sentinels })
+    }
+}
+
+/// How many must answer, if the address names so `many` of them.
+fn most(answers: &[Named], many: usize) -> usize {
+    answers.iter().map(|named| named.sentinels).fold(many, usize::max) / 2 + 1
+}
+
+/// The newest of what they say.
+fn newest(answers: &[Named]) -> Option<&Named> {
+    answers.iter().max_by_key(|named| named.epoch)
+}
+
+/// Who is the master instead of `current`, if anybody. One that is behind the times says nothing, nor do
+/// those that call the same server by another name while one still calls it as we do.
+fn successor<'a>(current: &Named, answers: &'a [Named]) -> Option<&'a Named> {
+    let newest = newest(answers)?;
+    let mut as_new = answers.iter().filter(|named| named.epoch == newest.epoch);
+    let replaced = newest.epoch >= current.epoch && as_new.all(|named| named.master != current.master);
+    replaced.then_some(newest)
+}
+
+/// Host and port.
+fn place_in(answer: Value, tls: bool) -> Option<Endpoint> {
+    let Value::Array(parts) = answer else { return None };
+    let mut parts = parts.into_iter().filter_map(text);
+    let (host, port) = (parts.next()?, parts.next()?);
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    // It is dialled and stands in messages.
+    if host.is_empty() || host.len() > 255 || !host.bytes().all(|b| b.is_ascii_graphic()) {
+        return None;
+    }
+    Some(if tls { Endpoint::Tls { host, port } } else { Endpoint::Tcp { host, port } })
+}
+
+/// All that a Sentinel tells of a master.
+struct Told(Vec<(Value, Value)>);
+
+impl Told {
+    fn of(answer: Value) -> Told {
+        Told(if let Value::Map(pairs) = answer {
+            pairs
+        } else if let Value::Array(parts) = answer {
+            let mut parts = parts.into_iter();
+            std::iter::from_fn(|| Some((parts.next()?, parts.next()?))).collect()
+        } else {
+            Vec::new()
+        })
+    }
+
+    /// Nought where it does not tell.
+    fn number(&self, name: &str) -> u64 {
+        let found = self.0.iter().find(|(key, _)| text(key.clone()).as_deref() == Some(name));
+        found.and_then(|(_, number)| text(number.clone())?.parse().ok()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16, epoch: u64) -> Named {
+        Named { master: Endpoint::Tcp { host: "10.0.0.1".into(), port }, epoch, sentinels: 3 }
+    }
+
+    #[test]
+    fn whoever_knows_of_the_latest_failover_is_believed() {
+        assert_eq!(newest(&[at(1, 3), at(2, 4), at(1, 3)]), Some(&at(2, 4)));
+        assert_eq!(newest(&[]), None);
+    }
+
+    #[test]
+    fn a_sentinel_that_is_behind_the_times_ends_no_connection() {
+        let current = at(2, 4);
+        assert_eq!(successor(&current, &[at(1, 3)]), None);
+        assert_eq!(successor(&current, &[]), None, "nobody can be asked");
+        assert_eq!(successor(&current, &[at(2, 4), at(1, 3)]), None);
+        assert_eq!(successor(&current, &[at(1, 3), at(3, 5)]), Some(&at(3, 5)));
+    }
+
+    #[test]
+    fn most_are_counted_of_all_that_any_of_them_knows() {
+        assert_eq!(most(&[], 3), 2);
+        assert_eq!(most(&[at(1, 1)], 1), 2, "an address that names one of three is not enough");
+        assert_eq!(most(&[Named { sentinels: 5, ..at(1, 1) }, at(1, 1)], 3), 3);
+        assert_eq!(most(&[Named { sentinels: 1, ..at(1, 1) }], 1), 1);
+    }
+
+    #[test]
+    fn the_word_of_sentinels_is_good_for_a_time() {
+        let second = |seconds| Moment::since_origin(Duration::from_secs(seconds));
+        let confirmed = Arc::new(Mutex::new(second(10)));
+        let watch = Watch { replaced: Box::pin(std::future::pending()), confirmed };
+        assert!(watch.allows(second(12)).is_ok());
+        assert!(watch.allows(second(13)).is_err(), "they may have promoted another one since");
+    }
+
+    #[test]
+    fn another_name_for_the_same_master_ends_no_connection() {
+        let named = Named { master: Endpoint::Tcp { host: "db-1".into(), port: 2 }, ..at(2, 4) };
+        assert_eq!(successor(&at(2, 4), &[named.clone(), at(2, 4)]), None);
+        assert_eq!(successor(&at(2, 4), std::slice::from_ref(&named)), Some(&named), "nobody calls it so");
+    }
+
+    #[test]
+    fn what_a_sentinel_says_is_an_address_or_nothing() {
+        let texts = |words: &[&str]| {
+            Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
+        };
+        let place = place_in(texts(&["10.0.0.1", "6379"]), true);
+        assert_eq!(place, Some(Endpoint::Tls { host: "10.0.0.1".into(), port: 6379 }));
+        for words in
+            [&["10.0.0.1"][..], &["", "1"], &["a b", "1"], &["\x1b[2J", "1"], &["a", "0"], &["a", "x"]]
+        {
+            assert_eq!(place_in(texts(words), false), None, "{words:?}");
+        }
+        assert_eq!(Told::of(texts(&["name", "m", "config-epoch", "7"])).number("config-epoch"), 7);
+        for nonsense in [Value::Nil, texts(&["config-epoch"]), texts(&["config-epoch", "-3"])] {
+            assert_eq!(Told::of(nonsense).number("config-epoch"), 0);
+        }
+    }
+}

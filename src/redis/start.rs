@@ -1,0 +1,77 @@
+//! Since when a server process is known, by the clocks of its clients (rule I-24, ADR 19).
+//!
+//! A server reckons its uptime by its calendar clock. Where that was put forward after the start, as
+//! on a machine that boots with a wrong clock and is put right, a process of a few seconds looks hours old.
+//! So the first client that meets a young process leaves a note there, with the time at which it must have
+//! started by the client's own clock. No client takes the process for older than that.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::connection::{Break, Line, text};
+use super::process::Process;
+
+/// What shows no less needs no note: every lock that it can have forgotten is over.
+const NOTABLE: Duration = Duration::from_secs(60 * 60);
+
+/// Where the note is kept, beside that of a reign.
+pub(super) fn key(gate: &str) -> String {
+    format!("{}start", gate.strip_suffix("reign").unwrap_or(gate))
+}
+
+/// Asks for the note.
+pub(super) fn ask(introduction: &mut Pipeline, gate: &str) {
+    introduction.cmd("GET").arg(key(gate));
+}
+
+/// For how long this process has been known at `wall`, our time. A note of another process says nothing, nor
+/// does one from a time to come: one of the two clocks is wrong.
+pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option<Duration> {
+    let note = text(note?)?;
+    let (process, millis) = note.rsplit_once(' ')?;
+    let started = Duration::from_millis(millis.parse().ok().filter(|_| process == run_id)?);
+    wall.checked_sub(started)
+}
+
+/// Notes when a young process must have started, which no client has noted yet. Nothing depends on
+/// whether that works: a server that is full or a user who may not leave it without a note.
+pub(super) async fn note(
+    line: &mut Line,
+    gate: &str,
+    process: &Process,
+    wall: Duration,
+) -> Result<(), Break> {
+    if process.uptime >= NOTABLE {
+        return Ok(());
+    }
+    let started = wall.saturating_sub(process.uptime).as_millis();
+    let mut request = Pipeline::with_capacity(1);
+    request.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
+    line.exchange(&request).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(note: &str) -> Option<Duration> {
+        known(Some(Value::BulkString(note.into())), "abc", Duration::from_secs(1000))
+    }
+
+    #[test]
+    fn i24_a_note_counts_for_the_process_that_it_names_and_from_a_time_that_was() {
+        assert_eq!(told("abc 990000"), Some(Duration::from_secs(10)));
+        assert_eq!(told("abc 1000000"), Some(Duration::ZERO));
+        for other in ["abd 990000", "abc 1000001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
+            assert_eq!(told(other), None, "{other}");
+        }
+        assert_eq!(known(Some(Value::Nil), "abc", Duration::MAX), None);
+        assert_eq!(known(None, "abc", Duration::MAX), None);
+    }
+
+    #[test]
+    fn the_note_is_beside_that_of_a_reign_and_in_its_slot() {
+        assert_eq!(key("quorlock:gate:{jobs:}:reign"), "quorlock:gate:{jobs:}:start");
+    }
+}

@@ -1,0 +1,198 @@
+//! The work of a node's one task: it connects, carries questions, and connects again.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, Either, select};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::warn;
+
+use super::admission::{Ask, State};
+use super::handshake::Connector;
+use super::home::Work;
+use super::push::Listeners;
+use super::session::{End, carry};
+use super::settings::{Notices, Settings};
+use crate::address::Address;
+use crate::doctor::Finding;
+use crate::doctor::rules::{max_ttl_differs, on_sight};
+use crate::node::NodeError;
+use crate::protocol::Backoff;
+
+/// The first attempts to connect again follow at once, on a human scale.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// A node that came back is found within this time, and one that is gone for good costs a packet a
+/// second. With 5 s here, nodes that failed one after the other, never more than two of five at a
+/// time, were still waiting to be dialled when the next ones failed: the chaos tester saw free locks
+/// take 1.7 s.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A connection that lasts less long is no better than none: the wait for the next one goes on growing, where
+/// a server takes connections and closes them again.
+const LASTING: Duration = Duration::from_secs(3);
+
+/// What a node is, apart from what its task is doing.
+pub(crate) struct Desk {
+    name: Arc<str>,
+    settings: Settings,
+    state: Arc<State>,
+    listeners: Arc<Listeners>,
+    /// What each of its tasks takes over from the one before.
+    tools: Mutex<Option<Tools>>,
+    /// Cancelled once the first attempt of the latest task to connect is over.
+    contact: Mutex<CancellationToken>,
+}
+
+struct Tools {
+    connector: Connector,
+    queue: UnboundedReceiver<Ask>,
+    backoff: Backoff,
+}
+
+/// A node that is reconnected from the start of its waits.
+fn fresh_backoff() -> Backoff {
+    Backoff::new(FIRST_WAIT, LONGEST_WAIT)
+}
+
+impl Desk {
+    pub(crate) fn new(
+        name: Arc<str>,
+        address: Address,
+        settings: Settings,
+        queue: UnboundedReceiver<Ask>,
+        state: Arc<State>,
+        listeners: Arc<Listeners>,
+    ) -> Arc<Desk> {
+        let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
+        let tools = Mutex::new(Some(Tools { connector, queue, backoff: fresh_backoff() }));
+        Arc::new(Desk { name, settings, state, listeners, tools, contact: Mutex::default() })
+    }
+
+    /// Ends once the first attempt to connect is over.
+    pub(crate) async fn contacted(&self) {
+        loop {
+            let contact = lock(&self.contact).clone();
+            if contact.is_cancelled() {
+                return;
+            }
+            contact.cancelled().await;
+        }
+    }
+}
+
+impl Work for Arc<Desk> {
+    fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
+        let tools = lock(&self.tools).take()?;
+        // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
+        let contact = CancellationToken::new();
+        *lock(&self.contact) = contact.clone();
+        let contacting = Some(contact.drop_guard());
+        let trouble = panicked
+            .map(|panic| NodeError::Unreachable { reason: format!("its task panicked: {panic}").into() });
+        if trouble.is_none() {
+            self.state.begin();
+        }
+        let supervisor = Supervisor { desk: Arc::clone(self), tools: Some(tools), contacting };
+        Some(Box::pin(supervisor.run(trouble)))
+    }
+
+    fn ended(&self) {
+        self.state.end();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the task of a node owns.
+struct Supervisor {
+    desk: Arc<Desk>,
+    tools: Option<Tools>,
+    /// Says, when dropped, that the first attempt to connect is over, or that the task is.
+    contacting: Option<DropGuard>,
+}
+
+impl Supervisor {
+    /// Serves the node until its last handle is dropped. Waits first if there is `trouble`.
+    async fn run(mut self, mut trouble: Option<NodeError>) {
+        let desk = Arc::clone(&self.desk);
+        let Desk { name, settings, state, listeners, .. } = &*desk;
+        let Some(Tools { connector, queue, backoff }) = &mut self.tools else { return };
+        let clock = &*settings.clock;
+        loop {
+            let outcome = match trouble.take() {
+                // The first time, questions wait in the queue for the connection.
+                None => connector.connect().await,
+                Some(trouble) => {
+                    state.down(trouble.clone());
+                    drop(self.contacting.take());
+                    let wait = backoff.next(settings.entropy.half());
+                    let connected = pin!(async {
+                        clock.sleep_until(clock.now() + wait).await;
+                        connector.connect().await
+                    });
+                    match select(pin!(refuse(queue, &trouble)), connected).await {
+                        Either::Left(_) => return,
+                        Either::Right((outcome, _)) => outcome,
+                    }
+                }
+            };
+            trouble = Some(match outcome {
+                Ok(mut greeted) => {
+                    let facts = std::mem::take(&mut greeted.facts);
+                    if settings.notices == Notices::Logged {
+                        for Finding { matter, evidence, cure, .. } in on_sight(name, &facts) {
+                            warn!(node = %name, finding = %matter, cure, "the server {evidence}");
+                        }
+                        // Before its first vote is counted.
+                        let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
+                        let found = told.and_then(|((max_ttls, index), theirs)| {
+                            let differs = max_ttls.hear(*index, theirs)?;
+                            Some(max_ttl_differs(max_ttls.ours(), differs))
+                        });
+                        if let Some(Finding { matter, evidence, cure, .. }) = found {
+                            warn!(node = %name, finding = %matter, cure, "{evidence}");
+                        }
+                    }
+                    state.introduced(facts, greeted.round_trip);
+                    let since = clock.now();
+                    state.connect(Arc::clone(&greeted.instance));
+                    drop(self.contacting.take());
+                    if greeted.hints {
+                        listeners.hearing();
+                    }
+                    let end = carry(greeted, connector, queue, state, listeners, clock).await;
+                    listeners.deaf();
+                    if clock.now().since(since) >= LASTING {
+                        *backoff = fresh_backoff();
+                    }
+                    match end {
+                        End::Closed => return,
+                        End::Lost(reason) => {
+                            NodeError::Unreachable { reason: reason.within("the connection ended") }
+                        }
+                    }
+                }
+                Err(error) => error,
+            });
+        }
+    }
+}
+
+/// However it ends, another one may go on from there.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.desk.listeners.deaf();
+        *lock(&self.desk.tools) = self.tools.take();
+    }
+}
+
+/// Answers whatever was queued before the node was known to be down: none of it was sent. Ends
+/// when nobody can ask any more.
+async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
+    while let Some(ask) = queue.recv().await {
+        ask.answer(Err(trouble.clone()));
+    }
+}

@@ -1,0 +1,199 @@
+//! The node as a whole, and what its tests share.
+
+mod granted;
+#[cfg(unix)]
+mod real;
+mod scripted;
+#[cfg(unix)]
+mod scripts;
+#[cfg(unix)]
+mod server;
+mod stream;
+#[cfg(unix)]
+mod swift;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{Membership, Notices, RedisNode, Settings, SystemDial};
+use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
+use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
+use crate::runtime::clock::{Clock, SystemClock};
+use crate::runtime::entropy::SystemEntropy;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a server answers to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` that
+/// ends no connection for us, and has no such commands: and so is asked by scripts.
+const NO_SWIFTNESS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+                            -ERR no\r\n-ERR no\r\n";
+/// What it answers before that, to the question whether a client has noted it: none has, as far as the user may
+/// see, and none may.
+const UNNOTED: &str = "-NOPERM no\r\n";
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        dial: Arc::new(SystemDial::default()),
+        connect_limit: super::ConnectLimit::Whole(Duration::from_secs(1)),
+        notices: Notices::Logged,
+        membership: Membership::Alone,
+        copy_limit: Duration::from_millis(25),
+        gate: Some(crate::protocol::gate("").into()),
+        max_ttls: None,
+    }
+}
+
+fn claim(key: &str, random: u128) -> Arc<Claim> {
+    Arc::new(Claim::new(key.into(), Token::new(random, "tests:1")))
+}
+
+fn acquire(claim: &Arc<Claim>) -> Question {
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw()) }
+}
+
+/// The same by one who knows that others want the lock, and so by a script.
+fn contend(claim: &Arc<Claim>) -> Question {
+    let draw = Draw::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw) }
+}
+
+fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Question {
+    Question::AcquireInTurn {
+        claim: Arc::clone(claim),
+        ttl: LONG,
+        ticket,
+        patience: LONG,
+        draw: Some(draw()),
+    }
+}
+
+fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Question {
+    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG, draw: Some(draw()) }
+}
+
+fn renew(claim: &Arc<Claim>) -> Question {
+    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: FencingToken::new(1) }
+}
+
+fn draw() -> Draw {
+    Draw::at(SystemClock.wall(), None, LONG)
+}
+
+fn plain(claim: &Arc<Claim>) -> Question {
+    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }
+}
+
+fn write_back(claim: &Arc<Claim>) -> Question {
+    Question::WriteBack { claim: Arc::clone(claim), fencing_token: FencingToken::MAX }
+}
+
+fn release(claim: &Arc<Claim>) -> Question {
+    Question::Release { claim: Arc::clone(claim) }
+}
+
+fn cancel(claim: &Arc<Claim>) -> Question {
+    Question::Cancel { claim: Arc::clone(claim), linger: LONG }
+}
+
+fn inspect() -> Question {
+    Question::Inspect { key: "orders/42".into() }
+}
+
+/// A question that a stalled node refuses.
+fn probe() -> Question {
+    acquire(&claim("a-probe", 9))
+}
+
+async fn vote(node: &RedisNode, question: Question) -> Vote {
+    ask(node, question).await.unwrap().vote
+}
+
+fn spawn_ask(
+    node: &Arc<RedisNode>,
+    question: Question,
+) -> tokio::task::JoinHandle<Result<Answer, NodeError>> {
+    let log = Arc::clone(node);
+    tokio::spawn(async move { ask(&*log, question).await })
+}
+
+/// Whether votes are refused because one that was sent has no answer.
+fn hangs(node: &RedisNode) -> bool {
+    refuses(node, &probe())
+}
+
+/// Whether the question is not taken in.
+fn refuses(node: &RedisNode, question: &Question) -> bool {
+    node.state.admit(question).is_err()
+}
+
+/// The answer, if it is there at once.
+fn ask_now(node: &RedisNode, question: Question) -> Option<Result<Vote, NodeError>> {
+    let log = Arc::new(Log::default());
+    node.ask(question.into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    let mut answers = log.answers.lock().unwrap();
+    answers.pop().map(|(_, answer)| answer)
+}
+
+/// Polls a condition until it holds, for 20 s at most.
+async fn within(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let clock = SystemClock;
+    let deadline = clock.now() + Duration::from_secs(20);
+    while !holds().await {
+        assert!(clock.now() < deadline, "not in time: {what}");
+        clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
+    }
+}
+
+/// Answers in the order in which they came.
+#[derive(Debug, Default)]
+struct Log {
+    answers: Mutex<Vec<(usize, Result<Vote, NodeError>)>>,
+    unwanted: AtomicBool,
+}
+
+impl Log {
+    fn granted(&self) -> Vec<usize> {
+        self.answers
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(_, answer)| answer.is_ok())
+            .map(|(index, _)| *index)
+            .collect()
+    }
+}
+
+impl Collect for Log {
+    fn answer(&self, index: usize, answer: Result<Answer, NodeError>) {
+        self.answers.lock().unwrap().push((index, answer.map(|answer| answer.vote)));
+    }
+
+    fn wanted(&self) -> bool {
+        !self.unwanted.load(Ordering::Relaxed)
+    }
+}
+
+/// Hints in the order in which they came, as words.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    heard: Mutex<Vec<String>>,
+}
+
+impl Ear {
+    /// What was heard since the last call.
+    pub(super) fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut self.heard.lock().unwrap())
+    }
+}
+
+impl Listener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        self.heard.lock().unwrap().push(match hint {
+            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+        });
+    }
+}

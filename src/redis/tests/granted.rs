@@ -1,0 +1,130 @@
+//! The answers to an acquisition without a script, of which the usual ones are only compared.
+
+use std::sync::Arc;
+
+use futures::future::join;
+
+use super::stream::{CHANGED, CUTS, FREE, swift_node};
+use super::{acquire, claim, inspect, release, within};
+use crate::node::{Answer, Question, Vote, ask};
+use crate::protocol::FencingToken;
+use crate::redis::command::transaction::GRANTED;
+
+/// What the server says to these requests, one by one.
+const USUAL: [&str; 5] =
+    ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*3\r\n+OK\r\n:1\r\n:1\r\n"];
+
+fn number_of(question: &Question) -> Option<FencingToken> {
+    let Question::Acquire { draw: Some(draw), .. } = question else { return None };
+    Some(draw.usual())
+}
+
+#[tokio::test]
+async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behind_them() {
+    assert_eq!(USUAL.concat().as_bytes(), GRANTED);
+    for cut in CUTS.chain(CUTS.end..2 * GRANTED.len()) {
+        let (node, diary) = swift_node(cut, |mut server| async move {
+            server.hears(3).await?;
+            server.says(&[&USUAL.concat(), CHANGED, &USUAL.concat(), FREE].concat()).await?;
+            Ok(server)
+        });
+        let questions = [1, 2].map(|random| acquire(&claim("orders/42", random)));
+        let numbers = questions.each_ref().map(number_of);
+        let [first, second] = questions.map(|question| ask(&node, question));
+        let (acquired, free) = join(join(first, second), ask(&node, inspect())).await;
+        let said = |answer: Answer| (answer.vote, answer.fencing_token);
+        assert_eq!(said(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
+        assert_eq!(said(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
+        assert_eq!(free.unwrap().vote, Vote::Free, "cut into {cut}");
+        assert_eq!(diary.lines(), ["Hearing", "changed"], "cut into {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_between_usual_answers_is_heard() {
+    for place in 0..USUAL.len() {
+        let (node, diary) = swift_node(1024, move |mut server| async move {
+            server.hears(2).await?;
+            let (before, behind) = USUAL.split_at(place);
+            server.says(&[&before.concat(), CHANGED, &behind.concat(), FREE].concat()).await?;
+            Ok(server)
+        });
+        let question = acquire(&claim("orders/42", 1));
+        let number = number_of(&question);
+        let (acquired, free) = join(ask(&node, question), ask(&node, inspect())).await;
+        let acquired = acquired.unwrap();
+        assert_eq!((acquired.vote, acquired.fencing_token), (Vote::Granted, number), "{place}");
+        assert_eq!((free.unwrap().vote, diary.lines()[1].as_str()), (Vote::Free, "changed"), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_differs_from_the_usual_is_read() {
+    // Each of the three results of the transaction, and answers that are not there.
+    for odd in [
+        "*3\r\n+OK\r\n:0\r\n:1\r\n",
+        "*3\r\n+OK\r\n-WRONGTYPE no\r\n:1\r\n",
+        "*3\r\n+NO\r\n:1\r\n:1\r\n",
+        "*3\r\n_\r\n:1\r\n:1\r\n",
+        "*2\r\n+OK\r\n:1\r\n",
+        "*-1\r\n",
+        "-EXECABORT no\r\n",
+    ] {
+        let (node, _) = swift_node(1024, move |mut server| async move {
+            server.hears(2).await?;
+            server.says(&[&USUAL[..4].concat(), odd, FREE].concat()).await?;
+            // A script finds out.
+            server.hears(1).await?;
+            server.says("*2\r\n$7\r\ngranted\r\n:77\r\n").await?;
+            Ok(server)
+        });
+        let ours = claim("orders/42", 1);
+        let (acquired, free) = join(ask(&node, acquire(&ours)), ask(&node, inspect())).await;
+        let acquired = acquired.unwrap();
+        assert_eq!((acquired.vote, acquired.fencing_token), (Vote::Granted, FencingToken::new(77)), "{odd}");
+        assert_eq!(free.unwrap().vote, Vote::Free, "{odd}");
+    }
+}
+
+#[tokio::test]
+async fn usual_answers_to_nobody_end_the_connection() {
+    let (node, diary) = swift_node(1024, |mut server| async move {
+        server.hears(1).await?;
+        server.says(&USUAL.concat().repeat(2)).await?;
+        Ok(server)
+    });
+    let node = Arc::new(node);
+    let acquired = ask(&*node, acquire(&claim("orders/42", 1))).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+}
+
+/// Whoever renews or releases is told the same by nearly every node, and compares it as well.
+#[tokio::test]
+async fn a_script_that_says_more_or_less_than_usual_is_read() {
+    const DONE: &str = "*1\r\n$7\r\ngranted\r\n";
+
+    for (said, vote) in [
+        (DONE, Some(Vote::Granted)),
+        ("*2\r\n$7\r\ngranted\r\n:0\r\n", Some(Vote::Granted)),
+        ("*1\r\n+granted\r\n", Some(Vote::Granted)),
+        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::Wanted)),
+        ("*1\r\n$7\r\ngrabbed\r\n", None),
+        ("+OK\r\n", None),
+    ] {
+        for cut in [1, 7, 1024] {
+            let (node, diary) = swift_node(cut, move |mut server| async move {
+                server.hears(3).await?;
+                server.says(&[DONE, said, CHANGED, FREE].concat()).await?;
+                Ok(server)
+            });
+            let ours = claim("orders/42", 1);
+            let asked = join(ask(&node, release(&ours)), ask(&node, release(&ours)));
+            let ((done, answer), free) = join(asked, ask(&node, inspect())).await;
+            assert_eq!(done.unwrap().vote, Vote::Granted, "{said} cut into {cut}");
+            assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{said} cut into {cut}");
+            assert_eq!(free.unwrap().vote, Vote::Free, "{said} cut into {cut}");
+            assert_eq!(diary.lines(), ["Hearing", "changed"], "{said} cut into {cut}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Against a real server on the loopback interface.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::server::Server;
+use super::{
+    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, refuses, release, renew,
+    settings, spawn_ask, transfer, vote, within, write_back,
+};
+use crate::address::Address;
+use crate::node::{Collect, Expiry, Listener, Node, NodeError, Question, Reply, Vote, ask};
+use crate::protocol::Ticket;
+use crate::redis::RedisNode;
+use crate::redis::error::RIGHTS;
+
+#[tokio::test]
+async fn a_node_answers_each_question_as_documented() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    let theirs = claim("orders/42", 2);
+
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
+    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
+    for question in [acquire(&theirs), renew(&theirs), inspect()] {
+        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+        let Expiry::In(left) = holding.expiry else { panic!("it ends") };
+        assert_eq!(&holding.token, ours.token());
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+    }
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted, "others were refused");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+}
+
+#[tokio::test]
+async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    server.cli(&["setrange", "orders/42", "1000000", "x"]);
+    let ours = claim("orders/42", 1);
+    for question in
+        [acquire(&ours), in_turn(&ours, Ticket::new(1, 1)), renew(&ours), write_back(&ours), inspect()]
+    {
+        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+        assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_claim_cannot_be_granted_late() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "others are not stopped");
+}
+
+#[tokio::test]
+async fn an_error_for_one_question_leaves_its_neighbours_alone() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    server.cli(&["lpush", "a-list", "x"]);
+    let (good, bad) = (claim("orders/42", 1), claim("a-list", 1));
+    // Both wait for the first connection, and so are sent in one write.
+    let (good, bad) = futures::join!(ask(&node, acquire(&good)), ask(&node, release(&bad)));
+    assert_eq!(good.unwrap().vote, Vote::Granted);
+    let error = bad.unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("`a-list` holds something"), "{error}");
+}
+
+#[tokio::test]
+async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    drop(node.ready().await);
+    let log = Arc::new(Log::default());
+    for index in 0..1_000 {
+        node.ask(inspect().into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
+    }
+    // A question asked last is answered last.
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(log.granted(), (0..1_000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let log = Arc::new(Log { unwanted: true.into(), ..Log::default() });
+    node.ask(acquire(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(log.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
+}
+
+#[tokio::test]
+async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    drop(node.ready().await);
+    let ours = claim("orders/42", 1);
+
+    server.signal(Signal::STOP);
+    let late = spawn_ask(&node, acquire(&ours));
+    within("the node is seen to hang", async || hangs(&node)).await;
+    let clean_up = spawn_ask(&node, cancel(&ours));
+    server.signal(Signal::CONT);
+
+    assert_eq!(late.await.unwrap().unwrap().vote, Vote::Granted, "the server had it, and carries it out");
+    assert_eq!(clean_up.await.unwrap().unwrap().vote, Vote::Granted);
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "an answer ends the stall");
+}
+
+#[tokio::test]
+async fn a_killed_server_is_noticed_at_once_and_its_successor_is_another_instance() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    let first = ask(&*node, inspect()).await.unwrap().instance;
+
+    server.signal(Signal::STOP);
+    let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
+    within("the node is seen to hang", async || hangs(&node)).await;
+    server.kill();
+    let error = unanswered.await.unwrap().unwrap_err();
+    assert!(matches!(error, NodeError::Disconnected { .. }), "{error:?}");
+    let error = ask(&*node, inspect()).await.unwrap_err();
+    assert!(!error.may_have_acted(), "{error:?}");
+
+    server.restart();
+    within("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
+    let second = ask(&*node, inspect()).await.unwrap().instance;
+    assert_ne!(first.id, second.id);
+    assert!(second.age < Duration::from_secs(10), "{second:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
+    for options in [&[][..], &["--rename-command", "HELLO", ""]] {
+        let Some(mut server) = Server::start(options) else { return };
+        let node = server.node();
+        assert_eq!(vote(&node, inspect()).await, Vote::Free);
+        server.kill();
+        // Nobody asks while it is down, other than the node's own state.
+        within("the end is noticed", async || refuses(&node, &inspect())).await;
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
+    let Some(server) = Server::start(&["--replicaof", "127.0.0.1", "1"]) else { return };
+    let node = server.node();
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("replica"), "{error}");
+    server.cli(&["replicaof", "no", "one"]);
+    within("it votes", async || ask(&node, inspect()).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_login_tells_what_is_missing() {
+    let Some(server) = Server::start(&["--requirepass", "s3cret"]) else { return };
+    server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
+    for (login, words) in [
+        ("", "wants a password"),
+        (":wr0ng@", "refuses the password for the user `default`"),
+        ("anna@", "a user and no password"),
+        ("anna:pw@", "ACL SETUSER anna"),
+    ] {
+        let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(error.is_permanent() && error.to_string().contains(words), "{login}: {error}");
+        assert!(!format!("{error} {node:?} {}", node.name()).contains("wr0ng"));
+    }
+    let node = RedisNode::with(Address::parse(&url(":s3cret@")).unwrap(), settings());
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+}
+
+#[tokio::test]
+async fn the_rights_that_the_error_asks_for_are_enough() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*", "~quorlock:*"];
+    line.extend(RIGHTS.split(' '));
+    server.cli(&line);
+    let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
+    let node = RedisNode::with(address, settings());
+    let ours = claim("orders/42", 1);
+    node.listen(Arc::new(Ear::default()));
+    let (key, ticket) = (Arc::<str>::from("orders/42"), Ticket::new(1, 1));
+    let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
+    for question in [
+        acquire(&ours),
+        in_turn(&claim("orders/42", 2), ticket),
+        Question::LeaveLine { key: key.clone(), ticket },
+        transfer(&ours, &claim("orders/42", 3)),
+        renew(&ours),
+        write_back(&ours),
+        release(&ours),
+        plain(&ours),
+        plain(&claim("orders/42", 2)),
+        cancel(&ours),
+        renew(&claim("orders/42", 2)),
+        inspect(),
+        Question::Intend { key: key.clone(), ticket, patience: Duration::from_secs(1) },
+        Question::Desist { key, ticket },
+        acquire(&shared),
+        renew(&shared),
+        write_back(&shared),
+        inspect(),
+        release(&shared),
+        cancel(&shared),
+    ] {
+        vote(&node, question).await;
+    }
+    let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
+    server.cli(&["acl", "setuser", "anna", "-pexpire"]);
+    let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
+    let named = ["may not run PEXPIRE; grant", "may not run a command of the script"];
+    assert!(named.iter().any(|words| error.to_string().contains(words)), "not EVAL itself: {error}");
+}
+
+#[tokio::test]
+async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    let log = Arc::new(Log::default());
+    node.ask(release(&ours).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    drop(node);
+    within("the release is answered", async || log.granted() == [0]).await;
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_a_port() {
+    let Some(server) = Server::start(&["--unixsocket", "redis.sock"]) else { return };
+    let address = Address::parse(&format!("unix://{}/redis.sock?db=3", server.directory.display())).unwrap();
+    let node = RedisNode::with(address, settings());
+    assert_eq!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Granted);
+    assert_eq!(server.cli(&["-n", "3", "exists", "orders/42"]), "1");
+}
+
+#[tokio::test]
+async fn a_cluster_member_is_refused() {
+    let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
+    let error = ask(&server.node(), inspect()).await.unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("cluster member"), "{error}");
+}
+
+#[tokio::test]
+async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_other_key_is_remembered() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ear = Arc::new(Ear::default());
+    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
+    for heard in ["Hearing", "Deaf Hearing"] {
+        within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+        server.cli(&["set", "orders/42", "x", "px", "60000"]);
+        assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
+        // Redis 6.0 also tells a client of what its own scripts have changed.
+        let own = |word: &String| word == "held" || word.starts_with("r/");
+        let words: Vec<_> = ear.heard().into_iter().filter(|word| !tells_own || !own(word)).collect();
+        assert_eq!(words.join(" "), heard);
+        server.cli(&["del", "orders/42"]);
+        let mut told = Vec::new();
+        within("it is told", async || {
+            told.extend(ear.heard());
+            !told.is_empty()
+        })
+        .await;
+        assert_eq!(told, ["orders/42"]);
+        let tracked = || {
+            let info = server.cli(&["info", "stats"]);
+            info.lines().find(|line| line.starts_with("tracking_total_keys")).map(str::to_owned)
+        };
+        let before = tracked();
+        for random in 10..210 {
+            let ours = claim(&format!("r/{random}"), random);
+            assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+            assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+        }
+        assert_eq!(tracked(), before, "the server remembers keys that were granted");
+        let ours = claim("held", 7);
+        assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+        for random in 300..500 {
+            assert!(matches!(vote(&node, acquire(&claim("held", random))).await, Vote::Held(_)));
+            assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+        }
+        assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted);
+        assert_eq!(tracked(), before, "the server remembers tombstones or marks");
+        server.kill();
+        server.restart();
+        within("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    for random in 1..4 {
+        let ours = claim("orders/42", random);
+        assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+        assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+        assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+        server.cli(&["script", "flush"]);
+    }
+    let stats = server.cli(&["info", "commandstats"]);
+    assert!(stats.contains("cmdstat_evalsha:calls="), "they are called by their hashes: {stats}");
+}
+
+#[tokio::test]
+async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = Arc::new(server.node());
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, contend(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+    server.cli(&["script", "flush"]);
+    // Somebody else has brought the release back, but not the vote.
+    server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
+    server.signal(Signal::STOP);
+    let attempt = Arc::new(Log::default());
+    node.ask(contend(&ours).into(), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
+    let released = spawn_ask(&node, release(&ours));
+    within("both are on their way", async || hangs(&node)).await;
+    // The attempt was given up before the release was asked.
+    attempt.unwanted.store(true, Ordering::Relaxed);
+    server.signal(Signal::CONT);
+    assert_eq!(released.await.unwrap().unwrap().vote, Vote::Free);
+    within("the vote is answered", async || !attempt.answers.lock().unwrap().is_empty()).await;
+    assert_eq!(attempt.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
+    assert_eq!(vote(&node, inspect()).await, Vote::Free, "nothing is left behind");
+}

@@ -1,0 +1,381 @@
+//! Against servers that misbehave, in memory and in virtual time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::{
+    Log, NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
+};
+use crate::address::Address;
+use crate::node::{
+    Answer, Collect, Contact, Hint, Listener, Node, NodeError, NodeErrorKind, Reply, Watcher, ask,
+};
+use crate::protocol::Moment;
+use crate::redis::{Dial, RedisNode, Settings, Stream};
+use crate::runtime::clock::{Clock, Sleep};
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
+    let (node, _) = node(Manner::Mute);
+    let began = Virtual.now();
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(
+        matches!(&error, NodeError::Unreachable { reason } if reason.to_string().contains("within 1s")),
+        "{error:?}"
+    );
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    assert!(ask_now(&node, inspect()).is_some(), "then it refuses at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_that_is_no_redis_is_named_as_such() {
+    let (node, _) = node(Manner::Foreign);
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(matches!(&error, NodeError::Failed { kind: NodeErrorKind::Other, .. }), "{error:?}");
+    assert!(error.to_string().contains("does not speak"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again() {
+    let (node, votes) = node(Manner::Hangs);
+    let began = Virtual.now();
+    let node = Arc::new(node);
+    let vote = spawn_ask(&node, acquire(&claim("orders/42", 1)));
+    within("it is seen to hang", async || hangs(&node)).await;
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    let clean_up = spawn_ask(&node, release(&claim("orders/42", 1)));
+    for unknown in [vote, clean_up] {
+        let error = unknown.await.unwrap().unwrap_err();
+        assert!(
+            matches!(&error, NodeError::Disconnected { reason } if reason.to_string().contains("30s")),
+            "{error:?}"
+        );
+    }
+    assert_eq!(Virtual.now().since(began).as_secs(), 30);
+    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
+    assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: questions sent on each connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_node_waits_a_second_for_its_clean_up() {
+    let (node, votes) = node(Manner::Hangs);
+    drop(node.ready().await);
+    let began = Virtual.now();
+    let log = Arc::new(Log::default());
+    node.ask(release(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    drop(node);
+    within("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
+    assert_eq!(Virtual.now().since(began).as_secs(), 1);
+    assert_eq!(*votes.lock().unwrap(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
+    let (node, votes) = node(Manner::LeavesAtOnce);
+    for _ in 0..3 {
+        let error = ask(&node, inspect()).await.unwrap_err();
+        assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
+        let known = votes.lock().unwrap().len();
+        within("it is dialled again", async || votes.lock().unwrap().len() > known).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_for_long_is_found_within_a_second() {
+    let away = Arc::new(AtomicBool::new(true));
+    let dial = Arc::new(Away {
+        away: Arc::clone(&away),
+        behind: Scripted { manner: Manner::Hangs, votes: Votes::default() },
+    });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
+    assert!(node.ready().await.is_err(), "nobody is there");
+    Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
+    away.store(false, Ordering::Relaxed);
+    let back = Virtual.now();
+    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    // And a little for the introduction.
+    assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
+}
+
+#[test]
+fn without_a_runtime_a_node_says_so() {
+    let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    let error = ask_now(&node, inspect()).unwrap().unwrap_err();
+    assert!(error.to_string().contains("no Tokio runtime"), "{error}");
+}
+
+#[test]
+fn a_node_whose_runtime_has_ended_is_dialled_again_by_the_next_call() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
+    // The runtime ends before it has polled the node's task.
+    runtime().block_on(async { drop(node.ready()) });
+    for _ in 0..3 {
+        runtime().block_on(async {
+            let error = ask(&node, inspect()).await.unwrap_err();
+            assert!(format!("{error:#}").contains("refused"), "somebody has dialled: {error:#}");
+        });
+    }
+}
+
+/// Panics a few times, and lets go on what is behind it after that.
+#[derive(Debug)]
+struct Panics {
+    left: AtomicUsize,
+    behind: Scripted,
+}
+
+impl Panics {
+    fn count_down(&self) {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a panic that the test wants");
+    }
+}
+
+impl Dial for Panics {
+    fn dial(&self, address: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        self.count_down();
+        self.behind.dial(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
+    let scripted = Scripted { manner: Manner::Hangs, votes: Votes::default() };
+    let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
+    let began = Virtual.now();
+    let error = node.ready().await.unwrap_err();
+    assert!(error.to_string().contains("a panic that the test wants"), "{error}");
+    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    let waited = Virtual.now().since(began);
+    assert!(waited >= Duration::from_millis(60) && waited < Duration::from_secs(1), "{waited:?}");
+}
+
+/// Watches, listens and collects answers, and panics each time.
+#[derive(Debug)]
+struct Clumsy;
+
+impl Watcher for Clumsy {
+    fn see(&self, _: Contact) {
+        panic!("a panic that the test wants");
+    }
+}
+
+impl Listener for Clumsy {
+    fn hear(&self, _: Hint<'_>) {
+        panic!("a panic that the test wants");
+    }
+}
+
+impl Collect for Clumsy {
+    fn answer(&self, _: usize, _: Result<Answer, NodeError>) {
+        panic!("a panic that the test wants");
+    }
+
+    fn wanted(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_panics_when_it_is_told_ends_no_connection() {
+    type Tell = fn(&RedisNode);
+    let all: [(&str, Tell); 3] = [
+        ("a watcher", |node| node.observe(Arc::new(Clumsy))),
+        ("a listener", |node| node.listen(Arc::new(Clumsy))),
+        ("whoever asks", |node| node.ask(inspect().into(), Reply::new(Arc::new(Clumsy), 0))),
+    ];
+    for (who, tell) in all {
+        let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
+        tell(&node);
+        node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+        for _ in 0..2 {
+            assert!(ask(&node, inspect()).await.is_ok(), "{who}");
+        }
+        assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
+        assert_eq!(ear.heard(), ["Hearing"], "others hear all the same: {who}");
+    }
+}
+
+/// Asks, and panics when the node's task wants to know whether that is still to be sent.
+#[derive(Debug)]
+struct Hesitant;
+
+impl Collect for Hesitant {
+    fn answer(&self, _: usize, _: Result<crate::node::Answer, NodeError>) {}
+
+    fn wanted(&self) -> bool {
+        panic!("a panic that the test wants");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_with_a_question_in_hand_gives_its_place_back() {
+    let (node, votes) = node(Manner::Hangs);
+    node.ready().await.unwrap();
+    // All places for votes but one.
+    let vote = acquire(&claim("orders/42", 1));
+    let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
+    node.ask(vote.into(), Reply::new(Arc::new(Hesitant), 0));
+    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
+        .await;
+    assert!(!super::refuses(&node, &super::probe()), "the place is free again");
+    drop(others);
+}
+
+/// Its connection ends, and there is another one, between the moment when a release was let in and the one
+/// when it is queued: what it takes back may come after it.
+#[tokio::test(start_paused = true)]
+async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
+    let (node, votes) = node(Manner::Hangs);
+    node.ready().await.unwrap();
+    let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
+    let place = node.state.admit(&taking_back).unwrap();
+    let log = Arc::new(Log::default());
+    node.ask(acquire(&vote).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
+        .await;
+    let reply = Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
+    let late =
+        super::super::Ask { question: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
+    node.queue.send(late).unwrap();
+    within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
+    let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
+    assert!(answer.unwrap_err().may_have_acted(), "whoever wants the key gone leaves a tombstone");
+    assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
+    let (sound, _) = node(Manner::Numbered { later: 7 });
+    sound.ready().await.unwrap();
+    let (shared, _) = node(Manner::Numbered { later: 8 });
+    let error = shared.ready().await.unwrap_err();
+    assert!(matches!(error, NodeError::Unfit { .. }), "{error:?}");
+    assert!(error.to_string().contains("over several (first as number 7, then as 8)"), "{error}");
+}
+
+/// How a server misbehaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    /// Accepts connections and says nothing.
+    Mute,
+    /// Speaks another protocol.
+    Foreign,
+    /// Introduces itself, and then reads without ever answering.
+    Hangs,
+    /// Introduces itself, and ends the connection in the same breath.
+    LeavesAtOnce,
+    /// Introduces itself, and answers that each lock is free.
+    Answers,
+    /// Calls a connection 7 in its greeting, and this later, as a proxy that has several.
+    Numbered { later: u8 },
+}
+
+/// How many questions each connection has carried, in the order of the connections.
+type Votes = Arc<Mutex<Vec<usize>>>;
+
+#[derive(Debug)]
+struct Scripted {
+    manner: Manner,
+    votes: Votes,
+}
+
+fn node(manner: Manner) -> (RedisNode, Votes) {
+    let votes = Votes::default();
+    let dial = Arc::new(Scripted { manner, votes: Arc::clone(&votes) });
+    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    (RedisNode::with(Address::parse("scripted").unwrap(), settings), votes)
+}
+
+impl Dial for Scripted {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(serve(far, self.manner, Arc::clone(&self.votes)));
+        Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
+/// A server that cannot be reached for now.
+#[derive(Debug)]
+struct Away {
+    away: Arc<AtomicBool>,
+    behind: Scripted,
+}
+
+impl Dial for Away {
+    fn dial(&self, address: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        if self.away.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(std::io::ErrorKind::ConnectionRefused.into()) });
+        }
+        self.behind.dial(address)
+    }
+}
+
+async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
+    const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
+
+    let connection = {
+        let mut votes = votes.lock().unwrap();
+        votes.push(0);
+        votes.len() - 1
+    };
+    let mut heard = [0; 16 * 1024];
+    while let Ok(length @ 1..) = stream.read(&mut heard).await {
+        let heard = String::from_utf8_lossy(&heard[..length]);
+        let answer = match manner {
+            Manner::Mute => String::new(),
+            Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
+            Manner::Numbered { .. } if heard.contains("HELLO") => {
+                "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
+            }
+            _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
+            _ if heard.contains("INFO") => {
+                let mut swiftness = String::from(NO_SWIFTNESS);
+                if let Manner::Numbered { later } = manner {
+                    // The first is the answer to `CLIENT ID`.
+                    swiftness = swiftness.replacen("-NOPERM no", &format!(":{later}"), 1);
+                }
+                let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
+                format!("{UNNOTED}+OK\r\n{tracking}{swiftness}${}\r\n{INFO}\r\n", INFO.len())
+            }
+            Manner::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
+            Manner::Hangs | Manner::LeavesAtOnce | Manner::Numbered { .. } => {
+                votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
+                String::new()
+            }
+        };
+        drop(stream.write_all(answer.as_bytes()).await);
+        if manner == Manner::LeavesAtOnce && heard.contains("SETNAME") {
+            return;
+        }
+    }
+}
+
+/// The runtime's own time, which a test moves.
+#[derive(Debug)]
+struct Virtual;
+
+impl Clock for Virtual {
+    fn now(&self) -> Moment {
+        thread_local!(static ORIGIN: tokio::time::Instant = now());
+        Moment::since_origin(now().duration_since(ORIGIN.with(|origin| *origin)))
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+        Box::pin(tokio::time::sleep(moment.since(self.now())))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}

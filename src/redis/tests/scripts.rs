@@ -1,0 +1,40 @@
+//! Scripts that no test of the contract reaches: asked for once for a connection, or between two answers.
+
+use super::claim;
+use super::server::Server;
+use crate::protocol::fence_counter;
+use crate::redis::promotion;
+use crate::redis::scripts;
+use crate::runtime::clock::{Clock, SystemClock};
+
+/// A clock that was put back makes a note from a time to come, which would make a fresh master old.
+#[tokio::test]
+async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns() {
+    let Some(server) = Server::start(&[]) else { return };
+    let words = promotion::question("the-gate", "abc", "f00");
+    let reign = || server.cli(&words.each_ref().map(String::as_str)).parse::<u64>().unwrap();
+    let now = || u64::try_from(SystemClock.wall().as_millis()).unwrap();
+    server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() + 3_600_000)]);
+    assert_eq!(reign(), 0);
+    let noted: u64 = server.cli(&["get", "the-gate"]).rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(noted <= now(), "it is noted anew");
+    server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() - 3_600_000)]);
+    assert!(reign() >= 3_600_000, "one from the past counts");
+    server.cli(&["set", "the-gate", &format!("abc:f11 {}", now() - 3_600_000)]);
+    assert_eq!(reign(), 0, "of another reign");
+}
+
+/// Between the two steps of an acquisition its key may have expired, and be somebody else's.
+#[tokio::test]
+async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
+    let token = str::from_utf8(ours.token().as_bytes()).unwrap();
+    let draw = || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, "41", "0"]);
+    assert_eq!(draw(), "free");
+    server.cli(&["set", "orders/42", "somebody else", "px", "60000"]);
+    assert!(draw().starts_with("held\nsomebody else\n"), "{}", draw());
+    assert_eq!(server.cli(&["exists", &counter]), "0", "and none is drawn");
+    server.cli(&["set", "orders/42", token, "px", "60000"]);
+    assert_eq!(draw(), "granted\n42");
+}

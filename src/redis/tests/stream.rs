@@ -1,0 +1,315 @@
+//! The bytes between a node and its server: cut anywhere, held up, and in the wrong place.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::{NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
+use crate::address::Address;
+use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
+use crate::redis::{Dial, RedisNode, Settings, Stream};
+
+pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
+/// To a lock without fencing, for a server that is asked by scripts.
+const GRANTED: &str = "*1\r\n$7\r\ngranted\r\n";
+const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
+pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
+
+/// Buffers of so many bytes between client and server: each read and each write is cut there.
+pub(super) const CUTS: std::ops::Range<usize> = 1..40;
+
+#[tokio::test]
+async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_however_they_are_cut() {
+    for cut in CUTS {
+        let said = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
+        let (node, diary) = node(cut, move |mut server| async move {
+            server.hears(4).await?;
+            server.says(&said).await?;
+            Ok(server)
+        });
+        for _ in 0..4 {
+            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        }
+        within("all is told", async || diary.lines().len() >= 9).await;
+        let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
+        assert_eq!(diary.lines(), told, "cut into {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
+    let (node, diary) = node(64, move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&format!("*2\r\n+granted\r\n{CHANGED}")).await?;
+        Ok(server)
+    });
+    let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
+    assert!(error.to_string().contains("unexpected answer"), "{error}");
+    assert_eq!(diary.lines(), ["Hearing"]);
+}
+
+#[tokio::test]
+async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_one() {
+    // One that comes with the introduction, and one that comes behind an answer to a question.
+    let (early, diary) = introduced(1024, NO_SWIFTNESS, GRANTED, |server| async move { Ok(server) });
+    let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
+    assert!(format!("{error:#}").contains("nobody asked"), "{error:#}");
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+
+    let (late, diary) = node(1024, |mut server| async move {
+        server.hears(1).await?;
+        server.says(&GRANTED.repeat(2)).await?;
+        Ok(server)
+    });
+    assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+    let error = ask_now(&late, plain(&claim("orders/43", 1)));
+    assert!(!matches!(error, Some(Ok(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_left_open_ends_the_connection() {
+    let (node, diary) = node(1024, |mut server| async move {
+        server.hears(1).await?;
+        server.says("+QUEUED\r\n").await?;
+        Ok(server)
+    });
+    let error = ask(&node, inspect()).await.unwrap_err();
+    assert!(format!("{error:#}").contains("EXEC") && error.may_have_acted(), "{error:#}");
+    within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
+}
+
+#[tokio::test]
+async fn whoever_cannot_write_still_hears() {
+    // Less than one request fits between the two.
+    let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+    let (node, diary) = node(64, move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&[CHANGED, HELD].concat()).await?;
+        drop(gone_on.await);
+        server.hears(2).await?;
+        server.says(&[FREE, FREE].concat()).await?;
+        Ok(server)
+    });
+    for _ in 0..3 {
+        node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+    }
+    within("the first is answered", async || diary.lines().len() == 3).await;
+    assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are on their way");
+    drop(go_on);
+    within("all are answered", async || diary.lines().len() == 5).await;
+}
+
+#[tokio::test]
+async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
+    let (node, diary) = node(4096, move |mut server| async move {
+        server.heard.reserve(4096);
+        server.reads().await?;
+        let answers = FREE.repeat(begun(&server.heard));
+        server.says(&answers).await?;
+        Ok(server)
+    });
+    node.ready().await.unwrap();
+    let node = Arc::new(node);
+    let asks = |node: &RedisNode, diary: &Arc<Diary>| {
+        node.ask(inspect().into(), Reply::new(Arc::clone(diary) as Arc<dyn Collect>, 0));
+    };
+    let (first, told) = (Arc::clone(&node), Arc::clone(&diary));
+    tokio::spawn(async move {
+        asks(&first, &told);
+        // It is ready to run only now.
+        tokio::spawn(async move { asks(&first, &told) });
+    });
+    within("both are answered", async || diary.lines().len() == 3).await;
+    assert_eq!(diary.lines(), ["Hearing", "free", "free"]);
+}
+
+#[tokio::test]
+async fn questions_that_were_answered_leave_room_for_others() {
+    let (node, _) = node(1024, move |mut server| async move {
+        loop {
+            server.hears(1).await?;
+            server.says(GRANTED).await?;
+        }
+    });
+    for number in 0..3000 {
+        let answer = ask(&node, plain(&claim("orders/42", number))).await;
+        assert_eq!(answer.unwrap().vote, Vote::Granted, "number {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() {
+    for told in 0..FREE.len() {
+        let (node, diary) = node(1024, move |mut server| async move {
+            server.hears(2).await?;
+            server.says(&[HELD, &FREE[..told]].concat()).await?;
+            Err(io::ErrorKind::BrokenPipe.into())
+        });
+        for _ in 0..2 {
+            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        }
+        within("both are answered", async || diary.lines().len() >= 4).await;
+        let lines = diary.lines();
+        assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{told}: {lines:?}");
+    }
+}
+
+/// A node whose server behaves as it should until it carries questions, and then as told; and what
+/// it says.
+fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    introduced(cut, NO_SWIFTNESS, "", behaves)
+}
+
+/// The same, whose server can be asked without scripts.
+pub(super) fn swift_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    // It is called a number, and its clock is far ahead of ours.
+    const SWIFTNESS: &str = ":7\r\n:0\r\n*2\r\n$10\r\n9999999999\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+                             -ERR no\r\n-ERR no\r\n";
+
+    introduced(cut, SWIFTNESS, "", behaves)
+}
+
+/// The same, whose server says what it can do, and something else in the same breath.
+fn introduced<B, F>(
+    cut: usize,
+    means: &'static str,
+    more: &'static str,
+    behaves: B,
+) -> (RedisNode, Arc<Diary>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    let (near, far) = tokio::io::duplex(cut);
+    tokio::spawn(async move {
+        let mut server = Server { stream: far, heard: Vec::new() };
+        server.introduces_itself(means, more).await?;
+        let mut server = behaves(server).await?;
+        // It stays, until its client goes.
+        server.hears(usize::MAX).await
+    });
+    let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings() });
+    let diary = Arc::new(Diary::default());
+    node.listen(Arc::clone(&diary) as Arc<dyn Listener>);
+    (node, diary)
+}
+
+/// One connection, and then none.
+#[derive(Debug)]
+struct Once {
+    stream: Mutex<Option<DuplexStream>>,
+}
+
+impl Dial for Once {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let stream = self.stream.lock().unwrap().take();
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        Box::pin(async move { Ok(Box::new(stream.ok_or_else(refused)?) as Box<dyn Stream>) })
+    }
+}
+
+pub(super) struct Server {
+    stream: DuplexStream,
+    heard: Vec<u8>,
+}
+
+impl Server {
+    async fn introduces_itself(&mut self, means: &str, more: &str) -> io::Result<()> {
+        const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
+
+        self.reads_on("LIB-VER").await?;
+        self.says("%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n").await?;
+        self.reads_on("INFO\r\n").await?;
+        let info = format!("${}\r\n{INFO}\r\n{more}", INFO.len());
+        self.says(&[UNNOTED, "+OK\r\n+OK\r\n", means, &info].concat()).await
+    }
+
+    async fn reads_on(&mut self, word: &str) -> io::Result<()> {
+        while !self.heard.windows(word.len()).any(|heard| heard == word.as_bytes()) {
+            self.reads().await?;
+        }
+        self.heard.clear();
+        Ok(())
+    }
+
+    /// Reads until so many questions have begun.
+    pub(super) async fn hears(&mut self, questions: usize) -> io::Result<()> {
+        while begun(&self.heard) < questions {
+            self.reads().await?;
+        }
+        self.heard.clear();
+        Ok(())
+    }
+
+    async fn reads(&mut self) -> io::Result<()> {
+        if self.stream.read_buf(&mut self.heard).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn says(&mut self, words: &str) -> io::Result<()> {
+        self.stream.write_all(words.as_bytes()).await
+    }
+}
+
+/// How many questions have begun.
+fn begun(heard: &[u8]) -> usize {
+    let begins = |word: &&[u8]| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap());
+    heard.windows(6).filter(begins).count()
+}
+
+/// Votes and hints, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Diary {
+    lines: Mutex<Vec<String>>,
+}
+
+impl Diary {
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn note(&self, line: &str) {
+        self.lines.lock().unwrap().push(line.into());
+    }
+}
+
+impl Collect for Diary {
+    fn answer(&self, _: usize, answer: Result<Answer, NodeError>) {
+        self.note(match answer.map(|answer| answer.vote) {
+            Ok(Vote::Free) => "free",
+            Ok(Vote::Held(_)) => "held",
+            Ok(_) => "something else",
+            Err(error) if error.may_have_acted() => "unknown",
+            Err(_) => "not asked",
+        });
+    }
+
+    fn wanted(&self) -> bool {
+        true
+    }
+}
+
+impl Listener for Diary {
+    fn hear(&self, hint: Hint<'_>) {
+        match hint {
+            Hint::Changed(b"orders/42") => self.note("changed"),
+            Hint::Hearing | Hint::Changed(_) | Hint::AllChanged | Hint::Deaf => {
+                self.note(&format!("{hint:?}"));
+            }
+        }
+    }
+}

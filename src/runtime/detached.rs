@@ -1,0 +1,61 @@
+//! Work that goes on when whoever waits for it does not.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::tasks::Tasks;
+
+/// Done in the future of whoever waits for it; and if that is dropped half-way, by a task.
+pub(crate) struct Lasting {
+    work: Option<BoxFuture<'static, ()>>,
+    runtime: Handle,
+    tasks: Tasks,
+    #[expect(dead_code, reason = "counts as a task until it is dropped")]
+    token: TaskTrackerToken,
+}
+
+impl Lasting {
+    /// `tasks` is one more from here on; where there is to be a task, it is begun on `runtime`.
+    pub(crate) fn new(
+        work: impl Future<Output = ()> + Send + 'static,
+        tasks: &Tasks,
+        runtime: Handle,
+    ) -> Lasting {
+        let token = tasks.tracker.token();
+        Lasting { work: Some(Box::pin(work)), runtime, tasks: tasks.clone(), token }
+    }
+}
+
+impl Future for Lasting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // What panics is not to be polled again.
+        let Some(mut work) = self.work.take() else { return Poll::Ready(()) };
+        let done = work.as_mut().poll(context);
+        if done.is_pending() {
+            self.work = Some(work);
+        }
+        done
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tasks.spawn(work, &self.runtime);
+        }
+    }
+}
+
+impl fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lasting").field("done", &self.work.is_none()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,365 @@
+//! The tasks of a coordinator, which any of its runtimes may drive.
+//!
+//! What was begun on one runtime may concern others: a lock is passed on to a waiter of another one, a
+//! lease is released there. So the work of a task lies apart from the runtimes that drive it, and nothing
+//! in it is bound to one: it waits for answers, for others and for [alarms](crate::runtime::timer), not for timers
+//! of its own. Whoever waits for what a task does has its own runtime drive it too. What no runtime drives
+//! any more is kept for the next call. See docs/adr/0018-one-home.md.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use slab::Slab;
+use smallvec::SmallVec;
+use tokio::runtime::{Handle, Id};
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+use super::timer::{Alarms, Until};
+
+/// How often whoever waits looks whether what it waits for is driven, where there are several runtimes.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Begins tasks, and waits for them.
+#[derive(Clone)]
+pub(crate) struct Tasks {
+    /// All that [`Coordinator::close`](crate::Coordinator::close) waits for.
+    pub(crate) tracker: TaskTracker,
+    known: Arc<Known>,
+}
+
+/// What every call looks at, and nearly none changes: apart from the registry, so that a look at it counts no
+/// reference that all processors share.
+struct Known {
+    /// Of the first call.
+    first: OnceLock<Id>,
+    /// Whether there have been calls of several runtimes.
+    several: AtomicBool,
+    orphaned: AtomicBool,
+    registry: Weak<Registry>,
+}
+
+/// What is to be done for a coordinator. It lives as long as that has a handle: a task keeps what the
+/// coordinator needs, and would keep itself for ever.
+pub(crate) struct Registry {
+    alarms: Arc<Alarms>,
+    known: Arc<Known>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    unfinished: Slab<Weak<Task>>,
+    orphans: Vec<Arc<Task>>,
+    /// Those who wait: woken when there is another runtime, or a task that none drives.
+    waiting: Slab<Waker>,
+}
+
+impl Tasks {
+    pub(crate) fn new(alarms: Arc<Alarms>) -> (Tasks, Arc<Registry>) {
+        let registry = Arc::new_cyclic(|registry| Registry {
+            alarms,
+            known: Arc::new(Known {
+                first: OnceLock::new(),
+                several: AtomicBool::new(false),
+                orphaned: AtomicBool::new(false),
+                registry: registry.clone(),
+            }),
+            inside: Mutex::default(),
+        });
+        (Tasks { tracker: TaskTracker::new(), known: registry.known.clone() }, registry)
+    }
+
+    /// Begins a task on `runtime`; and on that of the caller, which is driven now.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
+        let work: BoxFuture<'static, ()> = Box::pin(self.tracker.track_future(work));
+        let registry = self.registry();
+        let task = Arc::new(Task {
+            work: Mutex::new(Some(work)),
+            drivers: Mutex::default(),
+            place: OnceLock::new(),
+            registry,
+        });
+        let here = Handle::try_current().ok().filter(|here| here.id() != runtime.id());
+        if let Some(registry) = self.known.registry.upgrade() {
+            registry.see(runtime);
+            if let Some(here) = &here {
+                registry.see(here);
+            }
+            let place = registry.inside().unfinished.insert(Arc::downgrade(&task));
+            let _ = task.place.set(place);
+        }
+        // Both are known before one of them turns out to have ended.
+        let other = here.map(|here| (task.driver(&here), here));
+        drop(runtime.spawn(task.driver(runtime)));
+        if let Some((driver, here)) = other {
+            drop(here.spawn(driver));
+        }
+    }
+
+    /// There is a call from this runtime.
+    pub(crate) fn see(&self, runtime: &Handle) {
+        if self.known.is_new(runtime)
+            && let Some(registry) = self.known.registry.upgrade()
+        {
+            registry.see(runtime);
+        }
+    }
+
+    /// Whether there are tasks that no runtime drives any more.
+    pub(crate) fn are_left(&self) -> bool {
+        self.known.orphaned.load(Ordering::Acquire)
+    }
+
+    /// Has this runtime drive all that is unfinished, and returns what it drives from now on.
+    pub(crate) fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
+        self.known.registry.upgrade().map(|registry| registry.help(here)).unwrap_or_default()
+    }
+
+    pub(crate) fn registry(&self) -> Weak<Registry> {
+        self.known.registry.clone()
+    }
+}
+
+/// Waits for what tasks do, and has this runtime drive them, where there are several runtimes.
+///
+/// # Panics
+///
+/// When polled outside a Tokio runtime.
+pub(crate) struct Helped<F> {
+    wait: F,
+    registry: Weak<Registry>,
+    /// Among those that are told the news.
+    seat: Option<usize>,
+    look: Option<Box<Until>>,
+}
+
+impl<F> Helped<F> {
+    pub(crate) fn new(registry: Weak<Registry>, wait: F) -> Helped<F> {
+        Helped { wait, registry, seat: None, look: None }
+    }
+}
+
+impl<F: Future + Unpin> Future for Helped<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(output) = Pin::new(&mut this.wait).poll(context) {
+            return Poll::Ready(output);
+        }
+        let Some(registry) = this.registry.upgrade() else { return Poll::Pending };
+        let here = Handle::current();
+        // Before the first look, so that no news comes between.
+        registry.tell(&mut this.seat, context);
+        registry.see(&here);
+        while registry.known.several.load(Ordering::Acquire) {
+            drop(registry.help(&here));
+            let look = this.look.insert(Box::new(registry.alarms.until(Some(registry.alarms.now() + LOOK))));
+            if Pin::new(&mut **look).poll(context).is_pending() {
+                break;
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<F> Drop for Helped<F> {
+    fn drop(&mut self) {
+        if let (Some(seat), Some(registry)) = (self.seat, self.registry.upgrade()) {
+            let waker = registry.inside().waiting.try_remove(seat);
+            drop(waker);
+        }
+    }
+}
+
+impl Known {
+    /// Whether it is another runtime than that of the first call.
+    fn is_new(&self, runtime: &Handle) -> bool {
+        *self.first.get_or_init(|| runtime.id()) != runtime.id()
+    }
+}
+
+impl Registry {
+    fn see(&self, runtime: &Handle) {
+        if self.known.is_new(runtime) && !self.known.several.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// Whoever waits in this `seat` is told the news.
+    fn tell(&self, seat: &mut Option<usize>, context: &Context<'_>) {
+        let mut inside = self.inside();
+        match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
+            Some(waker) if waker.will_wake(context.waker()) => {}
+            Some(waker) => waker.clone_from(context.waker()),
+            None => *seat = Some(inside.waiting.insert(context.waker().clone())),
+        }
+    }
+
+    fn wake(&self) {
+        let waiting: Vec<_> = self.inside().waiting.iter().map(|(_, waker)| waker.clone()).collect();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Has this runtime drive all that is unfinished, and ring what no other has rung in time. Returns what
+    /// it drives from now on.
+    fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
+        self.known.orphaned.store(false, Ordering::Release);
+        let mut inside = self.inside();
+        let orphans = std::mem::take(&mut inside.orphans);
+        let unfinished: Vec<_> = inside.unfinished.iter().filter_map(|(_, task)| task.upgrade()).collect();
+        // One that has ended meanwhile is dropped where nobody holds the list.
+        drop(inside);
+        let others = unfinished.iter().filter(|task| !task.is_driven_by(here));
+        let driven = others.map(|task| here.spawn(task.driver(here))).collect();
+        drop(orphans);
+        self.alarms.ring_overdue(here.id());
+        driven
+    }
+
+    /// Nobody drives the task: it waits for the next call.
+    fn keep(&self, task: Arc<Task>) {
+        self.inside().orphans.push(task);
+        self.known.orphaned.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Work, and who drives it.
+struct Task {
+    /// `None` once it is done. Held while it is polled.
+    work: Mutex<Option<BoxFuture<'static, ()>>>,
+    drivers: Mutex<Drivers>,
+    /// Among the unfinished.
+    place: OnceLock<usize>,
+    registry: Weak<Registry>,
+}
+
+#[derive(Default)]
+struct Drivers {
+    count: u64,
+    all: SmallVec<[Seat; 1]>,
+}
+
+struct Seat {
+    number: u64,
+    runtime: Id,
+    waker: Option<Waker>,
+}
+
+impl Task {
+    fn driver(self: &Arc<Self>, runtime: &Handle) -> Driver {
+        let mut drivers = self.drivers();
+        drivers.count += 1;
+        let number = drivers.count;
+        drivers.all.push(Seat { number, runtime: runtime.id(), waker: None });
+        Driver { task: self.clone(), number }
+    }
+
+    fn is_driven_by(&self, runtime: &Handle) -> bool {
+        self.drivers().all.iter().any(|seat| seat.runtime == runtime.id())
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, Drivers> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever drives it looks again.
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let wakers: SmallVec<[Waker; 2]> =
+            self.drivers().all.iter().filter_map(|seat| seat.waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let (Some(registry), Some(place)) = (self.registry.upgrade(), self.place.get()) {
+            drop(registry.inside().unfinished.try_remove(*place));
+        }
+    }
+}
+
+/// Drives a task on one runtime.
+struct Driver {
+    task: Arc<Task>,
+    number: u64,
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let task = &self.task;
+        if let Some(seat) = task.drivers().all.iter_mut().find(|seat| seat.number == self.number)
+            && seat.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()))
+        {
+            seat.waker = Some(context.waker().clone());
+        }
+        let mut work = match task.work.try_lock() {
+            Ok(work) => work,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another one is at it, and is woken by what happens meanwhile.
+            Err(TryLockError::WouldBlock) => return Poll::Pending,
+        };
+        // What panics is not to be polled again.
+        let Some(mut doing) = work.take() else { return Poll::Ready(()) };
+        let bell = Waker::from(task.clone());
+        if doing.as_mut().poll(&mut Context::from_waker(&bell)).is_pending() {
+            *work = Some(doing);
+            return Poll::Pending;
+        }
+        drop(work);
+        // The others are over as well.
+        bell.wake();
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut drivers = self.task.drivers();
+        drivers.all.retain(|seat| seat.number != self.number);
+        let alone = drivers.all.is_empty();
+        drop(drivers);
+        if !alone {
+            return;
+        }
+        let unfinished = self.task.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(work) = unfinished else { return };
+        match self.task.registry.upgrade() {
+            Some(registry) => {
+                *self.task.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+                registry.keep(self.task.clone());
+            }
+            None => drop(work),
+        }
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks").field("unfinished", &self.tracker.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("unfinished", &self.inside().unfinished.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,401 @@
+//! With the feature `metrics`: handles of the recorder that was installed when they were made.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
+
+use super::{At, Loss, Outcome, Passed, Renewed};
+use crate::metrics as list;
+use crate::metrics::{Kind, Metric, Unit};
+use crate::node::{Answer, NodeError, Question, Vote};
+use crate::protocol::{Moment, Quorum, Verdict};
+
+/// What a coordinator counts, but for its nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Meters {
+    unclassed: LockMeter,
+    by_class: Arc<Mutex<HashMap<Box<str>, LockMeter>>>,
+    write_backs: Counter,
+}
+
+impl Meters {
+    pub(crate) fn new(quorum: Quorum) -> Meters {
+        list::ALL.iter().for_each(describe);
+        gauge(&list::QUORUM, &[]).set(small(quorum.needed()));
+        let (unclassed, by_class) = (LockMeter::new(""), Arc::default());
+        Meters { unclassed, by_class, write_backs: counter(&list::WRITE_BACKS, &[]) }
+    }
+
+    /// What counts for locks of this class; the empty one is none.
+    pub(crate) fn lock(&self, class: &str) -> LockMeter {
+        if class.is_empty() {
+            return self.unclassed.clone();
+        }
+        let mut by_class = self.by_class.lock().unwrap_or_else(PoisonError::into_inner);
+        by_class.entry(class.into()).or_insert_with(|| LockMeter::new(class)).clone()
+    }
+
+    pub(crate) fn wrote_back(&self) {
+        self.write_backs.increment(1);
+    }
+}
+
+/// What is counted of locks of one class.
+#[derive(Clone, Debug)]
+pub(crate) struct LockMeter(Arc<LockHandles>);
+
+#[derive(Debug)]
+struct LockHandles {
+    acquisitions: Counters,
+    acquire_seconds: Histogram,
+    rounds: Histogram,
+    waiters: Gauge,
+    held: Gauge,
+    hold_seconds: Histogram,
+    remaining: Vec<Histogram>,
+    renewals: Counters,
+    lost: Counters,
+    releases: Counters,
+    hand_overs: Counters,
+}
+
+impl LockMeter {
+    fn new(class: &str) -> LockMeter {
+        let labels = if class.is_empty() { &[][..] } else { &[("class", class)][..] };
+        let at = |word: &&str| histogram(&list::VALIDITY_REMAINING, &[labels, &[("at", word)]].concat());
+        LockMeter(Arc::new(LockHandles {
+            acquisitions: Counters::of(&list::ACQUISITIONS, labels, "outcome", Outcome::WORDS),
+            acquire_seconds: histogram(&list::ACQUIRE_SECONDS, labels),
+            rounds: histogram(&list::ACQUIRE_ROUNDS, labels),
+            waiters: gauge(&list::WAITERS, labels),
+            held: gauge(&list::HELD, labels),
+            hold_seconds: histogram(&list::HOLD_SECONDS, labels),
+            remaining: At::WORDS.iter().map(at).collect(),
+            renewals: Counters::of(&list::RENEWALS, labels, "outcome", Renewed::WORDS),
+            lost: Counters::of(&list::LOST, labels, "reason", Loss::WORDS),
+            releases: Counters::of(&list::RELEASES, labels, "outcome", &["confirmed", "unconfirmed"]),
+            hand_overs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
+        }))
+    }
+
+    /// Somebody asks for a lock.
+    pub(crate) fn acquiring(&self, since: Moment) -> Acquiring {
+        self.0.waiters.increment(1);
+        Acquiring { meter: self.clone(), since, outcome: Outcome::Cancelled }
+    }
+
+    /// Somebody has one.
+    pub(crate) fn held(&self, since: Moment) -> Held {
+        self.0.held.increment(1);
+        Held(Some((self.clone(), since)))
+    }
+
+    /// It took so many to acquire it.
+    #[expect(clippy::cast_precision_loss, reason = "nobody contends for so long")]
+    pub(crate) fn rounds(&self, rounds: usize) {
+        self.0.rounds.record(rounds as f64);
+    }
+
+    pub(crate) fn remaining(&self, at: At, remaining: Duration, ttl: Duration) {
+        if let Some(histogram) = self.0.remaining.get(at as usize) {
+            histogram.record(remaining.as_secs_f64() / ttl.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn renewed(&self, outcome: Renewed) {
+        self.0.renewals.count(outcome as usize);
+    }
+
+    pub(crate) fn released(&self, verdict: Verdict) {
+        self.0.releases.count(usize::from(verdict != Verdict::Carried));
+    }
+
+    pub(crate) fn passed(&self, outcome: Passed) {
+        self.0.hand_overs.count(outcome as usize);
+    }
+}
+
+/// Somebody who asks for a lock, until that is over in whatever way.
+pub(crate) struct Acquiring {
+    meter: LockMeter,
+    since: Moment,
+    outcome: Outcome,
+}
+
+impl Acquiring {
+    pub(crate) fn done(mut self, outcome: Outcome, now: impl FnOnce() -> Moment) {
+        if outcome == Outcome::Acquired {
+            self.meter.0.acquire_seconds.record(now().since(self.since));
+        }
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        self.meter.0.waiters.decrement(1);
+        self.meter.0.acquisitions.count(self.outcome as usize);
+    }
+}
+
+/// A lease that is held, until it ends in whatever way.
+pub(crate) struct Held(Option<(LockMeter, Moment)>);
+
+impl Held {
+    /// Its holder has given it back, with so much left at a moment.
+    pub(crate) fn released(&mut self, ttl: Duration, left: impl FnOnce() -> (Moment, Duration)) {
+        if let Some((meter, since)) = self.0.take() {
+            let (now, left) = left();
+            meter.0.held.decrement(1);
+            meter.0.hold_seconds.record(now.since(since));
+            meter.remaining(At::Release, left, ttl);
+        }
+    }
+
+    /// It has ended against its holder's will.
+    pub(crate) fn lost(&mut self, reason: Option<Loss>, now: impl FnOnce() -> Moment) {
+        if let Some((meter, since)) = self.0.take() {
+            meter.0.held.decrement(1);
+            meter.0.hold_seconds.record(now().since(since));
+            if let Some(reason) = reason {
+                meter.0.lost.count(reason as usize);
+            }
+        }
+    }
+}
+
+/// With its task and without a word, as when the runtime is shut down: nobody knows for how long
+/// it was held.
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((meter, _)) = self.0.take() {
+            meter.0.held.decrement(1);
+        }
+    }
+}
+
+/// What is counted of one node.
+#[derive(Debug)]
+pub(crate) struct NodeMeter {
+    up: Gauge,
+    is_up: AtomicBool,
+    connects: Counter,
+    restarts: Counter,
+    stalls: Counter,
+    quarantine_end: Gauge,
+    answers: Counters,
+    errors: Counters,
+    late: Counter,
+    seconds: Vec<Histogram>,
+}
+
+impl NodeMeter {
+    pub(crate) fn new(node: &str) -> Arc<NodeMeter> {
+        let labels = &[("node", node)];
+        let seconds = |op: &&str| histogram(&list::NODE_SECONDS, &[("node", node), ("op", op)]);
+        Arc::new(NodeMeter {
+            up: gauge(&list::NODE_UP, labels),
+            is_up: AtomicBool::new(false),
+            connects: counter(&list::NODE_CONNECTS, labels),
+            restarts: counter(&list::NODE_RESTARTS, labels),
+            stalls: counter(&list::NODE_STALLS, labels),
+            quarantine_end: gauge(&list::NODE_QUARANTINE_END, labels),
+            answers: Counters::of(&list::NODE_ANSWERS, labels, "answer", ANSWERS),
+            errors: Counters::of(&list::NODE_ERRORS, labels, "kind", ERRORS),
+            late: counter(&list::NODE_LATE, labels),
+            seconds: Op::WORDS.iter().map(seconds).collect(),
+        })
+    }
+
+    pub(crate) fn answered(&self, op: Op, result: &Result<Answer, NodeError>, took: Duration) {
+        match result {
+            Ok(answer) => {
+                self.answers.count(kind_of(&answer.vote));
+                if let Some(seconds) = self.seconds.get(op.0) {
+                    seconds.record(took);
+                }
+            }
+            Err(error) => self.errors.count(error_kind(error)),
+        }
+    }
+
+    pub(crate) fn late(&self) {
+        self.late.increment(1);
+    }
+
+    pub(crate) fn connected(&self) {
+        self.connects.increment(1);
+        self.stands(true);
+    }
+
+    pub(crate) fn restarted(&self) {
+        self.restarts.increment(1);
+    }
+
+    pub(crate) fn answers_again(&self) {
+        self.stands(true);
+    }
+
+    pub(crate) fn stalled(&self) {
+        self.stalls.increment(1);
+        self.stands(false);
+    }
+
+    pub(crate) fn down(&self) {
+        self.stands(false);
+    }
+
+    /// Its vote counts from this time on, since 1970.
+    pub(crate) fn votes_from(&self, wall: Duration) {
+        self.quarantine_end.set(wall);
+    }
+
+    /// Several coordinators share the gauge, so each adds one and takes it back.
+    fn stands(&self, up: bool) {
+        match (self.is_up.swap(up, Ordering::AcqRel), up) {
+            (false, true) => self.up.increment(1),
+            (true, false) => self.up.decrement(1),
+            (true, true) | (false, false) => {}
+        }
+    }
+}
+
+impl Drop for NodeMeter {
+    fn drop(&mut self) {
+        self.stands(false);
+    }
+}
+
+const ANSWERS: &[&str] = &["granted", "wanted", "restored", "held", "behind", "ahead", "free"];
+
+fn kind_of(vote: &Vote) -> usize {
+    match vote {
+        Vote::Granted => 0,
+        Vote::Wanted => 1,
+        Vote::Restored => 2,
+        Vote::Held(_) => 3,
+        Vote::Behind => 4,
+        Vote::Ahead => 5,
+        Vote::Free => 6,
+    }
+}
+
+const ERRORS: &[&str] = &[
+    "unreachable",
+    "unanswered",
+    "disconnected",
+    "overloaded",
+    "not_asked",
+    "unfit",
+    "failed",
+    "other_limit",
+    "unconfirmed",
+];
+
+fn error_kind(error: &NodeError) -> usize {
+    match error {
+        NodeError::Unreachable { .. } => 0,
+        NodeError::Unanswered { .. } => 1,
+        NodeError::Disconnected { .. } => 2,
+        NodeError::Overloaded { .. } => 3,
+        NodeError::NotAsked => 4,
+        NodeError::Unfit { .. } => 5,
+        NodeError::Failed { .. } => 6,
+        NodeError::OtherLimit { .. } => 7,
+        NodeError::Unconfirmed { .. } => 8,
+    }
+}
+
+/// What a round asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op(usize);
+
+impl Op {
+    const WORDS: &[&str] = &["acquire", "renew", "release", "other"];
+
+    pub(crate) fn of(question: Option<&Question>) -> Op {
+        Op(match question {
+            Some(Question::Acquire { .. } | Question::AcquireInTurn { .. } | Question::Transfer { .. }) => 0,
+            Some(Question::Renew { .. }) => 1,
+            Some(Question::Release { .. } | Question::Cancel { .. }) => 2,
+            Some(
+                Question::WriteBack { .. }
+                | Question::LeaveLine { .. }
+                | Question::Inspect { .. }
+                | Question::Intend { .. }
+                | Question::Desist { .. }
+                | Question::Forget { .. },
+            )
+            | None => 3,
+        })
+    }
+}
+
+/// A counter for each value of a label.
+#[derive(Debug)]
+struct Counters(Vec<Counter>);
+
+impl Counters {
+    fn of(metric: &Metric, labels: &[(&str, &str)], name: &str, values: &[&str]) -> Counters {
+        Counters(values.iter().map(|value| counter(metric, &[labels, &[(name, value)]].concat())).collect())
+    }
+
+    fn count(&self, value: usize) {
+        if let Some(counter) = self.0.get(value) {
+            counter.increment(1);
+        }
+    }
+}
+
+const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, None);
+
+fn key(metric: &Metric, labels: &[(&str, &str)]) -> Key {
+    let label = |(name, value): &(&str, &str)| Label::new((*name).to_owned(), (*value).to_owned());
+    debug_assert!(
+        labels.iter().all(|(name, _)| metric.labels.contains(name)),
+        "{} is listed without one of its labels {labels:?}",
+        metric.name
+    );
+    Key::from_parts(metric.name, labels.iter().map(label).collect::<Vec<_>>())
+}
+
+fn counter(metric: &Metric, labels: &[(&str, &str)]) -> Counter {
+    let key = key(metric, labels);
+    let counter = metrics::with_recorder(|recorder| recorder.register_counter(&key, &METADATA));
+    // There from the start: what only appears when it first happens, no rule sees increase.
+    counter.increment(0);
+    counter
+}
+
+fn gauge(metric: &Metric, labels: &[(&str, &str)]) -> Gauge {
+    let key = key(metric, labels);
+    let gauge = metrics::with_recorder(|recorder| recorder.register_gauge(&key, &METADATA));
+    gauge.increment(0);
+    gauge
+}
+
+fn histogram(metric: &Metric, labels: &[(&str, &str)]) -> Histogram {
+    let key = key(metric, labels);
+    metrics::with_recorder(|recorder| recorder.register_histogram(&key, &METADATA))
+}
+
+fn describe(metric: &Metric) {
+    let unit = match metric.unit {
+        Unit::Seconds => metrics::Unit::Seconds,
+        Unit::Count | Unit::Ratio => metrics::Unit::Count,
+    };
+    let (name, unit, help) = (metric.name.into(), Some(unit), metric.help.into());
+    metrics::with_recorder(|recorder| match metric.kind {
+        Kind::Counter => recorder.describe_counter(name, unit, help),
+        Kind::Gauge => recorder.describe_gauge(name, unit, help),
+        Kind::Histogram => recorder.describe_histogram(name, unit, help),
+    });
+}
+
+/// A number of nodes.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
