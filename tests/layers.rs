@@ -1,0 +1,62 @@
+//! Which part of the library may name which: the layers of ARCHITECTURE.md.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the bottom to the top. A part names itself and what is on a lower layer, and nothing beside it.
+/// Above all of them are `lib.rs`, with the pages of `guide`, and `blocking`, which uses what programs use.
+const LAYERS: [&[&str]; 12] = [
+    &["protocol"],
+    &["address", "duration", "fence", "metrics", "runtime"],
+    &["node"],
+    &["doctor", "telemetry"],
+    &["quorum", "redis"],
+    &["error"],
+    &["engine"],
+    &["health", "lease"],
+    &["lock"],
+    &["election", "semaphore"],
+    &["coordinator"],
+    &["blocking", "guide", "lib"],
+];
+
+fn files(place: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            files(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.push(entry);
+        }
+    }
+}
+
+/// What a file names after `crate::`, but for its comments.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+    let ends = |c: char| !(c.is_alphanumeric() || c == '_');
+    code.flat_map(|line| line.split("crate::").skip(1))
+        .map(move |rest| rest.split(ends).next().unwrap_or(rest))
+}
+
+#[test]
+fn no_part_names_one_above_it_or_beside_it() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut all, mut wrong) = (Vec::new(), Vec::new());
+    files(&source, &mut all);
+    for file in &all {
+        let within = file.strip_prefix(&source).unwrap().with_extension("");
+        let part = within.iter().next().unwrap().to_str().unwrap();
+        let layer = LAYERS.iter().position(|layer| layer.contains(&part));
+        let layer = layer.unwrap_or_else(|| panic!("{part} has no layer: give it one here"));
+        let below = |name: &str| LAYERS.iter().take(layer).any(|layer| layer.contains(&name));
+        // At the top all names are below, and those of `lib.rs` too.
+        let is_wrong = |name: &&str| *name != part && !below(name) && layer + 1 < LAYERS.len();
+        wrong.extend(
+            named(&fs::read_to_string(file).unwrap())
+                .filter(is_wrong)
+                .map(|name| format!("{within:?} names {name}")),
+        );
+    }
+    assert!(all.len() > 100 && wrong.is_empty(), "{} files: {wrong:#?}", all.len());
+}
