@@ -447,13 +447,20 @@ impl Lock {
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.shared.now().since(plan.since);
-        Err(match news {
-            Some(news) if news.verdict != Verdict::Contended => plan.not_acquired(news, waited),
+        // One future for whatever is asked, and the news not matched on: they would be kept while it waits.
+        let contested = news.is_some();
+        if let Some(news) = news
+            && news.verdict != Verdict::Contended
+        {
+            return Err(plan.not_acquired(news, waited));
+        }
+        let why: BoxFuture<'_, AcquireError> = if contested || held_here {
             // The last contest may have asked one node only, or none.
-            Some(_) => Box::pin(self.contended(waited)).await,
-            None if held_here => Box::pin(self.contended(waited)).await,
-            None => Box::pin(self.undecided(behind, waited)).await,
-        })
+            Box::pin(self.contended(waited))
+        } else {
+            Box::pin(self.undecided(behind, waited))
+        };
+        Err(why.await)
     }
 
     /// Whoever comes first contends for the lock in its own future; whoever comes behind others of this
