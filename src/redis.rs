@@ -46,6 +46,7 @@ mod home;
 mod info;
 mod inspect;
 mod met;
+mod no_tls;
 mod process;
 mod promotion;
 mod push;
@@ -60,6 +61,7 @@ mod start;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod thread;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -1,15 +1,14 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::thread;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_ok};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 
+use super::thread::aside;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
@@ -155,41 +154,9 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     aside(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
 }
 
-/// Does `work`, which blocks and cannot be cancelled, on a thread of its own. A thread of the runtime
-/// would keep the runtime from ending until a name server that does not answer has been given up, ten
-/// seconds later or more, and with it the program.
-pub(super) async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (sender, done) = oneshot::channel();
-    thread::Builder::new().name("quorlock dial".to_owned()).spawn(move || drop(sender.send(work())))?;
-    done.await.map_err(io::Error::other)?
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
-    use futures::FutureExt as _;
-
     use super::*;
-
-    #[test]
-    fn a_runtime_ends_although_a_lookup_does_not() {
-        let (never, name_server) = channel::<()>();
-        let (ended, end) = channel();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let lookup = aside(move || name_server.recv().map_err(io::Error::other));
-                assert!(lookup.now_or_never().is_none(), "it is answered");
-            });
-            drop(runtime);
-            ended.send(()).unwrap();
-        });
-        end.recv_timeout(Duration::from_secs(20)).expect("the runtime waits for the lookup");
-        drop(never);
-    }
 
     #[tokio::test]
     async fn a_name_and_an_address_are_looked_up() {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::connection::Break;
+use super::no_tls::NoTls;
 use super::resp::frame::{Excess, FOREIGN};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
 use crate::node::error::printable;
@@ -84,38 +85,9 @@ pub(crate) fn unconnected(reason: Break) -> NodeError {
     }
 }
 
-/// Why there is no TLS, as the TLS library has it and as a sentence with the cure: what a stream's
-/// [`io::Error`] carries.
-#[derive(Debug)]
-pub(super) struct NoTls {
-    /// The sentence.
-    pub(super) meaning: String,
-    /// What the library says.
-    pub(super) source: Box<dyn Error + Send + Sync>,
-}
-
-impl NoTls {
-    /// What `error` carries, if it is that.
-    fn behind(error: io::Error) -> Result<NoTls, io::Error> {
-        error.downcast()
-    }
-}
-
 impl From<NoTls> for NodeError {
     fn from(NoTls { meaning, source }: NoTls) -> NodeError {
         failed(NodeErrorKind::Tls, Reason::new(format!("no TLS: {meaning}")).quoting_boxed(source))
-    }
-}
-
-impl fmt::Display for NoTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.meaning)
-    }
-}
-
-impl Error for NoTls {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
     }
 }
 

@@ -18,8 +18,8 @@ use tokio_rustls::rustls::{
     AlertDescription as Alert, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
-use super::dial::aside;
-use super::error::NoTls;
+use super::no_tls::NoTls;
+use super::thread::aside;
 use crate::node::Reason;
 
 /// How nodes with `rediss://` addresses are reached: whom to trust, and who we are.
