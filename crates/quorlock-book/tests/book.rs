@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use quorlock_book::link::{anchors, links};
 use quorlock_book::page::{page, pages, root};
@@ -19,6 +20,25 @@ fn every_page_is_in_the_summary() {
     for page in pages().unwrap().iter().filter(|page| page.path.starts_with("docs")) {
         assert!(listed.contains(&page.path), "{} is not in docs/SUMMARY.md", page.path.display());
     }
+}
+
+#[test]
+fn the_book_of_the_checkout_at_hand_is_built_into_its_own_target_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    // The folder for temporary files may be a link.
+    let checkout = folder.path().canonicalize().unwrap();
+    fs::create_dir_all(checkout.join("docs/adr")).unwrap();
+    fs::write(checkout.join("book.toml"), "[book]\nsrc = \"docs\"\n[build]\nbuild-dir = \"target/book\"\n")
+        .unwrap();
+    fs::write(checkout.join("docs/SUMMARY.md"), "[Only here](only.md)\n").unwrap();
+    fs::write(checkout.join("docs/only.md"), "# Only here\n").unwrap();
+    let built = Command::new(env!("CARGO_BIN_EXE_quorlock-book"))
+        .current_dir(checkout.join("docs/adr"))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(built.stdout).unwrap();
+    assert_eq!(Path::new(printed.trim_end()), checkout.join("target/book/index.html"), "{:?}", built.stderr);
+    assert!(checkout.join("target/book/only.html").is_file(), "it is another book: {printed}");
 }
 
 #[test]

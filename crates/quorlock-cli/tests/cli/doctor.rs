@@ -167,6 +167,21 @@ async fn every_fault_that_can_be_made_here_is_named() {
 }
 
 #[tokio::test]
+async fn round_trips_are_numbers_for_programs_and_null_where_nothing_answers() {
+    let Some(servers) = one(Servers::setup().durable()).await else { return };
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let urls = [servers[0].url(), format!("redis://{closed}")];
+    let ended = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let [answers, silent] = [0, 1].map(|node| {
+        ["round_trip_p50_us", "round_trip_p99_us"].map(|name| report["nodes"][node][name].clone())
+    });
+    let [median, p99] = answers.map(|micros| micros.as_u64().unwrap_or_default());
+    assert!((1..=p99).contains(&median), "{ended:?}");
+    assert_eq!(silent, [Value::Null, Value::Null], "{ended:?}");
+}
+
+#[tokio::test]
 async fn what_is_not_told_is_unknown() {
     let Some(servers) = one(Servers::setup().durable().options(&["--rename-command", "CONFIG", ""])).await
     else {
