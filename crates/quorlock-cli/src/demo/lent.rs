@@ -27,7 +27,7 @@ pub(super) async fn to_command(
 ) -> Result<u8, Failure> {
     let path = places_with_this_program();
     let mut command = Program::Command(words).find_in(&path)?;
-    command.envs(settings(servers)).env("PATH", path);
+    command.envs(settings(servers)).env("PATH", path).env("PS1", prompt());
     let name = command.get_program().to_owned();
     let child = Child::start(command, signals).map_err(|error| not_started(Path::new(&name), error))?;
     let status = Beside { child, terminal: Terminal::of_stdin() }.until_ended(signals).await;
@@ -48,6 +48,11 @@ pub(super) async fn until_signal(servers: &Servers, signals: &mut Signals) -> Re
 /// forgotten nothing.
 fn settings(servers: &Servers) -> [(&'static str, String); 2] {
     [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
+}
+
+/// What a shell shows before each line, unless its own files say otherwise: that the servers end with it.
+fn prompt() -> String {
+    format!("(quorlock demo) {}", env::var("PS1").unwrap_or_else(|_| "$ ".to_owned()))
 }
 
 /// So that the command finds `quorlock` by its name where nobody has installed it.
@@ -75,14 +80,23 @@ impl Beside {
                 biased;
                 change = self.child.change() => match change? {
                     Change::Ended(status) => return Ok(status),
-                    Change::Stopped(Signal::SIGTTIN | Signal::SIGTTOU) if self.lend() => {
-                        self.child.signal(Signal::SIGCONT);
-                    }
-                    Change::Stopped(_) => self.stand_still(),
+                    Change::Stopped(signal) => self.stopped(signal),
                 },
                 signal = signals.next() => self.pass_on(signal),
             }
         }
+    }
+
+    fn stopped(&mut self, signal: Signal) {
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        let has_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
+        if wants_terminal && self.lend() {
+            self.child.signal(Signal::SIGCONT);
+        } else if wants_terminal || has_terminal {
+            self.stand_still();
+        }
+        // Else it was stopped alone; or it stood still together with us, which is reported only now that we
+        // have been continued: standing still again would take another SIGCONT.
     }
 
     fn pass_on(&mut self, signal: Signal) {

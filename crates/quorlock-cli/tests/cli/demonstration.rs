@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
+use crate::phases::{TICKS, stands_still};
 use crate::pty::OnTerminal;
 use crate::support::{Ended, Quorlock, servers};
 
@@ -104,12 +105,56 @@ async fn ctrl_z_stops_the_command_and_gives_the_terminal_to_the_shell_until_fg()
     shell.shows("Stopped").await;
     shell.types("echo the shell is $((40 + 2))\n");
     shell.shows("the shell is 42").await;
+    let group = number_after(&shell.screen(), "\nup:");
     shell.types("fg\n");
-    // The shell names what goes on, a second time.
-    shell.shows_times("exec sleep 1000", 3).await;
+    // Before that, Ctrl-C would be for the shell.
+    shell.is_lent_to(group).await;
     shell.types("\x03");
     shell.types("echo code $?\n");
     shell.shows("code 130").await;
+}
+
+/// The number that follows `words` on the screen.
+fn number_after(screen: &str, words: &str) -> i32 {
+    let rest = screen.split_once(words).map(|(_, rest)| rest).unwrap_or_default();
+    rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).expect("a number")
+}
+
+#[tokio::test]
+async fn it_stands_still_with_its_command_and_goes_on_with_it_at_the_first_sigcont() {
+    // Ctrl-Z comes to us, and not to the command, before the terminal is lent to it.
+    let demo = Quorlock::new(["demo", "--", "sh", "-c", TICKS]).env("QUORLOCK_SERVER", "builtin").start();
+    let command = demo.lines(3).await.remove(0);
+    for _ in 0..3 {
+        demo.signal(Signal::SIGTSTP);
+        stands_still(&demo.pid(), true).await;
+        stands_still(&command, true).await;
+        demo.signal(Signal::SIGCONT);
+        stands_still(&command, false).await;
+        stands_still(&demo.pid(), false).await;
+        let lines = demo.stdout().lines().count();
+        demo.lines(lines + 3).await;
+    }
+    demo.signal(Signal::SIGTERM);
+    demo.end().await.expect(143);
+}
+
+#[tokio::test]
+async fn the_prompt_of_a_shell_beside_the_servers_says_so() {
+    let demo = Quorlock::new(["demo", "--", "sh"]).env("QUORLOCK_SERVER", "builtin");
+    let mut shell = OnTerminal::start(demo);
+    shell.shows("(quorlock demo) $ ").await;
+    shell.types("exit 3\n");
+    assert_eq!(shell.end().await, Some(3), "{}", shell.screen());
+}
+
+#[tokio::test]
+async fn the_exports_of_kept_servers_can_be_sourced_from_a_file() {
+    let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").start();
+    demo.lines(2).await;
+    let script = format!(". {}; exec \"$0\" run job -- echo locked", demo.path("stdout").display());
+    let ended = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_quorlock")]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "locked\n", "{ended:?}");
 }
 
 #[tokio::test]

@@ -7,12 +7,12 @@ use crate::support::{Running, SOON, is_gone, keys, run, servers};
 
 /// Says that it runs, again and again. One process, and no shell: a shell that is stopped at the very
 /// moment at which it starts another program (`vfork`) is not reported as stopped.
-const TICKS: &str = r#"exec python3 -uc 'import os, time
+pub(crate) const TICKS: &str = r#"exec python3 -uc 'import os, time
 print(os.getpid())
 while True: print("tick"); time.sleep(0.02)'"#;
 
 /// Waits until a process stands still, or does not.
-async fn stands_still(pid: &str, still: bool) {
+pub(crate) async fn stands_still(pid: &str, still: bool) {
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::pty::{Winsize, openpty};
+use nix::unistd::{Pid, tcgetpgrp};
 use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, SOON};
@@ -88,6 +89,12 @@ impl OnTerminal {
     pub(crate) async fn shows_times(&self, what: &str, times: usize) {
         let shown = eventually(what, SOON, async || self.screen().matches(what).count() >= times).await;
         shown.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
+    }
+
+    /// Waits until `group` is in the foreground.
+    pub(crate) async fn is_lent_to(&self, group: i32) {
+        let lent = async || tcgetpgrp(&self.keyboard) == Ok(Pid::from_raw(group));
+        eventually("the group in the foreground", SOON, lent).await.unwrap();
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
