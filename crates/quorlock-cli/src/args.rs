@@ -26,7 +26,7 @@ mod lock;
 /// Runs a command while a quorum of independent Redis or Valkey masters holds its lock.
 #[derive(Parser)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
-#[command(name = "quorlock", version, after_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "quorlock", version, after_long_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) verbose: u8,
     /// Whether to colour what is printed; `auto` heeds NO_COLOR and CLICOLOR_FORCE, and else whether
     /// stdout is a terminal
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub(crate) color: When,
     // Last, because its heading holds for all that follows.
     #[command(flatten)]
@@ -49,22 +49,22 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     /// Run a command while holding a lock
-    #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
+    #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = RUN_SHORT, after_long_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
     /// Ask all nodes who holds a lock
-    #[command(after_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
+    #[command(after_long_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
     Status(StatusArgs),
     /// Examine the nodes: what makes locks unsafe, slow or impossible, and what to do about it
-    #[command(after_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
+    #[command(after_long_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
     Doctor(DoctorArgs),
     /// Hold a lock until a signal comes or stdin ends, for scripts that cannot be one command
-    #[command(after_help = format!("{HOLD_CODES}\n\n{SOURCES}\n\n{HOLD_EXAMPLES}"))]
+    #[command(after_long_help = format!("{HOLD_CODES}\n\n{SOURCES}\n\n{HOLD_EXAMPLES}"))]
     Hold(HoldArgs),
     /// Give a lock back by its token, or take it away from whoever holds it
-    #[command(alias = "unlock", after_help = format!("{RELEASE_CODES}\n\n{SOURCES}\n\n{RELEASE_EXAMPLES}"))]
+    #[command(alias = "unlock", after_long_help = format!("{RELEASE_CODES}\n\n{SOURCES}\n\n{RELEASE_EXAMPLES}"))]
     Release(ReleaseArgs),
     /// Measure how fast these nodes grant and release locks
-    #[command(after_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
+    #[command(after_long_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
     Bench(BenchArgs),
     /// Start five servers and show a lock surviving two of them dying, or lend them to a command
     #[command(after_help = DEMO_EXAMPLES)]
@@ -99,44 +99,48 @@ impl Args {
 #[command(next_help_heading = "Nodes")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
-    /// The masters, comma separated or repeated: redis://, valkey://, redis+unix://,
-    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT, and rediss:// for TLS
+    /// The masters, comma separated or repeated, such as redis://HOST:PORT.
+    ///
+    /// Or valkey://, redis+unix://, redis+sentinel://HOST,HOST/SERVICE,
+    /// redis+cluster://HOST:PORT,HOST:PORT, and rediss:// for TLS.
     #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
-    /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml; it is not read where others can write it]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].
+    ///
+    /// One that is found and not named here is not read where others can write it.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Stands before every resource name in its key [default: nothing]
-    #[arg(long, global = true, value_name = "PREFIX")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
     /// How long to wait for one node [default: 1s, more for a distant one]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_limit: Option<Duration>,
     /// The share of the TTL given up because clocks run at different rates [default: 0.01]
-    #[arg(long, global = true, value_name = "SHARE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "SHARE")]
     pub(crate) drift: Option<f64>,
     /// The longest TTL of any client; restarted nodes do not vote for that long [default: 30s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
     /// The ACL user for nodes whose address names none
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) username: Option<String>,
     /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// The certificates of the authorities to trust at rediss:// addresses, and no others [default:
     /// those of the system]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// The certificate to show to the nodes, with whatever it needs to be trusted after it
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The private key of that certificate
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// The name that the certificates of all nodes must be for [default: the host of the address]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
 }
 
@@ -153,22 +157,27 @@ pub(crate) struct RunArgs {
     pub(crate) shell: Option<OsString>,
     /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
     /// just before the end. At most a third of the TTL
-    #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    #[arg(short, long, hide_short_help = true, value_name = "DURATION", default_value = "5s",
+          value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
     /// Keep the lock until all that the command has started has ended: daemons too, which leave its
     /// process group, and for which the lock is not kept otherwise. Linux only
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) wait_for_descendants: bool,
-    /// Run once in this time, counted from the start: the lock stays taken although the command has
-    /// ended, and whoever comes meanwhile exits with 75. Longer than the hosts' clocks differ, and
-    /// shorter than from one run to the next
+    /// Run once in this time, counted from the start, on however many hosts.
+    ///
+    /// The lock stays taken although the command has ended, and clients that come meanwhile exit with
+    /// 75. Longer than the hosts' clocks differ, and shorter than from one run to the next.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
-    /// Take one of so many permits, 1 to 64, in the place of the lock: so many run at once. The same
-    /// number at every client; nodes refuse another one while a permit is taken
+    /// Take one of N permits, 1 to 64, in the place of the lock: N run at once.
+    ///
+    /// The same number at every client; nodes refuse another one while a permit is taken.
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also", "fair"])]
     pub(crate) permits: Option<usize>,
-    /// Report on stderr in JSON, a line for each event: acquired, held, lost, released, unconfirmed, retained
+    /// Report on stderr in JSON, a line for each event.
+    ///
+    /// The events: acquired, held, lost, released, unconfirmed, retained.
     #[arg(long)]
     pub(crate) json: bool,
     // Last, because its heading holds for all that follows.
@@ -232,6 +241,14 @@ file. This holds for all that is listed under Nodes and under Metrics, and for -
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
+
+/// The first of what [`exit::TABLE`] and [`RUN_EXAMPLES`] have.
+const RUN_SHORT: &str = "\
+Exit codes: the command's own, 75 others held the lock, 69 no quorum, 76 the lock was lost.
+
+Examples:
+  quorlock run nightly-report -- ./report.sh --all
+  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once";
 
 const RUN_EXAMPLES: &str = "\
 The lock is kept until the last process of the command's group has ended. The group is killed before

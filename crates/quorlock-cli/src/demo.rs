@@ -46,6 +46,7 @@ Examples:
   quorlock demo -- quorlock run my-job -- ./job.sh     # a job of yours under a lock
   quorlock demo -- sh                                  # a shell to play in
   quorlock demo --keep                                 # for programs in other terminals
+  quorlock demo --keep >servers &                      # there: . ./servers
 
 The servers are for trying things out: they run on this machine, and keep nothing.";
 

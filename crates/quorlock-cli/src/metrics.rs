@@ -27,11 +27,11 @@ use textfile::Textfile;
 pub(crate) struct MetricsArgs {
     /// Serve metrics for Prometheus over HTTP, at /metrics of this address or port; a port alone is
     /// one of 127.0.0.1 [default: off]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, hide_short_help = true, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
     /// Write them to this file every 5 s and at the end, for the textfile collector of the node
     /// exporter: for commands that end between two scrapes [default: off]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
 }
 

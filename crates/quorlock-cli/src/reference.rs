@@ -113,7 +113,11 @@ fn of(verb: &Command) -> String {
     part.push_str("```\n\n");
     let own = |argument: &&Arg| !argument.is_global_set() && argument.get_id() != "help";
     part.push_str(&options(verb.get_arguments().filter(own).collect()));
-    let rest = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let rest = verb
+        .get_after_long_help()
+        .or_else(|| verb.get_after_help())
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let rest = rest.replace(SOURCES, "").replace(exit::TABLE, "");
     let rest =
         rest.split("\n\n").map(str::trim_end).filter(|part| !part.trim().is_empty()).collect::<Vec<_>>();
@@ -154,11 +158,15 @@ fn name(argument: &Arg) -> String {
 
 /// What holds without it, and what it does.
 fn meaning(argument: &Arg) -> (String, String) {
-    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = argument.get_long_help().or_else(|| argument.get_help());
+    let help = help.map(|help| help.to_string().trim_end_matches('.').to_owned()).unwrap_or_default();
     let possible: Vec<_> =
         argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
     let (help, default) = match help.split_once(" [default: ") {
-        Some((help, default)) => (help.to_owned(), default.trim_end_matches(']').to_owned()),
+        Some((help, rest)) => {
+            let (default, more) = rest.split_once(']').unwrap_or((rest, ""));
+            (format!("{help}{more}"), default.to_owned())
+        }
         None => (help, String::new()),
     };
     let values = argument.get_default_values().first().map(|value| value.to_string_lossy().into_owned());

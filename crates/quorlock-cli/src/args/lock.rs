@@ -17,7 +17,12 @@ pub(crate) struct LockArgs {
     /// Do not wait for whoever holds the lock: the same as --wait 0s
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
-    /// How long to wait while others hold the lock, or `forever` [default: 30s]
+    /// How long to wait for the lock, or `forever` [default: 30s].
+    ///
+    /// It bounds the wait for other holders, after which the exit code is 75, and that for a quorum of
+    /// the nodes to answer, after which it is 69. That comes early where waiting cannot help: if nodes
+    /// have to be reconfigured first, as with a wrong password, or have restarted and do not vote
+    /// before the end of the wait.
     #[arg(short, long, value_name = "DURATION")]
     wait: Option<WaitArg>,
     /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
@@ -28,24 +33,24 @@ pub(crate) struct LockArgs {
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
     pub(crate) conflict_exit_code: u8,
     /// End the lock, and what runs under it, after this long [default: never]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
     /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
     /// agree and all of them ask for it
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     fair: bool,
-    /// Share the lock with others who do: readers. Writers, without this, have it alone
+    /// Share the lock with other readers. Writers, without this, have it alone
     #[arg(long, conflicts_with = "fair")]
     shared: bool,
-    /// Lock this as well, all or none of them; as often as there are more, up to 64 in all
+    /// Lock this as well, all or none of them; repeatable, up to 64 in all
     #[arg(long, value_name = "RESOURCE", conflicts_with_all = ["fair", "shared"])]
     also: Vec<String>,
     /// Whether nodes that restarted recently may not vote [default: on]
-    #[arg(long, value_name = "WHETHER")]
+    #[arg(long, hide_short_help = true, value_name = "WHETHER")]
     restart_guard: Option<Switch>,
     /// Whether the holder gets a fencing token, for the guarded resource to check; off stores
     /// nothing but the lock at the nodes
-    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    #[arg(long, hide_short_help = true, value_name = "WHETHER", default_value = "on")]
     fencing: Switch,
     /// What others read of this holder, after host and process
     #[arg(long, default_value = "", hide_default_value = true)]

@@ -82,6 +82,17 @@ async fn the_help_of_each_verb() {
 }
 
 #[tokio::test]
+async fn the_short_help_fits_on_a_screen_and_names_the_long_one() {
+    assert_snapshot!("help_short", Quorlock::new(["-h"]).end().await.expect(0).stdout);
+    assert_snapshot!("help_short_run", Quorlock::new(["run", "-h"]).end().await.expect(0).stdout);
+    for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
+        let short = Quorlock::new([verb, "-h"]).end().await.expect(0).stdout;
+        assert!(short.lines().count() <= 40, "{verb} -h has {} lines: {short}", short.lines().count());
+        assert!(short.contains("--help"), "{verb} -h does not name the long help: {short}");
+    }
+}
+
+#[tokio::test]
 async fn run_that_gets_the_lock_and_that_does_not() {
     let Some(servers) = servers(3).await else { return };
     let _holder = holder(&servers).await;
