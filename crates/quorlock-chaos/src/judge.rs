@@ -9,7 +9,7 @@ use quorlock_history::{
 
 use crate::director::{GRACE, RECOVERY};
 use crate::dossier::Dossier;
-use crate::figures::{self, span};
+use crate::figures;
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
 use crate::scenario::Scenario;
 
@@ -120,12 +120,7 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         say(
             &format!("at least {} % of free locks acquired while a minority is out of order", share * 100.0),
             minority.tried > 0 && reached >= share,
-            format!(
-                "{} of {}, p99 {}",
-                figures::share(minority.acquired, minority.tried),
-                minority.tried,
-                span(minority.p99_micros)
-            ),
+            format!("{} of {}", figures::share(minority.acquired, minority.tried), minority.tried),
         );
     }
     if expect.refused_writes > 0 {

@@ -51,6 +51,6 @@ fn fill(template: &str, fields: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod browser;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;

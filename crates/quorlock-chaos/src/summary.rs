@@ -34,13 +34,16 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         format!("  {mark}  {}: {}", verdict.expectation, verdict.evidence)
     }));
     lines.extend([String::new(), format!("  {seen}"), String::new()]);
+    lines.push("  acquiring free locks, by how many nodes were out of order at the time".to_owned());
     lines.extend(indented(&phases(outcome)));
     if !outcome.around.is_empty() {
         lines.push(String::new());
+        lines.push("  acquiring free locks, before, during and after faults of each kind".to_owned());
         lines.extend(indented(&around(outcome)));
     }
     if !outcome.places.is_empty() {
         lines.push(String::new());
+        lines.push("  acquiring free locks, by the place of the worker".to_owned());
         lines.extend(indented(&places(outcome)));
     }
     lines.extend(outcome.violations.iter().take(CITED).map(|broken| {
@@ -182,4 +185,27 @@ fn numbers_right(table: &mut Table) {
 
 fn indented(table: &Table) -> Vec<String> {
     table.lines().map(|line| format!("  {}", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::sample::held;
+
+    #[test]
+    fn each_table_says_what_its_figures_are_of() {
+        let text = outcome(&held("kill-masters", 7));
+        let tables = ["nodes out of order", "fault", "worker"];
+        let mut lines = text.lines().map(str::trim_start);
+        let mut before = "";
+        let mut seen = 0;
+        for line in lines.by_ref() {
+            if tables.iter().any(|heading| line.starts_with(heading)) && line.contains("p99") {
+                assert!(before.starts_with("acquiring free locks"), "a table of what? {line}\n{text}");
+                seen += 1;
+            }
+            before = line;
+        }
+        assert!(seen >= 2, "{text}");
+    }
 }

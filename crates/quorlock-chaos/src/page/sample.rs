@@ -12,7 +12,7 @@ const BIN: u64 = SECOND / 10;
 const HOLDS: usize = 3_000;
 
 /// A run in which all went as it should.
-pub(super) fn held(scenario: &str, seed: u64) -> Outcome {
+pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
     let mut dice = Dice(seed | 1);
     let faults = faults();
     let holds = holds(&mut dice, &faults);
