@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::io::ReadBuf;
 
 use super::dial::Stream;
-use super::resp::frame::{Excess, FOREIGN, Scan};
+use super::resp::frame::{FOREIGN, FrameError, Scan};
 
 /// How much is read at once. A thousand votes; no buffer stays larger than that.
 const USUAL: usize = 16 * 1024;
@@ -56,7 +56,7 @@ pub(crate) enum Break {
         likely: &'static str,
     },
     /// The server sent what none should.
-    Excess(Excess),
+    FrameError(FrameError),
     /// It sent an answer, and there was no question.
     Stray,
     /// It pushed more than anything that it was asked for explains.
@@ -94,7 +94,7 @@ impl Line {
 
     /// The next message that is complete, of those that were read.
     pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, Break> {
-        let message = self.inbox.message().map_err(Break::Excess)?;
+        let message = self.inbox.message().map_err(Break::FrameError)?;
         if let Some(Message::Push(push)) = message {
             let cost = push.len().saturating_add(EACH);
             self.allowance = self.allowance.checked_sub(cost).ok_or(Break::Flood)?;
@@ -160,7 +160,7 @@ pub(crate) fn go_on_later(context: &mut Context<'_>) {
 
 /// A message, as the client crate reads it.
 pub(crate) fn value(message: &[u8]) -> Result<Value, Break> {
-    redis::parse_redis_value(message).map_err(|_| Break::Excess(FOREIGN))
+    redis::parse_redis_value(message).map_err(|_| Break::FrameError(FOREIGN))
 }
 
 /// The text of an answer, of whichever kind of string.
@@ -268,7 +268,7 @@ impl Inbox {
         passes
     }
 
-    fn message(&mut self) -> Result<Option<Message<'_>>, Excess> {
+    fn message(&mut self) -> Result<Option<Message<'_>>, FrameError> {
         let news = self.buffer.get(self.seen..self.end).unwrap_or_default();
         let Some(length) = self.scan.end(news)? else {
             self.seen = self.end;

@@ -6,7 +6,7 @@ use std::io;
 
 use super::connection::Break;
 use super::no_tls::NoTls;
-use super::resp::frame::{Excess, FOREIGN};
+use super::resp::frame::{FOREIGN, FrameError};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
 use crate::node::error::printable;
 use crate::node::{NodeError, NodeErrorKind, Reason};
@@ -71,12 +71,12 @@ pub(crate) fn undialled(error: io::Error) -> NodeError {
 /// The error that ended an attempt to connect.
 pub(crate) fn unconnected(reason: Break) -> NodeError {
     match reason {
-        Break::Excess(FOREIGN) => unexpected(FOREIGN.0),
+        Break::FrameError(FOREIGN) => unexpected(FOREIGN.0),
         Break::Stream(error) => match NoTls::behind(error) {
             Ok(no_tls) => no_tls.into(),
             Err(error) => NodeError::Unreachable { reason: Break::Stream(error).into() },
         },
-        Break::Excess(_)
+        Break::FrameError(_)
         | Break::Early { .. }
         | Break::Stray
         | Break::Flood
@@ -103,7 +103,7 @@ impl Break {
         match self {
             Break::Early { .. } => true,
             Break::Stream(error) => Break::is_end(error),
-            Break::Excess(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => false,
+            Break::FrameError(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => false,
         }
     }
 
@@ -125,7 +125,7 @@ impl fmt::Display for Break {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CLOSED: &str = "closed by the server or the network";
         match self {
-            Break::Excess(Excess(what)) => f.write_str(what),
+            Break::FrameError(FrameError(what)) => f.write_str(what),
             Break::Stray => f.write_str("it sent an answer to a question that nobody asked"),
             Break::Flood => f.write_str("it pushed far more than it was asked for, and was left"),
             Break::Queued => {
@@ -146,7 +146,7 @@ impl Error for Break {
             Break::Stream(error) if self.is_closed() => Some(error),
             // What it says stands above already.
             Break::Stream(error) => error.source(),
-            Break::Excess(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => None,
+            Break::FrameError(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => None,
         }
     }
 }

@@ -16,14 +16,14 @@ const DEEPEST: usize = 8;
 
 /// What is beyond the bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Excess(pub(crate) &'static str);
+pub(crate) struct FrameError(pub(crate) &'static str);
 
-const TOO_LONG: Excess = Excess("it sent an answer of more than 256 KiB");
-const TOO_MANY: Excess = Excess("it sent an answer of more than 4096 parts");
-const TOO_DEEP: Excess = Excess("it sent lists nested more than 8 deep");
-const NO_LENGTH: Excess = Excess("it sent a length that is no number");
+const TOO_LONG: FrameError = FrameError("it sent an answer of more than 256 KiB");
+const TOO_MANY: FrameError = FrameError("it sent an answer of more than 4096 parts");
+const TOO_DEEP: FrameError = FrameError("it sent lists nested more than 8 deep");
+const NO_LENGTH: FrameError = FrameError("it sent a length that is no number");
 /// The bytes are something else altogether.
-pub(crate) const FOREIGN: Excess = Excess("it does not speak the Redis protocol");
+pub(crate) const FOREIGN: FrameError = FrameError("it does not speak the Redis protocol");
 
 /// Follows the messages of a server, whatever pieces they come in.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ enum At {
 impl Scan {
     /// Looks at what follows the bytes seen so far. Says how much of it belongs to the message, if
     /// that is complete then.
-    pub(crate) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
+    pub(crate) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, FrameError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let (looked_at, complete) = match self.at {
@@ -71,7 +71,7 @@ impl Scan {
     }
 
     /// Looks at what kind of value begins, and how long it is if that is said in short.
-    fn beginning(&mut self, rest: &[u8]) -> Result<(usize, bool), Excess> {
+    fn beginning(&mut self, rest: &[u8]) -> Result<(usize, bool), FrameError> {
         let Some((kind, length, line)) = short_length(rest) else {
             return Ok((1, self.byte(rest.first().copied().unwrap_or_default())?));
         };
@@ -81,7 +81,7 @@ impl Scan {
     }
 
     /// Passes a text of known length, which was counted when it was announced.
-    fn text(&mut self, rest: &[u8], left: usize) -> Result<(usize, bool), Excess> {
+    fn text(&mut self, rest: &[u8], left: usize) -> Result<(usize, bool), FrameError> {
         let length = left.min(rest.len());
         // As far as the end of its line is among these bytes.
         let is = |from_end: usize, byte: u8| {
@@ -99,7 +99,7 @@ impl Scan {
     }
 
     /// Passes a line, or as much of it as has come.
-    fn line(&mut self, rest: &[u8], ending: bool) -> Result<(usize, bool), Excess> {
+    fn line(&mut self, rest: &[u8], ending: bool) -> Result<(usize, bool), FrameError> {
         let newline = rest.iter().position(|byte| *byte == b'\n');
         let length = newline.map_or(rest.len(), |newline| newline + 1);
         self.count(length)?;
@@ -113,7 +113,7 @@ impl Scan {
     }
 
     /// Looks at a byte that says of what kind or how long a value is.
-    fn byte(&mut self, byte: u8) -> Result<bool, Excess> {
+    fn byte(&mut self, byte: u8) -> Result<bool, FrameError> {
         self.count(1)?;
         match self.at {
             At::Length { kind, digits, negative, length, ending } => {
@@ -152,7 +152,7 @@ impl Scan {
     }
 
     /// A value says how long it is going to be.
-    fn announced(&mut self, kind: u8, negative: bool, length: u64) -> Result<bool, Excess> {
+    fn announced(&mut self, kind: u8, negative: bool, length: u64) -> Result<bool, FrameError> {
         let length = usize::try_from(length).map_err(|_| TOO_LONG)?;
         match kind {
             // Nothing, as RESP2 has it. There is no negative zero.
@@ -200,12 +200,12 @@ impl Scan {
         true
     }
 
-    fn part(&mut self) -> Result<(), Excess> {
+    fn part(&mut self) -> Result<(), FrameError> {
         self.parts += 1;
         if self.parts > MOST_PARTS { Err(TOO_MANY) } else { Ok(()) }
     }
 
-    fn count(&mut self, bytes: usize) -> Result<(), Excess> {
+    fn count(&mut self, bytes: usize) -> Result<(), FrameError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > LONGEST { Err(TOO_LONG) } else { Ok(()) }
     }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     /// How many messages there are in `bytes`, and how many bytes the one has that is not complete.
-    fn scan(bytes: &[u8]) -> Result<(usize, usize), Excess> {
+    fn scan(bytes: &[u8]) -> Result<(usize, usize), FrameError> {
         let (mut scan, mut rest, mut messages) = (Scan::default(), bytes, 0);
         while let Some(length) = scan.end(rest)? {
             rest = &rest[length..];
