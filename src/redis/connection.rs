@@ -46,7 +46,7 @@ pub(crate) enum Message<'a> {
 
 /// Why a line carries nothing more.
 #[derive(Debug)]
-pub(crate) enum Break {
+pub(crate) enum ConnectionError {
     /// The stream ended.
     Stream(io::Error),
     /// It ended before the server had said anything.
@@ -79,25 +79,25 @@ impl Line {
     }
 
     /// Sends what is in the outbox, as much at a time as the stream takes.
-    pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Break>> {
+    pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let before = self.out.sent;
-        let sent = self.out.poll_send(&mut *self.stream, context).map_err(Break::Stream);
+        let sent = self.out.poll_send(&mut *self.stream, context).map_err(ConnectionError::Stream);
         let earned = self.out.sent.wrapping_sub(before).saturating_mul(EARNED);
         self.allowance = self.allowance.saturating_add(earned).min(MOST);
         sent
     }
 
     /// Reads once.
-    pub(crate) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Break>> {
-        self.inbox.poll_read(&mut *self.stream, context).map_err(Break::Stream)
+    pub(crate) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.inbox.poll_read(&mut *self.stream, context).map_err(ConnectionError::Stream)
     }
 
     /// The next message that is complete, of those that were read.
-    pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, Break> {
-        let message = self.inbox.message().map_err(Break::FrameError)?;
+    pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, ConnectionError> {
+        let message = self.inbox.message().map_err(ConnectionError::FrameError)?;
         if let Some(Message::Push(push)) = message {
             let cost = push.len().saturating_add(EACH);
-            self.allowance = self.allowance.checked_sub(cost).ok_or(Break::Flood)?;
+            self.allowance = self.allowance.checked_sub(cost).ok_or(ConnectionError::Flood)?;
         }
         Ok(message)
     }
@@ -112,7 +112,10 @@ impl Line {
     /// # Cancel safety
     ///
     /// None: the line is not to be used any more.
-    pub(crate) async fn exchange(&mut self, requests: &redis::Pipeline) -> Result<Vec<Value>, Break> {
+    pub(crate) async fn exchange(
+        &mut self,
+        requests: &redis::Pipeline,
+    ) -> Result<Vec<Value>, ConnectionError> {
         self.outbox().extend(requests.get_packed_pipeline());
         let mut answers = Vec::with_capacity(requests.len());
         std::future::poll_fn(|context| {
@@ -159,8 +162,8 @@ pub(crate) fn go_on_later(context: &mut Context<'_>) {
 }
 
 /// A message, as the client crate reads it.
-pub(crate) fn value(message: &[u8]) -> Result<Value, Break> {
-    redis::parse_redis_value(message).map_err(|_| Break::FrameError(FOREIGN))
+pub(crate) fn value(message: &[u8]) -> Result<Value, ConnectionError> {
+    redis::parse_redis_value(message).map_err(|_| ConnectionError::FrameError(FOREIGN))
 }
 
 /// The text of an answer, of whichever kind of string.
@@ -301,7 +304,7 @@ mod tests {
     use super::*;
     use crate::redis::resp::frame::LONGEST;
 
-    async fn read(line: &mut Line) -> Result<(), Break> {
+    async fn read(line: &mut Line) -> Result<(), ConnectionError> {
         std::future::poll_fn(|context| line.poll_read(context)).await
     }
 
@@ -448,7 +451,7 @@ mod tests {
         let read = Arc::new(AtomicU32::new(0));
         let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
         let end = line.exchange(&ping()).await;
-        assert!(matches!(end, Err(Break::Flood)), "{end:?}");
+        assert!(matches!(end, Err(ConnectionError::Flood)), "{end:?}");
         let read = usize::try_from(read.load(Ordering::Relaxed)).unwrap();
         assert!(read <= 1 + (FREE + 14 * EARNED) / (PUSH.len() + EACH), "{read} pushes were read");
     }

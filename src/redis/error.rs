@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::connection::Break;
+use super::connection::ConnectionError;
 use super::no_tls::NoTls;
 use super::resp::frame::{FOREIGN, FrameError};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
@@ -69,19 +69,19 @@ pub(crate) fn undialled(error: io::Error) -> NodeError {
 }
 
 /// The error that ended an attempt to connect.
-pub(crate) fn unconnected(reason: Break) -> NodeError {
+pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
     match reason {
-        Break::FrameError(FOREIGN) => unexpected(FOREIGN.0),
-        Break::Stream(error) => match NoTls::behind(error) {
+        ConnectionError::FrameError(FOREIGN) => unexpected(FOREIGN.0),
+        ConnectionError::Stream(error) => match NoTls::behind(error) {
             Ok(no_tls) => no_tls.into(),
-            Err(error) => NodeError::Unreachable { reason: Break::Stream(error).into() },
+            Err(error) => NodeError::Unreachable { reason: ConnectionError::Stream(error).into() },
         },
-        Break::FrameError(_)
-        | Break::Early { .. }
-        | Break::Stray
-        | Break::Flood
-        | Break::Queued
-        | Break::Demoted => NodeError::Unreachable { reason: reason.into() },
+        ConnectionError::FrameError(_)
+        | ConnectionError::Early { .. }
+        | ConnectionError::Stray
+        | ConnectionError::Flood
+        | ConnectionError::Queued
+        | ConnectionError::Demoted => NodeError::Unreachable { reason: reason.into() },
     }
 }
 
@@ -93,17 +93,21 @@ impl From<NoTls> for NodeError {
 
 /// Whether the server or the network has closed the connection before the server had said anything.
 pub(super) fn is_closed(error: &NodeError) -> bool {
-    let broken = error.source().and_then(|source| source.downcast_ref::<Break>());
-    matches!(error, NodeError::Unreachable { .. }) && broken.is_some_and(Break::is_closed)
+    let broken = error.source().and_then(|source| source.downcast_ref::<ConnectionError>());
+    matches!(error, NodeError::Unreachable { .. }) && broken.is_some_and(ConnectionError::is_closed)
 }
 
-impl Break {
+impl ConnectionError {
     /// Whether that is the end of a connection, whoever ended it and at whichever moment we noticed.
     pub(super) fn is_closed(&self) -> bool {
         match self {
-            Break::Early { .. } => true,
-            Break::Stream(error) => Break::is_end(error),
-            Break::FrameError(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => false,
+            ConnectionError::Early { .. } => true,
+            ConnectionError::Stream(error) => ConnectionError::is_end(error),
+            ConnectionError::FrameError(_)
+            | ConnectionError::Stray
+            | ConnectionError::Flood
+            | ConnectionError::Queued
+            | ConnectionError::Demoted => false,
         }
     }
 
@@ -121,38 +125,42 @@ impl Break {
 }
 
 /// Why a connection ended, in words.
-impl fmt::Display for Break {
+impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CLOSED: &str = "closed by the server or the network";
         match self {
-            Break::FrameError(FrameError(what)) => f.write_str(what),
-            Break::Stray => f.write_str("it sent an answer to a question that nobody asked"),
-            Break::Flood => f.write_str("it pushed far more than it was asked for, and was left"),
-            Break::Queued => {
+            ConnectionError::FrameError(FrameError(what)) => f.write_str(what),
+            ConnectionError::Stray => f.write_str("it sent an answer to a question that nobody asked"),
+            ConnectionError::Flood => f.write_str("it pushed far more than it was asked for, and was left"),
+            ConnectionError::Queued => {
                 f.write_str("a transaction was left open: may its user run EXEC, and is it not renamed?")
             }
-            Break::Demoted => f.write_str("the server has become a replica"),
-            Break::Early { likely, .. } => write!(f, "{CLOSED} before it said anything; {likely}"),
-            Break::Stream(_) if self.is_closed() => f.write_str(CLOSED),
-            Break::Stream(error) => write!(f, "{error}"),
+            ConnectionError::Demoted => f.write_str("the server has become a replica"),
+            ConnectionError::Early { likely, .. } => write!(f, "{CLOSED} before it said anything; {likely}"),
+            ConnectionError::Stream(_) if self.is_closed() => f.write_str(CLOSED),
+            ConnectionError::Stream(error) => write!(f, "{error}"),
         }
     }
 }
 
-impl Error for Break {
+impl Error for ConnectionError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Break::Early { error, .. } => Some(error),
-            Break::Stream(error) if self.is_closed() => Some(error),
+            ConnectionError::Early { error, .. } => Some(error),
+            ConnectionError::Stream(error) if self.is_closed() => Some(error),
             // What it says stands above already.
-            Break::Stream(error) => error.source(),
-            Break::FrameError(_) | Break::Stray | Break::Flood | Break::Queued | Break::Demoted => None,
+            ConnectionError::Stream(error) => error.source(),
+            ConnectionError::FrameError(_)
+            | ConnectionError::Stray
+            | ConnectionError::Flood
+            | ConnectionError::Queued
+            | ConnectionError::Demoted => None,
         }
     }
 }
 
-impl From<Break> for Reason {
-    fn from(reason: Break) -> Reason {
+impl From<ConnectionError> for Reason {
+    fn from(reason: ConnectionError) -> Reason {
         Reason::new("").because(reason)
     }
 }

@@ -10,7 +10,7 @@ use redis::{Pipeline, ProtocolVersion, Value};
 
 use super::command::transaction::Means;
 use super::connect_limit::{ConnectLimit, Steps};
-use super::connection::{Break, Line, server_error, text};
+use super::connection::{ConnectionError, Line, server_error, text};
 use super::error::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
 use super::info::facts_in;
 use super::met::Met;
@@ -301,7 +301,7 @@ impl Connector {
             }
             Endpoint::Unix { .. } => "so does a server with too many clients",
         };
-        NodeError::Unreachable { reason: Break::Early { error, likely }.into() }
+        NodeError::Unreachable { reason: ConnectionError::Early { error, likely }.into() }
     }
 
     /// The error of a server that was given up.
@@ -354,7 +354,7 @@ impl Connector {
             if !reason.is_closed() {
                 return Refusal::Error(unconnected(reason));
             }
-            if let Break::Stream(error) = reason {
+            if let ConnectionError::Stream(error) = reason {
                 Refusal::Closed(error)
             } else {
                 Refusal::Error(unconnected(reason))

@@ -18,7 +18,7 @@ use super::command::{
     ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
     encode_plain, plainly, write_once,
 };
-use super::connection::{Break, Line, Message, READS, go_on_later};
+use super::connection::{ConnectionError, Line, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, Greeted};
 use super::push::Listeners;
@@ -245,7 +245,7 @@ impl Link<'_> {
     }
 
     /// Hands out what has come, and what comes with it.
-    fn hear(&mut self, context: &mut Context<'_>) -> Result<(), Break> {
+    fn hear(&mut self, context: &mut Context<'_>) -> Result<(), ConnectionError> {
         for _ in 0..READS {
             self.hand_out()?;
             match self.line.poll_read(context) {
@@ -259,7 +259,7 @@ impl Link<'_> {
 
     /// Hands out what was read, in the order in which the server said it: whoever hears of a change
     /// before the answer that came before it would wait for the next.
-    fn hand_out(&mut self) -> Result<(), Break> {
+    fn hand_out(&mut self) -> Result<(), ConnectionError> {
         let mut heard = false;
         loop {
             let usual = self.flight.front().and_then(Sent::usual).filter(|usual| self.line.passes(usual));
@@ -273,7 +273,7 @@ impl Link<'_> {
                 }
                 Message::Answer(answer) => {
                     // The next answers would be taken for those of other questions.
-                    let Some(sent) = self.flight.front_mut() else { return Err(Break::Stray) };
+                    let Some(sent) = self.flight.front_mut() else { return Err(ConnectionError::Stray) };
                     if !heard {
                         // The first of those that have come together.
                         heard = true;
@@ -289,9 +289,9 @@ impl Link<'_> {
                         continue;
                     }
                     if answer == QUEUED {
-                        return Err(Break::Queued);
+                        return Err(ConnectionError::Queued);
                     }
-                    let Some(sent) = self.flight.pop_front() else { return Err(Break::Stray) };
+                    let Some(sent) = self.flight.pop_front() else { return Err(ConnectionError::Stray) };
                     let (ask, way) = match sent.what {
                         What::Ask { ask, way } => (ask, way),
                         What::Undo(undo) => {
@@ -318,7 +318,7 @@ impl Link<'_> {
                     };
                     if let Ok(Reading::Demoted) = reading {
                         ask.answer(Err(demoted()));
-                        return Err(Break::Demoted);
+                        return Err(ConnectionError::Demoted);
                     }
                     self.answered(ask, by_hash, reading);
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::connection::{Break, Line, text};
+use super::connection::{ConnectionError, Line, text};
 use super::process::Process;
 
 /// What shows no less needs no note: every lock that it can have forgotten is over.
@@ -41,7 +41,7 @@ pub(super) async fn note(
     gate: &str,
     process: &Process,
     wall: Duration,
-) -> Result<(), Break> {
+) -> Result<(), ConnectionError> {
     if process.uptime >= NOTABLE {
         return Ok(());
     }

@@ -343,14 +343,14 @@ fn a_servers_words_are_stripped_and_bounded() {
 #[test]
 fn a_connection_that_was_closed_is_told_by_its_type() {
     let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
-    let early = Break::Early { error: closed(), likely: "so does a port that speaks TLS" };
-    for reason in [early, Break::Stream(closed())] {
+    let early = ConnectionError::Early { error: closed(), likely: "so does a port that speaks TLS" };
+    for reason in [early, ConnectionError::Stream(closed())] {
         let error = NodeError::Unreachable { reason: reason.into() };
         assert!(is_closed(&error), "{error:?}");
         let NodeError::Unreachable { reason } = &error else { panic!("{error:?}") };
         assert!(is_closed(&NodeError::Unreachable { reason: reason.within("its master a") }));
     }
-    for reason in [Break::Stray.into(), Reason::from("closed by the server or the network")] {
+    for reason in [ConnectionError::Stray.into(), Reason::from("closed by the server or the network")] {
         assert!(!is_closed(&NodeError::Unreachable { reason }));
     }
 }
@@ -359,7 +359,7 @@ fn a_connection_that_was_closed_is_told_by_its_type() {
 fn tls_is_told_by_the_type_of_what_failed() {
     let no_tls = || NoTls { meaning: "its certificate has expired".into(), source: "expired".into() };
     let io = || io::Error::new(io::ErrorKind::InvalidData, no_tls());
-    for error in [undialled(io()), unconnected(Break::Stream(io()))] {
+    for error in [undialled(io()), unconnected(ConnectionError::Stream(io()))] {
         assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::Tls, true));
         assert_eq!(format!("{error:#}"), "no TLS: its certificate has expired (expired)");
     }
