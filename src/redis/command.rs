@@ -8,7 +8,7 @@ use redis::Value;
 use super::admission::{Ask, Stage};
 use super::error;
 use super::error::{Whom, explain, unexpected};
-use super::resp::decode::{Part, Parts};
+use super::resp::decode::{Part, RespReader};
 use super::resp::encode::Request;
 use super::scripts;
 use super::scripts::{Family, Library, Script};
@@ -326,7 +326,7 @@ pub(crate) fn decode(answer: &[u8], question: &Question, user: &str) -> Result<R
     if let Some(refusal) = error_in(answer, "EVAL", question, user) {
         return refusal;
     }
-    said(Parts::of(answer), question).ok_or_else(|| unexpected("unexpected answer to a vote"))
+    said(RespReader::of(answer), question).ok_or_else(|| unexpected("unexpected answer to a vote"))
 }
 
 /// What the answer of the plain command to the question says.
@@ -337,7 +337,7 @@ pub(crate) fn decode_plain(answer: &[u8], question: &Question, user: &str) -> Re
     if let Some(refusal) = error_in(answer, "SET", question, user) {
         return refusal;
     }
-    match Parts::of(answer).next() {
+    match RespReader::of(answer).next() {
         Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
         Some(Part::Nothing) => Ok(Reading::Refused),
         Some(Part::Text(_) | Part::Number(_) | Part::List(_)) | None => {
@@ -404,7 +404,7 @@ pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
     (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
 }
 
-fn said(mut parts: Parts<'_>, question: &Question) -> Option<Reading> {
+fn said(mut parts: RespReader<'_>, question: &Question) -> Option<Reading> {
     let Part::List(_) = parts.next()? else { return None };
     let Part::Text(word) = parts.next()? else { return None };
     let mut vote = match word {

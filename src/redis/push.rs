@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contained::{LISTENER, contained};
-use super::resp::decode::{Part, Parts};
+use super::resp::decode::{Part, RespReader};
 use crate::node::{Hint, Listener};
 
 /// Who listens to a node, shared by its handle and its task.
@@ -56,7 +56,7 @@ impl Listeners {
 
     /// The server has told something unasked.
     pub(crate) fn pushed(&self, push: &[u8]) {
-        let mut parts = Parts::of(push);
+        let mut parts = RespReader::of(push);
         if let (Some(Part::List(_)), Some(Part::Text(b"invalidate"))) = (parts.next(), parts.next()) {
             self.audience().invalidated(parts);
         }
@@ -65,7 +65,7 @@ impl Listeners {
 
 impl Audience {
     /// Keys have changed.
-    fn invalidated(&self, mut said: Parts<'_>) {
+    fn invalidated(&self, mut said: RespReader<'_>) {
         // Nothing instead of keys means all of them; anything else is not known, and asking again
         // is never wrong.
         let Some(Part::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };

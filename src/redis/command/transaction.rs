@@ -12,7 +12,7 @@ use crate::redis::admission::{Ask, Stage};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Asked, Whom, explain, unexpected};
 use crate::redis::info::time_in;
-use crate::redis::resp::decode::{Part, Parts};
+use crate::redis::resp::decode::{Part, RespReader};
 use crate::redis::resp::encode::Request;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
 
@@ -174,7 +174,7 @@ pub(crate) fn decode_acquisition(answer: &[u8], question: &Question) -> Reading 
     if answer == GRANTED {
         return Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) };
     }
-    let mut parts = Parts::of(answer);
+    let mut parts = RespReader::of(answer);
     match (parts.next(), parts.next(), parts.next()) {
         (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(1))) => {
             Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) }
@@ -240,7 +240,7 @@ pub(crate) enum Deletion {
 }
 
 pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Deletion {
-    match Parts::of(answer).next() {
+    match RespReader::of(answer).next() {
         Some(Part::Number(1)) => return Deletion::Done,
         Some(Part::Number(0)) => return Deletion::NotOurs,
         Some(_) | None => {}
@@ -259,7 +259,7 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
 /// What both say: the second, whether somebody wanted what was deleted.
 pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<Reading, NodeError> {
     let vote = match deletion {
-        Deletion::Done if Parts::of(answer).next() == Some(Part::Number(1)) => Vote::Wanted,
+        Deletion::Done if RespReader::of(answer).next() == Some(Part::Number(1)) => Vote::Wanted,
         Deletion::Done => Vote::Granted,
         Deletion::NotOurs => Vote::Free,
         Deletion::Demoted => return Ok(Reading::Demoted),

@@ -4,7 +4,7 @@
 ///
 /// Ends at what is neither text, number, list nor nothing: no vote and no hint has anything else,
 /// and the client crate reads whatever does.
-pub(crate) struct Parts<'a> {
+pub(crate) struct RespReader<'a> {
     rest: &'a [u8],
 }
 
@@ -18,9 +18,9 @@ pub(crate) enum Part<'a> {
     Nothing,
 }
 
-impl<'a> Parts<'a> {
-    pub(crate) fn of(message: &'a [u8]) -> Parts<'a> {
-        Parts { rest: message }
+impl<'a> RespReader<'a> {
+    pub(crate) fn of(message: &'a [u8]) -> RespReader<'a> {
+        RespReader { rest: message }
     }
 
     fn line(&mut self) -> Option<&'a [u8]> {
@@ -36,7 +36,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl<'a> Iterator for RespReader<'a> {
     type Item = Part<'a>;
 
     fn next(&mut self) -> Option<Part<'a>> {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn each_part_is_read_where_it_stands() {
         let message = b"*6\r\n+held\r\n$4\r\na\r\nb\r\n:-1\r\n$-1\r\n_\r\n=6\r\ntxt:ab\r\n";
-        let parts: Vec<_> = Parts::of(message).collect();
+        let parts: Vec<_> = RespReader::of(message).collect();
         let expected = [
             Part::List(6),
             Part::Text(b"held"),
@@ -98,14 +98,14 @@ mod tests {
         for message in
             ["-ERR no\r\n", "%1\r\n+a\r\n+b\r\n", ":x\r\n", "$3\r\nab\r\n", "+no end", "=2\r\nab\r\n", ""]
         {
-            assert_eq!(Parts::of(message.as_bytes()).next(), None, "{message:?}");
+            assert_eq!(RespReader::of(message.as_bytes()).next(), None, "{message:?}");
         }
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            assert!(Parts::of(&bytes).count() <= bytes.len());
+            assert!(RespReader::of(&bytes).count() <= bytes.len());
         }
     }
 }
