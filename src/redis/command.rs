@@ -8,7 +8,7 @@ use redis::Value;
 use super::admission::{Ask, Stage};
 use super::error;
 use super::error::{Whom, explain, unexpected};
-use super::resp::decode::{Part, RespReader};
+use super::resp::decode::{RespReader, RespValue};
 use super::resp::encode::Request;
 use super::scripts;
 use super::scripts::{Family, Library, Script};
@@ -338,9 +338,9 @@ pub(crate) fn decode_plain(answer: &[u8], question: &Question, user: &str) -> Re
         return refusal;
     }
     match RespReader::of(answer).next() {
-        Some(Part::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
-        Some(Part::Nothing) => Ok(Reading::Refused),
-        Some(Part::Text(_) | Part::Number(_) | Part::List(_)) | None => {
+        Some(RespValue::Text(b"OK")) => Ok(Reading::Said { vote: Vote::Granted, fence: None }),
+        Some(RespValue::Nothing) => Ok(Reading::Refused),
+        Some(RespValue::Text(_) | RespValue::Number(_) | RespValue::List(_)) | None => {
             Err(unexpected("unexpected answer to SET"))
         }
     }
@@ -405,8 +405,8 @@ pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
 }
 
 fn said(mut parts: RespReader<'_>, question: &Question) -> Option<Reading> {
-    let Part::List(_) = parts.next()? else { return None };
-    let Part::Text(word) = parts.next()? else { return None };
+    let RespValue::List(_) = parts.next()? else { return None };
+    let RespValue::Text(word) = parts.next()? else { return None };
     let mut vote = match word {
         b"granted" => Vote::Granted,
         b"wanted" => Vote::Wanted,
@@ -416,7 +416,7 @@ fn said(mut parts: RespReader<'_>, question: &Question) -> Option<Reading> {
         b"free" => Vote::Free,
         b"demoted" => return Some(Reading::Demoted),
         b"held" => {
-            let (Part::Text(token), Part::Number(left_ms)) = (parts.next()?, parts.next()?) else {
+            let (RespValue::Text(token), RespValue::Number(left_ms)) = (parts.next()?, parts.next()?) else {
                 return None;
             };
             let token = Token::found(token);
@@ -433,15 +433,15 @@ fn said(mut parts: RespReader<'_>, question: &Question) -> Option<Reading> {
         _ => return None,
     };
     let fence = match parts.next() {
-        None | Some(Part::Number(0)) => None,
-        Some(Part::Number(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
-        Some(Part::Text(_) | Part::List(_) | Part::Nothing) => return None,
+        None | Some(RespValue::Number(0)) => None,
+        Some(RespValue::Number(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
+        Some(RespValue::Text(_) | RespValue::List(_) | RespValue::Nothing) => return None,
     };
     if let Vote::Held(holding) = &mut vote
         && let Some(claim) = question.claim().filter(|claim| claim.is_several())
     {
         // Which of the keys it is, counted from one.
-        let Some(Part::Number(place)) = parts.next() else { return None };
+        let Some(RespValue::Number(place)) = parts.next() else { return None };
         let place = usize::try_from(place).ok()?.checked_sub(1)?;
         holding.key = Some(claim.keys().nth(place)?.clone());
     }
@@ -450,15 +450,15 @@ fn said(mut parts: RespReader<'_>, question: &Question) -> Option<Reading> {
     {
         holding.first = match parts.next() {
             // Some only leave a mark, and no name.
-            Some(Part::Text(token)) => Some(token).filter(|token| token.len() > 1).map(Token::found),
+            Some(RespValue::Text(token)) => Some(token).filter(|token| token.len() > 1).map(Token::found),
             None => None,
-            Some(Part::Number(_) | Part::List(_) | Part::Nothing) => return None,
+            Some(RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing) => return None,
         };
     }
     if let Vote::Held(holding) = &mut vote {
         let readers = parts.map(|part| match part {
-            Part::Text(token) => Some(Token::found(token)),
-            Part::Number(_) | Part::List(_) | Part::Nothing => None,
+            RespValue::Text(token) => Some(Token::found(token)),
+            RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing => None,
         });
         holding.readers = readers.collect::<Option<_>>()?;
     }

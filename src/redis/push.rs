@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contained::{LISTENER, contained};
-use super::resp::decode::{Part, RespReader};
+use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, Listener};
 
 /// Who listens to a node, shared by its handle and its task.
@@ -57,7 +57,8 @@ impl Listeners {
     /// The server has told something unasked.
     pub(crate) fn pushed(&self, push: &[u8]) {
         let mut parts = RespReader::of(push);
-        if let (Some(Part::List(_)), Some(Part::Text(b"invalidate"))) = (parts.next(), parts.next()) {
+        if let (Some(RespValue::List(_)), Some(RespValue::Text(b"invalidate"))) = (parts.next(), parts.next())
+        {
             self.audience().invalidated(parts);
         }
     }
@@ -68,9 +69,9 @@ impl Audience {
     fn invalidated(&self, mut said: RespReader<'_>) {
         // Nothing instead of keys means all of them; anything else is not known, and asking again
         // is never wrong.
-        let Some(Part::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };
+        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };
         for _ in 0..keys {
-            let Some(Part::Text(key)) = said.next() else { return self.tell(Hint::AllChanged) };
+            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::AllChanged) };
             self.tell(Hint::Changed(key));
         }
     }

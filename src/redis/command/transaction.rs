@@ -12,7 +12,7 @@ use crate::redis::admission::{Ask, Stage};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Asked, Whom, explain, unexpected};
 use crate::redis::info::time_in;
-use crate::redis::resp::decode::{Part, RespReader};
+use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::resp::encode::Request;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
 
@@ -176,11 +176,13 @@ pub(crate) fn decode_acquisition(answer: &[u8], question: &Question) -> Reading 
     }
     let mut parts = RespReader::of(answer);
     match (parts.next(), parts.next(), parts.next()) {
-        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(1))) => {
+        (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
             Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) }
         }
-        (Some(Part::List(3)), Some(Part::Text(b"OK")), Some(Part::Number(0))) => Reading::Unnumbered,
-        (Some(Part::List(3)), Some(Part::Nothing), _) => Reading::Refused,
+        (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(0))) => {
+            Reading::Unnumbered
+        }
+        (Some(RespValue::List(3)), Some(RespValue::Nothing), _) => Reading::Refused,
         _ => Reading::Unclear,
     }
 }
@@ -241,8 +243,8 @@ pub(crate) enum Deletion {
 
 pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Deletion {
     match RespReader::of(answer).next() {
-        Some(Part::Number(1)) => return Deletion::Done,
-        Some(Part::Number(0)) => return Deletion::NotOurs,
+        Some(RespValue::Number(1)) => return Deletion::Done,
+        Some(RespValue::Number(0)) => return Deletion::NotOurs,
         Some(_) | None => {}
     }
     let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
@@ -259,7 +261,7 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
 /// What both say: the second, whether somebody wanted what was deleted.
 pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<Reading, NodeError> {
     let vote = match deletion {
-        Deletion::Done if RespReader::of(answer).next() == Some(Part::Number(1)) => Vote::Wanted,
+        Deletion::Done if RespReader::of(answer).next() == Some(RespValue::Number(1)) => Vote::Wanted,
         Deletion::Done => Vote::Granted,
         Deletion::NotOurs => Vote::Free,
         Deletion::Demoted => return Ok(Reading::Demoted),

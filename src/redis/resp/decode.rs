@@ -10,7 +10,7 @@ pub(crate) struct RespReader<'a> {
 
 /// One of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part<'a> {
+pub(crate) enum RespValue<'a> {
     Text(&'a [u8]),
     Number(i64),
     /// As many parts follow, if they have none themselves.
@@ -37,27 +37,27 @@ impl<'a> RespReader<'a> {
 }
 
 impl<'a> Iterator for RespReader<'a> {
-    type Item = Part<'a>;
+    type Item = RespValue<'a>;
 
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<RespValue<'a>> {
         let (kind, rest) = self.rest.split_first()?;
         self.rest = rest;
         match kind {
-            b'+' => self.line().map(Part::Text),
-            b':' => self.line().and_then(number).map(Part::Number),
-            b'_' => self.line().map(|_| Part::Nothing),
+            b'+' => self.line().map(RespValue::Text),
+            b':' => self.line().and_then(number).map(RespValue::Number),
+            b'_' => self.line().map(|_| RespValue::Nothing),
             b'$' | b'=' => {
                 // Nothing, as RESP2 has it.
                 let Ok(length) = usize::try_from(self.line().and_then(number)?) else {
-                    return Some(Part::Nothing);
+                    return Some(RespValue::Nothing);
                 };
                 let text = self.take(length)?;
                 // Which kind of text it is concerns nobody: `txt:`.
-                Some(Part::Text(if *kind == b'=' { text.get(4..)? } else { text }))
+                Some(RespValue::Text(if *kind == b'=' { text.get(4..)? } else { text }))
             }
             b'*' | b'>' => {
                 let length = self.line().and_then(number)?;
-                Some(usize::try_from(length).map_or(Part::Nothing, Part::List))
+                Some(usize::try_from(length).map_or(RespValue::Nothing, RespValue::List))
             }
             _ => None,
         }
@@ -82,13 +82,13 @@ mod tests {
         let message = b"*6\r\n+held\r\n$4\r\na\r\nb\r\n:-1\r\n$-1\r\n_\r\n=6\r\ntxt:ab\r\n";
         let parts: Vec<_> = RespReader::of(message).collect();
         let expected = [
-            Part::List(6),
-            Part::Text(b"held"),
-            Part::Text(b"a\r\nb"),
-            Part::Number(-1),
-            Part::Nothing,
-            Part::Nothing,
-            Part::Text(b"ab"),
+            RespValue::List(6),
+            RespValue::Text(b"held"),
+            RespValue::Text(b"a\r\nb"),
+            RespValue::Number(-1),
+            RespValue::Nothing,
+            RespValue::Nothing,
+            RespValue::Text(b"ab"),
         ];
         assert_eq!(parts, expected);
     }
