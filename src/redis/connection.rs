@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::io::ReadBuf;
 
 use super::dial::Stream;
-use super::resp::frame::{FOREIGN, FrameError, Scan};
+use super::resp::frame::{FOREIGN, FrameError, FrameScanner};
 
 /// How much is read at once. A thousand votes; no buffer stays larger than that.
 const USUAL: usize = 16 * 1024;
@@ -224,7 +224,7 @@ struct Inbox {
     seen: usize,
     /// So far there is something.
     end: usize,
-    scan: Scan,
+    scan: FrameScanner,
 }
 
 impl Inbox {

@@ -27,7 +27,7 @@ pub(crate) const FOREIGN: FrameError = FrameError("it does not speak the Redis p
 
 /// Follows the messages of a server, whatever pieces they come in.
 #[derive(Debug, Default)]
-pub(crate) struct Scan {
+pub(crate) struct FrameScanner {
     at: At,
     /// How many values each open list still lacks, the outermost first.
     open: Vec<usize>,
@@ -50,7 +50,7 @@ enum At {
     Text { left: usize },
 }
 
-impl Scan {
+impl FrameScanner {
     /// Looks at what follows the bytes seen so far. Says how much of it belongs to the message, if
     /// that is complete then.
     pub(crate) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, FrameError> {
@@ -231,7 +231,7 @@ mod tests {
 
     /// How many messages there are in `bytes`, and how many bytes the one has that is not complete.
     fn scan(bytes: &[u8]) -> Result<(usize, usize), FrameError> {
-        let (mut scan, mut rest, mut messages) = (Scan::default(), bytes, 0);
+        let (mut scan, mut rest, mut messages) = (FrameScanner::default(), bytes, 0);
         while let Some(length) = scan.end(rest)? {
             rest = &rest[length..];
             messages += 1;
@@ -335,7 +335,7 @@ mod tests {
             messages in prop::collection::vec(answers(), 1..4),
             cut in 1..20_usize,
         ) {
-            let mut scan = Scan::default();
+            let mut scan = FrameScanner::default();
             for message in &messages {
                 prop_assert!(redis::parse_redis_value(message).is_ok(), "{:?}", message);
                 let mut passed = 0;
@@ -353,7 +353,7 @@ mod tests {
             bytes in r"([*$%:+_=~>|!-][0-9-]{0,2}\r\n|[a-z]{0,4}\r\n){0,12}",
         ) {
             let bytes = bytes.as_bytes();
-            let end = Scan::default().end(bytes);
+            let end = FrameScanner::default().end(bytes);
             if let Ok(Some(end)) = end {
                 // It may find fault with a message, and not lack any of it.
                 let lacks = redis::parse_redis_value(&bytes[..end]).is_err_and(|error| error.is_io_error());
