@@ -31,7 +31,7 @@ use crate::protocol::{Moment, Past, SUCCESSION, age, believed};
 const CLIENT_NAME: &str = "quorlock";
 
 /// A connection that may carry votes.
-pub(crate) struct Greeted {
+pub(crate) struct ReadyConnection {
     pub(crate) line: Line,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
@@ -115,7 +115,7 @@ impl Connector {
     }
 
     /// Dials, logs in, and asks who answers, as long as that does not take too long.
-    pub(crate) async fn connect(&mut self) -> Result<Greeted, NodeError> {
+    pub(crate) async fn connect(&mut self) -> Result<ReadyConnection, NodeError> {
         let late = self.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.attempt()), pin!(late)).await {
             return result;
@@ -132,7 +132,7 @@ impl Connector {
         Err(self.out_of_time())
     }
 
-    async fn attempt(&mut self) -> Result<Greeted, NodeError> {
+    async fn attempt(&mut self) -> Result<ReadyConnection, NodeError> {
         let (mut line, watch) = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(13);
@@ -216,7 +216,7 @@ impl Connector {
         self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
         let instance = self.recognise(process, past, now);
-        Ok(Greeted { line, instance, copies, hints, facts, history, watch, means, round_trip })
+        Ok(ReadyConnection { line, instance, copies, hints, facts, history, watch, means, round_trip })
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what

@@ -20,7 +20,7 @@ use super::command::{
 };
 use super::connection::{ConnectionError, Line, Message, READS, go_on_later};
 use super::error::unexpected;
-use super::handshake::{Connector, Greeted};
+use super::handshake::{Connector, ReadyConnection};
 use super::push::Listeners;
 use super::replicas::{Copies, copies_in, must_last};
 use super::scripts::Library;
@@ -56,7 +56,7 @@ pub(crate) enum End {
 
 /// Sends what is in `queue` over the line, and hands out the answers, until the connection ends.
 pub(crate) async fn carry(
-    greeted: Greeted,
+    greeted: ReadyConnection,
     connector: &mut Connector,
     queue: &mut UnboundedReceiver<Ask>,
     state: &State,
