@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use redis::{Pipeline, ProtocolVersion, Value};
 
-use super::command::transaction::Means;
+use super::command::transaction::Capabilities;
 use super::connect_limit::{ConnectLimit, Steps};
 use super::connection::{ConnectionError, Line, server_error, text};
 use super::error::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
@@ -46,7 +46,7 @@ pub(crate) struct ReadyConnection {
     /// What its Sentinels say of it, where they have named it.
     pub(crate) watch: Option<Watch>,
     /// What it can do without scripts.
-    pub(crate) means: Means,
+    pub(crate) means: Capabilities,
     /// How long it took to introduce itself.
     pub(crate) round_trip: Duration,
 }
@@ -156,7 +156,7 @@ impl Connector {
         }
         let alone = self.settings.membership == Membership::Alone;
         if alone {
-            Means::ask(&mut introduction);
+            Capabilities::ask(&mut introduction);
         }
         introduction.cmd("INFO");
         self.steps.next(1);
@@ -180,11 +180,11 @@ impl Connector {
         };
         let means = if alone {
             let now = self.settings.clock.now();
-            Means::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(|reason| {
+            Capabilities::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(|reason| {
                 NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
             })?
         } else {
-            Means::default()
+            Capabilities::default()
         };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));

@@ -11,8 +11,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::admission::{Ask, Stage, State, cleans_up};
 use super::command::transaction::{
-    Deletion, GRANTED, Means, PRELUDE, acquisition, decode_acquisition, decode_deletion, encode_acquisition,
-    encode_deletion, release, with_mark,
+    Capabilities, Deletion, GRANTED, PRELUDE, acquisition, decode_acquisition, decode_deletion,
+    encode_acquisition, encode_deletion, release, with_mark,
 };
 use super::command::{
     ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
@@ -188,7 +188,7 @@ struct Link<'a> {
     /// Questions that wait for their answers, oldest first: a connection answers in order.
     flight: VecDeque<Sent>,
     /// What the server can do without scripts.
-    means: Means,
+    means: Capabilities,
     /// From when on it is asked to acquire without one.
     swift_from: Moment,
     /// What Sentinels say of it, if they have named it.

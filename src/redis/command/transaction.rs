@@ -18,7 +18,7 @@ use crate::redis::server_error::{ServerError, ServerErrorKind};
 
 /// What a server can do without scripts, as it turned out when the connection was made.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Means {
+pub(crate) struct Capabilities {
     /// What it calls this connection, if it would end it for us. Else it is asked by scripts, which look
     /// for tombstones (rule I-5).
     pub(crate) client: Option<i64>,
@@ -45,7 +45,7 @@ impl WallClock {
 /// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
 const NO_KEY: &str = "quorlock:tomb:{}:";
 
-impl Means {
+impl Capabilities {
     /// Asks for them with an introduction.
     pub(in crate::redis) fn ask(introduction: &mut Pipeline) {
         introduction.cmd("CLIENT").arg("ID");
@@ -69,7 +69,7 @@ impl Means {
         client: Option<i64>,
         software: Option<&Software>,
         now: Moment,
-    ) -> Result<Means, String> {
+    ) -> Result<Capabilities, String> {
         let deleting = how_it_deletes(answers);
         let (exec, script, time) = (answers.pop(), answers.pop(), answers.pop());
         let (kill, id) = (answers.pop(), answers.pop());
@@ -82,7 +82,7 @@ impl Means {
             ));
         }
         let (Some(client), Some(Value::Int(_))) = (client, kill) else {
-            return Ok(Means { deleting, ..Means::default() });
+            return Ok(Capabilities { deleting, ..Capabilities::default() });
         };
         let can = |answer: Option<Value>| {
             !answer
@@ -91,7 +91,7 @@ impl Means {
         };
         let may = can(script) && can(exec) && software.is_none_or(raises_scores);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
-        Ok(Means { client: Some(client), clock, deleting })
+        Ok(Capabilities { client: Some(client), clock, deleting })
     }
 }
 
