@@ -17,7 +17,7 @@ use super::met::Met;
 use super::process::{Process, history_in};
 use super::promotion::{max_ttl_answer, max_ttl_question, reign};
 use super::push::Listeners;
-use super::replicas::Copies;
+use super::replicas::ReplicaAck;
 use super::sentinel::{Sentinels, Watch};
 use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::{Membership, Settings};
@@ -36,7 +36,7 @@ pub(crate) struct ReadyConnection {
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
     /// What replicas must have before it counts.
-    pub(crate) copies: Option<Copies>,
+    pub(crate) copies: Option<ReplicaAck>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
     /// What it said of itself.
@@ -208,7 +208,7 @@ impl Connector {
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
-        let copies = Copies::wanted(&self.address, &self.settings);
+        let copies = ReplicaAck::wanted(&self.address, &self.settings);
         if let Some(copies) = copies {
             self.steps.next(1);
             copies.try_out(&mut line, self.user()).await?;

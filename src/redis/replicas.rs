@@ -18,16 +18,16 @@ use crate::node::{NodeError, Question};
 
 /// How many replicas must confirm, and how long they have.
 #[derive(Clone, Copy)]
-pub(crate) struct Copies {
+pub(crate) struct ReplicaAck {
     pub(crate) needed: u32,
     limit: Duration,
 }
 
-impl Copies {
+impl ReplicaAck {
     /// What the address asks for, if it asks for any.
-    pub(crate) fn wanted(address: &Address, settings: &Settings) -> Option<Copies> {
+    pub(crate) fn wanted(address: &Address, settings: &Settings) -> Option<ReplicaAck> {
         let limit = settings.copy_limit.max(Duration::from_millis(1));
-        (address.wait() > 0).then(|| Copies { needed: address.wait(), limit })
+        (address.wait() > 0).then(|| ReplicaAck { needed: address.wait(), limit })
     }
 
     /// Asks how many have all that was asked so far, which waits until enough have.

@@ -22,7 +22,7 @@ use super::connection::{ConnectionError, Line, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, ReadyConnection};
 use super::push::Listeners;
-use super::replicas::{Copies, copies_in, must_last};
+use super::replicas::{ReplicaAck, copies_in, must_last};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use crate::node::{Answer, Came, Instance, NodeError, Question, Reason, Vote};
@@ -104,7 +104,7 @@ impl Drop for Link<'_> {
         let flight = mem::take(&mut self.flight).into_iter().filter_map(|sent| match sent.what {
             What::Ask { ask, .. } => Some(ask),
             What::Undo(undo) => Some(undo.ask),
-            What::Copies => None,
+            What::ReplicaAck => None,
         });
         let asked: Vec<_> = flight.collect();
         if asked.iter().any(|ask| ask.question.may_create()) {
@@ -132,7 +132,7 @@ impl Sent {
             What::Ask { way: Way::Swift, .. } if self.prelude == PRELUDE => Some(GRANTED),
             What::Ask { way: Way::Plain, .. } => Some(STORED),
             What::Ask { way: Way::Scripted(_), .. } => Some(DONE),
-            What::Ask { .. } | What::Undo(_) | What::Copies => None,
+            What::Ask { .. } | What::Undo(_) | What::ReplicaAck => None,
         }
     }
 }
@@ -144,7 +144,7 @@ enum What {
     },
     Undo(Box<Undo>),
     /// How many replicas have all votes that were sent before.
-    Copies,
+    ReplicaAck,
 }
 
 /// What the question may have stored is taken back, before it is told of the error.
@@ -194,7 +194,7 @@ struct Link<'a> {
     /// What Sentinels say of it, if they have named it.
     watch: Option<Watch>,
     /// What replicas must have before it counts, if anything.
-    copies: Option<Copies>,
+    copies: Option<ReplicaAck>,
     /// Votes that were granted and that no replica has confirmed yet.
     unconfirmed: Vec<(Ask, Answer)>,
     /// Questions that are about to be sent.
@@ -298,7 +298,7 @@ impl Link<'_> {
                             undo.ask.answer(Err(undo.error));
                             continue;
                         }
-                        What::Copies => {
+                        What::ReplicaAck => {
                             let copies = copies_in(answer);
                             self.copied(copies);
                             continue;
@@ -410,7 +410,7 @@ impl Link<'_> {
         if let (Some(copies), true) = (self.copies, votes) {
             // Once for all of them: nothing behind it is answered before.
             copies.ask(self.line.outbox());
-            self.flight.push_back(Sent { what: What::Copies, at, prelude: 0 });
+            self.flight.push_back(Sent { what: What::ReplicaAck, at, prelude: 0 });
         }
         if self.timer.is_none() && !self.flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
