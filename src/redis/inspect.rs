@@ -70,7 +70,7 @@ async fn ask_all(
     end: Moment,
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
-    let mut session = Session::open(connector, settings, end).await?;
+    let mut session = InspectSession::open(connector, settings, end).await?;
     let info = introduction(&mut session, settings.membership, facts).await?;
     if settings.membership == Membership::OfCluster {
         (facts.role, facts.of_cluster) = (role_in_cluster(&info), true);
@@ -127,7 +127,7 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
 
 /// What the server says of itself, or nothing where it may not.
 async fn introduction(
-    session: &mut Session,
+    session: &mut InspectSession,
     membership: Membership,
     facts: &mut Facts,
 ) -> Result<String, NodeError> {
@@ -147,7 +147,7 @@ async fn introduction(
 
 /// Asks for how long clients have known the process. The lock that is taken as a probe notes it as any does.
 async fn known(
-    session: &mut Session,
+    session: &mut InspectSession,
     settings: &Settings,
     info: &str,
     facts: &mut Facts,
@@ -160,7 +160,7 @@ async fn known(
 
 /// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
 async fn reign(
-    session: &mut Session,
+    session: &mut InspectSession,
     settings: &Settings,
     info: &str,
     facts: &mut Facts,
@@ -175,7 +175,11 @@ async fn reign(
 }
 
 /// Reads which `max_ttl` the clients have, and leaves it as it is.
-async fn max_ttl(session: &mut Session, settings: &Settings, facts: &mut Facts) -> Result<(), NodeError> {
+async fn max_ttl(
+    session: &mut InspectSession,
+    settings: &Settings,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
     let Some(gate) = &settings.gate else { return Ok(()) };
     let noted = text(session.ask(&["GET", &max_ttl_note(gate)]).await?);
     let millis = noted.and_then(|noted| noted.parse().ok());
@@ -184,7 +188,7 @@ async fn max_ttl(session: &mut Session, settings: &Settings, facts: &mut Facts) 
 }
 
 /// Asks for the time again and again. A server that refuses to tell it takes as long to say so.
-async fn measure(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+async fn measure(session: &mut InspectSession, facts: &mut Facts) -> Result<(), NodeError> {
     let half_time = session.clock.now() + session.end.since(session.clock.now()) / 2;
     for _ in 0..ROUND_TRIPS {
         let (wall, sent) = (session.clock.wall(), session.clock.now());
@@ -213,7 +217,7 @@ fn reading(theirs: Duration, wall: Duration, took: Duration) -> ClockReading {
 }
 
 /// Managed servers and users with few rights do not tell: then it is unknown.
-async fn persistence(session: &mut Session, facts: &mut Facts) -> Result<(), NodeError> {
+async fn persistence(session: &mut InspectSession, facts: &mut Facts) -> Result<(), NodeError> {
     let answer = session.ask(&["CONFIG", "GET", "appendfsync"]).await?;
     facts.fsync = last_text(answer).and_then(|policy| match &*policy {
         "always" => Some(Fsync::Always),
@@ -236,7 +240,7 @@ fn last_text(answer: Value) -> Option<String> {
     text(last)
 }
 
-async fn hints(session: &mut Session, can_push: bool, facts: &mut Facts) -> Result<(), NodeError> {
+async fn hints(session: &mut InspectSession, can_push: bool, facts: &mut Facts) -> Result<(), NodeError> {
     if !can_push {
         facts.hints = Some(false);
         return Ok(());
@@ -270,18 +274,22 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
 }
 
 /// A connection that asks one thing after the other, each within a limit.
-pub(super) struct Session {
+pub(super) struct InspectSession {
     line: Line,
     clock: Arc<dyn Clock>,
     limit: Duration,
     end: Moment,
 }
 
-impl Session {
-    async fn open(connector: &mut Connector, settings: &Settings, end: Moment) -> Result<Session, NodeError> {
+impl InspectSession {
+    async fn open(
+        connector: &mut Connector,
+        settings: &Settings,
+        end: Moment,
+    ) -> Result<InspectSession, NodeError> {
         let (line, _) = connector.greet_in_time().await?;
         let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit.step());
-        Ok(Session { line, clock, limit, end })
+        Ok(InspectSession { line, clock, limit, end })
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::{Either, join_all, select};
 use redis::{Pipeline, Value};
 
-use super::Session;
+use super::InspectSession;
 use crate::address::Address;
 use crate::node::NodeError;
 use crate::node::facts::Facts;
@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 3;
 
 /// Makes more connections, and asks who answers there. Has the session end one of them, by its number.
 pub(super) async fn ask(
-    session: &mut Session,
+    session: &mut InspectSession,
     address: &Address,
     settings: &Settings,
     facts: &mut Facts,

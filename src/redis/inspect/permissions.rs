@@ -4,7 +4,7 @@
 
 use redis::Value;
 
-use super::Session;
+use super::InspectSession;
 use super::probe::Probe;
 use crate::node::NodeError;
 use crate::node::facts::{Facts, Need, Refusal};
@@ -65,7 +65,11 @@ const RIGHTS: [Right; 31] = [
 ];
 
 /// Runs each command once, all in one write.
-pub(super) async fn ask(session: &mut Session, probe: &Probe, facts: &mut Facts) -> Result<(), NodeError> {
+pub(super) async fn ask(
+    session: &mut InspectSession,
+    probe: &Probe,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
     let commands: Vec<_> = RIGHTS.iter().map(|right| probe.words(right.words)).collect();
     let answers = session.ask_each(&[commands, probe.removal()].concat()).await?;
     for (right, answer) in RIGHTS.iter().zip(answers) {
