@@ -15,7 +15,7 @@ const USUAL: usize = 16 * 1024;
 
 /// A connection: requests go out in the order in which they were written to it, and what the server
 /// says comes in, message by message. See ADR 8.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     /// What the server calls this connection, if it has said so.
     pub(crate) client: Option<i64>,
@@ -67,9 +67,9 @@ pub(crate) enum ConnectionError {
     Demoted,
 }
 
-impl Line {
-    pub(crate) fn new(stream: Box<dyn Stream>) -> Line {
-        Line { stream, client: None, out: Outbox::default(), inbox: Inbox::default(), allowance: FREE }
+impl Connection {
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Connection {
+        Connection { stream, client: None, out: Outbox::default(), inbox: Inbox::default(), allowance: FREE }
     }
 
     /// Where requests are written.
@@ -304,12 +304,12 @@ mod tests {
     use super::*;
     use crate::redis::resp::frame::LONGEST;
 
-    async fn read(line: &mut Line) -> Result<(), ConnectionError> {
+    async fn read(line: &mut Connection) -> Result<(), ConnectionError> {
         std::future::poll_fn(|context| line.poll_read(context)).await
     }
 
     /// All that comes until the stream ends.
-    async fn all(line: &mut Line) -> Vec<(bool, Vec<u8>)> {
+    async fn all(line: &mut Connection) -> Vec<(bool, Vec<u8>)> {
         let mut messages = Vec::new();
         while read(line).await.is_ok() {
             while let Some(message) = line.message().unwrap() {
@@ -329,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_message_is_taken_in_and_its_room_given_back() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut line = Line::new(Box::new(near));
+        let mut line = Connection::new(Box::new(near));
         let (long, short) = (text(LONGEST - 20), text(5));
         far.write_all(&[&short[..], &long, &short].concat()).await.unwrap();
         drop(far);
@@ -347,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_passed_over_within_a_message_that_has_begun() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let mut line = Line::new(Box::new(near));
+        let mut line = Connection::new(Box::new(near));
         far.write_all(b"$5\r\n").await.unwrap();
         read(&mut line).await.unwrap();
         assert_eq!(line.message().unwrap(), None);
@@ -361,7 +361,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_be_sent_is_sent_in_order_and_its_room_given_back() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let mut line = Line::new(Box::new(near));
+        let mut line = Connection::new(Box::new(near));
         let words: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
         line.outbox().extend_from_slice(&words);
         let sender = async {
@@ -379,7 +379,7 @@ mod tests {
         const LEFT_BEHIND: usize = 64 * 1024;
 
         let (near, mut far) = tokio::io::duplex(4096);
-        let mut line = Line::new(Box::new(near));
+        let mut line = Connection::new(Box::new(near));
         line.outbox().extend(vec![b'x'; LEFT_BEHIND]);
         let mut largest = 0;
         for _ in 0..1000 {
@@ -405,7 +405,7 @@ mod tests {
         drop(far);
         let mut ping = redis::Pipeline::new();
         ping.cmd("PING");
-        let answers = Line::new(Box::new(near)).exchange(&ping).await.unwrap();
+        let answers = Connection::new(Box::new(near)).exchange(&ping).await.unwrap();
         assert!(
             matches!(&answers[..], [Value::ServerError(error)] if error.details().is_some()),
             "{answers:?}"
@@ -424,7 +424,7 @@ mod tests {
         const TRIPS: u32 = 50;
 
         let read = Arc::new(AtomicU32::new(0));
-        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
+        let mut line = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
         // As much as the server may push that was asked for a lot: it does not come to an end here.
         line.allowance = MOST;
         let flooded = tokio::spawn(async move { line.exchange(&ping()).await.map(drop) });
@@ -449,7 +449,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
         let read = Arc::new(AtomicU32::new(0));
-        let mut line = Line::new(Box::new(Endless { read: Arc::clone(&read) }));
+        let mut line = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
         let end = line.exchange(&ping()).await;
         assert!(matches!(end, Err(ConnectionError::Flood)), "{end:?}");
         let read = usize::try_from(read.load(Ordering::Relaxed)).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_of_each_key_that_was_asked_for_is_no_flood() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut line = Line::new(Box::new(near));
+        let mut line = Connection::new(Box::new(near));
         let ask = |key: &str| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
         let changed = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{key}\r\n", key.len());
         for round in 0..20_000 {
@@ -522,7 +522,7 @@ mod tests {
                 let (near, mut far) = tokio::io::duplex(cut);
                 let bytes = pieces.concat();
                 let server = async move { far.write_all(bytes.as_bytes()).await.unwrap() };
-                let mut line = Line::new(Box::new(near));
+                let mut line = Connection::new(Box::new(near));
                 futures::future::join(server, all(&mut line)).await.1
             });
             let expected: Vec<_> =

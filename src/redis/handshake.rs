@@ -10,7 +10,7 @@ use redis::{Pipeline, ProtocolVersion, Value};
 
 use super::command::transaction::Capabilities;
 use super::connect_limit::{ConnectLimit, Steps};
-use super::connection::{ConnectionError, Line, server_error, text};
+use super::connection::{Connection, ConnectionError, server_error, text};
 use super::error::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
 use super::info::facts_in;
 use super::met::Met;
@@ -32,7 +32,7 @@ const CLIENT_NAME: &str = "quorlock";
 
 /// A connection that may carry votes.
 pub(crate) struct ReadyConnection {
-    pub(crate) line: Line,
+    pub(crate) line: Connection,
     /// Who answers at the other end.
     pub(crate) instance: Arc<Instance>,
     /// What replicas must have before it counts.
@@ -124,7 +124,7 @@ impl Connector {
     }
 
     /// The same, without asking who answers.
-    pub(super) async fn greet_in_time(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+    pub(super) async fn greet_in_time(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
         let late = self.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.greet()), pin!(late)).await {
             return result;
@@ -221,7 +221,7 @@ impl Connector {
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what
     /// is still on its way over them must not be carried out after what is asked from here on.
-    async fn end_those_before(&mut self, line: &mut Line, process: &Process) -> Result<(), NodeError> {
+    async fn end_those_before(&mut self, line: &mut Connection, process: &Process) -> Result<(), NodeError> {
         if self.last.as_ref().is_none_or(|last| *last.instance.id != *process.run_id) {
             self.behind.clear();
         }
@@ -242,7 +242,7 @@ impl Connector {
     }
 
     /// Finds the server, dials and logs in. Asks nothing yet.
-    pub(super) async fn greet(&mut self) -> Result<(Line, Option<Watch>), NodeError> {
+    pub(super) async fn greet(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
         let Some(mut sentinels) = Sentinels::of(&self.address, &self.settings) else {
             return Ok((self.hello().await?, None));
         };
@@ -268,7 +268,7 @@ impl Connector {
     }
 
     /// Dials and logs in, in the newest protocol that the server speaks.
-    pub(super) async fn hello(&mut self) -> Result<Line, NodeError> {
+    pub(super) async fn hello(&mut self) -> Result<Connection, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
             // The user is not named: it may be a password that lacks its colon.
             let message = "its address has a user and no password; write `user:password@`, or `:password@`";
@@ -323,11 +323,11 @@ impl Connector {
         self.protocol == ProtocolVersion::RESP3
     }
 
-    async fn log_in(&self) -> Result<Line, Refusal> {
+    async fn log_in(&self) -> Result<Connection, Refusal> {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
         let dialled = self.settings.dial.dial(&self.target).await;
-        let mut line = Line::new(dialled.map_err(|error| Refusal::Error(undialled(error)))?);
+        let mut line = Connection::new(dialled.map_err(|error| Refusal::Error(undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
         let password = self.address.password();

@@ -10,7 +10,7 @@ use futures::future::{Either, select};
 use redis::{Pipeline, Value};
 use tokio::io::AsyncReadExt as _;
 
-use super::connection::{Line, text};
+use super::connection::{Connection, text};
 use super::error::{Asked, SENTINEL_LOGIN, Whom, explain, is_closed, unexpected};
 use super::handshake::Connector;
 use super::info::{facts_in, field, role_in_cluster, time_in};
@@ -275,7 +275,7 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
 
 /// A connection that asks one thing after the other, each within a limit.
 pub(super) struct InspectSession {
-    line: Line,
+    line: Connection,
     clock: Arc<dyn Clock>,
     limit: Duration,
     end: Moment,

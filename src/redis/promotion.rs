@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::connection::{Line, text};
+use super::connection::{Connection, text};
 use super::error::{Asked, Whom, failed, refused, unconnected, unexpected};
 use super::process::Process;
 use super::scripts;
@@ -20,7 +20,7 @@ use crate::protocol::max_ttl_note;
 /// For how long the process at the other end, which was promoted, has been known as a master. Notes
 /// it, if nobody has before.
 pub(super) async fn reign(
-    line: &mut Line,
+    line: &mut Connection,
     gate: &str,
     process: &Process,
     history: &str,

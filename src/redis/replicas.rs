@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::connection::{Line, value};
+use super::connection::{Connection, value};
 use super::error::{Asked, Whom, refused, unconnected, unexpected};
 use super::resp::encode::Request;
 use super::settings::Settings;
@@ -39,7 +39,7 @@ impl ReplicaAck {
     }
 
     /// Sees whether the user may wait, before the first vote depends on it.
-    pub(super) async fn try_out(self, line: &mut Line, user: &str) -> Result<(), NodeError> {
+    pub(super) async fn try_out(self, line: &mut Connection, user: &str) -> Result<(), NodeError> {
         let mut request = Pipeline::with_capacity(1);
         request.cmd("WAIT").arg(0).arg(1);
         let answers = line.exchange(&request).await.map_err(unconnected)?;

@@ -16,7 +16,7 @@ use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{Pipeline, Value};
 
-use super::connection::{Line, text};
+use super::connection::{Connection, text};
 use super::error::{Asked, Whom, failed, refused, unconnected, unexpected};
 use super::handshake::Connector;
 use super::settings::Settings;
@@ -65,7 +65,7 @@ pub(super) struct Sentinels {
 struct Member {
     address: Address,
     /// Stays open while the answers come.
-    line: Option<Line>,
+    line: Option<Connection>,
 }
 
 /// What a Sentinel says.
@@ -182,7 +182,7 @@ impl Member {
         self.say(line, service).await
     }
 
-    async fn say(&mut self, mut line: Line, service: &str) -> Result<Named, NodeError> {
+    async fn say(&mut self, mut line: Connection, service: &str) -> Result<Named, NodeError> {
         let mut questions = Pipeline::with_capacity(2);
         // Told of the new one as soon as that was promoted, which is before the second question is.
         questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);

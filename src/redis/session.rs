@@ -18,7 +18,7 @@ use super::command::{
     ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
     encode_plain, plainly, write_once,
 };
-use super::connection::{ConnectionError, Line, Message, READS, go_on_later};
+use super::connection::{Connection, ConnectionError, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, ReadyConnection};
 use super::push::Listeners;
@@ -174,7 +174,7 @@ enum Pace {
 /// The connection and what is on its way. Line and queue are polled in one task, so that a request
 /// needs no task of its own and no wake-up between two.
 struct Link<'a> {
-    line: Line,
+    line: Connection,
     instance: Arc<Instance>,
     /// The history of a member of a cluster.
     history: Option<Arc<str>>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::connection::{ConnectionError, Line, text};
+use super::connection::{Connection, ConnectionError, text};
 use super::process::Process;
 
 /// What shows no less needs no note: every lock that it can have forgotten is over.
@@ -37,7 +37,7 @@ pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option
 /// Notes when a young process must have started, which no client has noted yet. Nothing depends on
 /// whether that works: a server that is full or a user who may not leave it without a note.
 pub(super) async fn note(
-    line: &mut Line,
+    line: &mut Connection,
     gate: &str,
     process: &Process,
     wall: Duration,

@@ -16,7 +16,7 @@ use super::slot_map::{Map, Master};
 use crate::address::{Address, Endpoint};
 use crate::node::{Node, NodeError, NodeErrorKind};
 use crate::protocol::{Backoff, Moment};
-use crate::redis::connection::{Line, text};
+use crate::redis::connection::{Connection, text};
 use crate::redis::error::{Asked, CLUSTER_NODES, Whom, explain, unconnected, unexpected};
 use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
@@ -70,7 +70,7 @@ pub(super) async fn keep(inside: Arc<Inside>) {
 /// The member that has told the map, over a connection that stays.
 pub(super) struct Teller {
     member: Address,
-    line: Line,
+    line: Connection,
 }
 
 /// Asks for the map: whoever told it last, else the members, another one first at each turn. One that

@@ -10,7 +10,7 @@ use super::InspectSession;
 use crate::address::Address;
 use crate::node::NodeError;
 use crate::node::facts::Facts;
-use crate::redis::connection::{Line, text};
+use crate::redis::connection::{Connection, text};
 use crate::redis::handshake::Connector;
 use crate::redis::info::facts_in;
 use crate::redis::settings::Settings;
@@ -52,7 +52,7 @@ pub(super) async fn ask(
 }
 
 struct Neighbour {
-    line: Line,
+    line: Connection,
     process: Arc<str>,
 }
 

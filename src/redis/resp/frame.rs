@@ -43,7 +43,7 @@ enum At {
     #[default]
     Kind,
     /// Within a line whose words do not matter.
-    Line { ending: bool },
+    Connection { ending: bool },
     /// Within the line that says how long a value is.
     Length { kind: u8, digits: u32, negative: bool, length: u64, ending: bool },
     /// So many bytes before the end of a text and its line.
@@ -58,7 +58,7 @@ impl FrameScanner {
         while !rest.is_empty() {
             let (looked_at, complete) = match self.at {
                 At::Text { left } => self.text(rest, left)?,
-                At::Line { ending } => self.line(rest, ending)?,
+                At::Connection { ending } => self.line(rest, ending)?,
                 At::Kind => self.beginning(rest)?,
                 At::Length { .. } => (1, self.byte(rest.first().copied().unwrap_or_default())?),
             };
@@ -108,7 +108,7 @@ impl FrameScanner {
         if newline.is_some() && ending {
             return Ok((length, self.complete()));
         }
-        self.at = At::Line { ending: newline.is_none() && ending };
+        self.at = At::Connection { ending: newline.is_none() && ending };
         Ok((length, false))
     }
 
@@ -137,10 +137,10 @@ impl FrameScanner {
                     _ => return Err(NO_LENGTH),
                 };
             }
-            At::Kind | At::Line { .. } | At::Text { .. } => {
+            At::Kind | At::Connection { .. } | At::Text { .. } => {
                 self.part()?;
                 self.at = match byte {
-                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Line { ending: false },
+                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Connection { ending: false },
                     b'$' | b'=' | b'!' | b'*' | b'~' | b'%' | b'|' | b'>' => {
                         At::Length { kind: byte, digits: 0, negative: false, length: 0, ending: false }
                     }
