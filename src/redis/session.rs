@@ -63,7 +63,7 @@ pub(crate) async fn carry(
     listeners: &Listeners,
     clock: &dyn Clock,
 ) -> End {
-    let mut link = Link {
+    let mut link = Session {
         line: greeted.line,
         instance: greeted.instance,
         history: greeted.history,
@@ -97,7 +97,7 @@ pub(crate) async fn carry(
 
 /// However the connection ends, the rest is unknown, and stays so. Nothing is sent again on a later one:
 /// there may be another process at its other end, and the questions were put to this one (rule I-14).
-impl Drop for Link<'_> {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         // Before its questions are answered, which are taken back then.
         self.state.connection_ended();
@@ -173,7 +173,7 @@ enum Pace {
 
 /// The connection and what is on its way. Line and queue are polled in one task, so that a request
 /// needs no task of its own and no wake-up between two.
-struct Link<'a> {
+struct Session<'a> {
     line: Connection,
     instance: Arc<Instance>,
     /// The history of a member of a cluster.
@@ -213,7 +213,7 @@ struct Link<'a> {
     reason: Reason,
 }
 
-impl Link<'_> {
+impl Session<'_> {
     fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
         // First the answers: they give their askers something to do, which may be another question
         // for the same write.
