@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::push::Chorus;
+use self::push::PushFanIn;
 use self::reply::Passage;
 use self::router::{Desk, Routed};
 use self::shard::Shard;
@@ -61,7 +61,7 @@ struct Inside {
     address: ClusterAddress,
     settings: Settings,
     desk: Mutex<Desk>,
-    chorus: Arc<Chorus>,
+    chorus: Arc<PushFanIn>,
     observers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// The map may be wrong.
     doubt: Notify,

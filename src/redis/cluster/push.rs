@@ -11,7 +11,7 @@ use crate::redis::contained::{LISTENER, contained};
 /// The node says that it hears of changes while all of its masters do: which of them a key is at
 /// concerns nobody.
 #[derive(Debug, Default)]
-pub(super) struct Chorus {
+pub(super) struct PushFanIn {
     inside: Mutex<Inside>,
 }
 
@@ -23,7 +23,7 @@ struct Inside {
     hearing: bool,
 }
 
-impl Chorus {
+impl PushFanIn {
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Inside {
 /// Listens to one master.
 #[derive(Debug)]
 pub(super) struct Voice {
-    pub(super) chorus: Weak<Chorus>,
+    pub(super) chorus: Weak<PushFanIn>,
     pub(super) line: u64,
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn it_hears_while_all_masters_do() {
-        let (chorus, ear) = (Arc::new(Chorus::default()), Arc::new(Ear::default()));
+        let (chorus, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
         chorus.add(Arc::clone(&ear) as Arc<dyn Listener>);
         let voice = |line| Voice { chorus: Arc::downgrade(&chorus), line };
         chorus.join(1);
