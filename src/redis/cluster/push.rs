@@ -74,12 +74,12 @@ impl Inside {
 
 /// Listens to one master.
 #[derive(Debug)]
-pub(super) struct Voice {
+pub(super) struct PushSource {
     pub(super) chorus: Weak<PushFanIn>,
     pub(super) line: u64,
 }
 
-impl Listener for Voice {
+impl Listener for PushSource {
     fn hear(&self, hint: Hint<'_>) {
         let Some(chorus) = self.chorus.upgrade() else { return };
         let mut inside = chorus.inside();
@@ -104,7 +104,7 @@ mod tests {
     fn it_hears_while_all_masters_do() {
         let (chorus, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
         chorus.add(Arc::clone(&ear) as Arc<dyn Listener>);
-        let voice = |line| Voice { chorus: Arc::downgrade(&chorus), line };
+        let voice = |line| PushSource { chorus: Arc::downgrade(&chorus), line };
         chorus.join(1);
         chorus.join(2);
         voice(1).hear(Hint::Hearing);

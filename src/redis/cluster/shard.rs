@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Inside;
-use super::push::Voice;
+use super::push::PushSource;
 use super::slot_map::{Map, Master};
 use crate::address::Address;
 use crate::node::{Contact, Instance, Node, Watcher};
@@ -77,7 +77,7 @@ impl Shard {
         let line = self.face.line;
         inside.chorus.join(line);
         if inside.chorus.any() {
-            self.node.listen(Arc::new(Voice { chorus: Arc::downgrade(&inside.chorus), line }));
+            self.node.listen(Arc::new(PushSource { chorus: Arc::downgrade(&inside.chorus), line }));
         }
         self.node.observe(Arc::new(Lookout { inside: Arc::downgrade(inside), line }));
     }
