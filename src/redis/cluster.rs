@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::push::PushFanIn;
-use self::reply::Passage;
+use self::reply::ReplyProxy;
 use self::router::{Desk, Routed};
 use self::shard::Shard;
 use self::slot_map::Place;
@@ -179,7 +179,7 @@ impl Inside {
     fn send(self: &Arc<Self>, slot: Slot, routed: Routed) -> bool {
         match routed {
             Routed::To { shard, question, reply } => {
-                let passage = Passage::new(self, &shard.face, slot, reply);
+                let passage = ReplyProxy::new(self, &shard.face, slot, reply);
                 shard.node.ask(question, Reply::new(Arc::new(passage), 0));
                 true
             }

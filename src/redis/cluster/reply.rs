@@ -10,17 +10,17 @@ use crate::redis::error::is_sent_away;
 
 /// Takes one answer, and hands it on in the name of the cluster.
 #[derive(Debug)]
-pub(super) struct Passage {
+pub(super) struct ReplyProxy {
     inside: Weak<Inside>,
     face: Arc<Face>,
     slot: Slot,
     reply: Mutex<Option<Reply>>,
 }
 
-impl Passage {
-    pub(super) fn new(inside: &Arc<Inside>, face: &Arc<Face>, slot: Slot, reply: Reply) -> Passage {
+impl ReplyProxy {
+    pub(super) fn new(inside: &Arc<Inside>, face: &Arc<Face>, slot: Slot, reply: Reply) -> ReplyProxy {
         let (inside, face) = (Arc::downgrade(inside), Arc::clone(face));
-        Passage { inside, face, slot, reply: Mutex::new(Some(reply)) }
+        ReplyProxy { inside, face, slot, reply: Mutex::new(Some(reply)) }
     }
 
     fn reply(&self) -> MutexGuard<'_, Option<Reply>> {
@@ -39,7 +39,7 @@ impl Passage {
     }
 }
 
-impl Collect for Passage {
+impl Collect for ReplyProxy {
     fn answer(&self, _index: usize, answer: Result<Answer, NodeError>) {
         let Some(reply) = self.reply().take() else { return };
         if let Some(inside) = self.inside.upgrade() {
