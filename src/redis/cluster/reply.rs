@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Inside;
-use super::shard::Face;
+use super::shard::ShardIdentity;
 use crate::node::{Answer, Collect, NodeError, Reply};
 use crate::protocol::Slot;
 use crate::redis::error::is_sent_away;
@@ -12,13 +12,18 @@ use crate::redis::error::is_sent_away;
 #[derive(Debug)]
 pub(super) struct ReplyProxy {
     inside: Weak<Inside>,
-    face: Arc<Face>,
+    face: Arc<ShardIdentity>,
     slot: Slot,
     reply: Mutex<Option<Reply>>,
 }
 
 impl ReplyProxy {
-    pub(super) fn new(inside: &Arc<Inside>, face: &Arc<Face>, slot: Slot, reply: Reply) -> ReplyProxy {
+    pub(super) fn new(
+        inside: &Arc<Inside>,
+        face: &Arc<ShardIdentity>,
+        slot: Slot,
+        reply: Reply,
+    ) -> ReplyProxy {
         let (inside, face) = (Arc::downgrade(inside), Arc::clone(face));
         ReplyProxy { inside, face, slot, reply: Mutex::new(Some(reply)) }
     }

@@ -17,14 +17,14 @@ use crate::redis::settings::{Membership, Settings};
 pub(super) struct Shard {
     pub(super) node: RedisNode,
     pub(super) address: Address,
-    pub(super) face: Arc<Face>,
+    pub(super) face: Arc<ShardIdentity>,
     /// A slot of its own, for what is kept there of itself.
     home: Slot,
 }
 
 /// What answers show of the master that they came from.
 #[derive(Debug)]
-pub(super) struct Face {
+pub(super) struct ShardIdentity {
     /// Tells it from others at the same address.
     pub(super) line: u64,
     pub(super) name: Arc<str>,
@@ -51,7 +51,7 @@ impl Shard {
         (identity, members): (&Arc<str>, &Arc<BTreeSet<Arc<str>>>),
     ) -> Shard {
         let (home, settings) = (master.home(), Shard::settings(inside, master));
-        let face = Face {
+        let face = ShardIdentity {
             line,
             name: address.to_string().into(),
             identity: Arc::clone(identity),
@@ -93,7 +93,7 @@ impl Shard {
     }
 }
 
-impl Face {
+impl ShardIdentity {
     /// The witness of the cluster, as old as the process that answered.
     ///
     /// All masters have one name, which is that of the cluster, and name its members: two nodes that share
