@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::push::PushFanIn;
 use self::reply::ReplyProxy;
-use self::router::{Desk, Routed};
+use self::router::{Routed, SlotRouter};
 use self::shard::Shard;
 use self::slot_map::Place;
 use super::command::key_of_one;
@@ -60,7 +60,7 @@ struct Inside {
     name: Arc<str>,
     address: ClusterAddress,
     settings: Settings,
-    desk: Mutex<Desk>,
+    desk: Mutex<SlotRouter>,
     chorus: Arc<PushFanIn>,
     observers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// The map may be wrong.
@@ -121,7 +121,7 @@ impl ClusterNode {
 }
 
 impl Inside {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, SlotRouter> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ use crate::redis::replicas::must_last;
 
 /// Who serves what, and what is on its way.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct SlotRouter {
     /// Whether questions are sent on. Until somebody has been asked for the map they are kept.
     opened: bool,
     kept: Vec<(Asked, Reply)>,
@@ -49,7 +49,7 @@ pub(super) enum Routed {
     Kept,
 }
 
-impl Desk {
+impl SlotRouter {
     /// Sends a question on, or says why not.
     pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
         if !self.opened {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// A desk with two masters, and the first half of the slots at the one named first.
-    fn desk(cluster: &ClusterNode, first: u16, second: u16, before: Option<Desk>) -> Desk {
+    fn desk(cluster: &ClusterNode, first: u16, second: u16, before: Option<SlotRouter>) -> SlotRouter {
         let table = format!(
             "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
         );
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_before_there_is_a_map_is_kept_and_bounded() {
-        let (slot, mut desk) = (Slot::of("r"), Desk::default());
+        let (slot, mut desk) = (Slot::of("r"), SlotRouter::default());
         let inspect = || Question::Inspect { key: "r".into() };
         for _ in 0..QUESTIONS {
             assert!(matches!(desk.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
