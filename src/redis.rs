@@ -29,7 +29,7 @@ pub(crate) use self::connect_limit::ConnectLimit;
 use self::home::Home;
 use self::push::Listeners;
 pub(crate) use self::settings::{Membership, Notices, Settings};
-use self::supervisor::Desk;
+use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
 use crate::node::{Asked, Listener, Node, NodeError, Reply, Watcher};
 
@@ -80,7 +80,7 @@ pub struct RedisNode {
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    desk: Arc<Desk>,
+    desk: Arc<NodeInner>,
     home: Arc<Home>,
     /// For connections of a check-up.
     address: Address,
@@ -100,7 +100,7 @@ impl RedisNode {
         let state = Arc::new(State::new());
         let name: Arc<str> = address.name().into();
         let listeners = Arc::new(Listeners::default());
-        let desk = Desk::new(
+        let desk = NodeInner::new(
             Arc::clone(&name),
             address.clone(),
             settings.clone(),

@@ -33,7 +33,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LASTING: Duration = Duration::from_secs(3);
 
 /// What a node is, apart from what its task is doing.
-pub(crate) struct Desk {
+pub(crate) struct NodeInner {
     name: Arc<str>,
     settings: Settings,
     state: Arc<State>,
@@ -55,7 +55,7 @@ fn fresh_backoff() -> Backoff {
     Backoff::new(FIRST_WAIT, LONGEST_WAIT)
 }
 
-impl Desk {
+impl NodeInner {
     pub(crate) fn new(
         name: Arc<str>,
         address: Address,
@@ -63,10 +63,10 @@ impl Desk {
         queue: UnboundedReceiver<Ask>,
         state: Arc<State>,
         listeners: Arc<Listeners>,
-    ) -> Arc<Desk> {
+    ) -> Arc<NodeInner> {
         let connector = Connector::new(address, settings.clone(), Arc::clone(&listeners));
         let tools = Mutex::new(Some(Tools { connector, queue, backoff: fresh_backoff() }));
-        Arc::new(Desk { name, settings, state, listeners, tools, contact: Mutex::default() })
+        Arc::new(NodeInner { name, settings, state, listeners, tools, contact: Mutex::default() })
     }
 
     /// Ends once the first attempt to connect is over.
@@ -81,7 +81,7 @@ impl Desk {
     }
 }
 
-impl Work for Arc<Desk> {
+impl Work for Arc<NodeInner> {
     fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
         let tools = lock(&self.tools).take()?;
         // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
@@ -108,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What the task of a node owns.
 struct Supervisor {
-    desk: Arc<Desk>,
+    desk: Arc<NodeInner>,
     tools: Option<Tools>,
     /// Says, when dropped, that the first attempt to connect is over, or that the task is.
     contacting: Option<DropGuard>,
@@ -118,7 +118,7 @@ impl Supervisor {
     /// Serves the node until its last handle is dropped. Waits first if there is `trouble`.
     async fn run(mut self, mut trouble: Option<NodeError>) {
         let desk = Arc::clone(&self.desk);
-        let Desk { name, settings, state, listeners, .. } = &*desk;
+        let NodeInner { name, settings, state, listeners, .. } = &*desk;
         let Some(Tools { connector, queue, backoff }) = &mut self.tools else { return };
         let clock = &*settings.clock;
         loop {
