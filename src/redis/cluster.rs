@@ -18,7 +18,7 @@ use self::push::PushFanIn;
 use self::reply::ReplyProxy;
 use self::router::{Routed, SlotRouter};
 use self::shard::Shard;
-use self::slot_map::Place;
+use self::slot_map::HostPort;
 use super::command::key_of_one;
 use super::contained::{WATCHER, contained};
 use super::home::{Home, Work};
@@ -154,7 +154,7 @@ impl Inside {
     }
 
     /// The member at this place, logged in to as the one that was named first.
-    fn beside(&self, place: &Place) -> Address {
+    fn beside(&self, place: &HostPort) -> Address {
         match self.address.seeds() {
             [seed, ..] => seed.beside(&place.host, place.port),
             [] => unreachable!("no address of a cluster is without a member"),

@@ -11,7 +11,7 @@ pub(super) struct Map {
     /// All that it knows, by the names that they keep for life.
     pub(super) members: Arc<BTreeSet<Arc<str>>>,
     /// Where they are, the masters first.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<HostPort>,
     pub(super) masters: Vec<Master>,
     /// The newest change that it knows of: whoever takes slots over counts it up. What it says of those
     /// that serve none does not matter, and goes back when a master becomes a replica.
@@ -20,7 +20,7 @@ pub(super) struct Map {
 
 /// Where a member listens.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(super) struct HostPort {
     /// Empty if the member does not know its own.
     pub(super) host: String,
     pub(super) port: u16,
@@ -29,7 +29,7 @@ pub(super) struct Place {
 /// A master that serves slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Master {
-    pub(super) place: Place,
+    pub(super) place: HostPort,
     /// The first and the last of each part, in order.
     pub(super) slots: Vec<(u16, u16)>,
     /// How many replicas follow it and are not taken for dead.
@@ -109,7 +109,7 @@ impl Master {
 /// A line of the table.
 struct Row<'a> {
     id: &'a str,
-    place: Place,
+    place: HostPort,
     flags: &'a str,
     master: &'a str,
     epoch: u64,
@@ -137,7 +137,7 @@ impl<'a> Row<'a> {
         if host.len() > LONGEST_HOST || !host.bytes().all(plain) {
             return None;
         }
-        let place = Place { host: host.into(), port: port.parse().ok()? };
+        let place = HostPort { host: host.into(), port: port.parse().ok()? };
         // What is on its way to or from a member stands in brackets: it is served where it was.
         let slots = words.filter(|word| !word.starts_with('[')).map(slots).collect::<Option<_>>()?;
         Some(Row { id, place, flags, master, epoch: epoch.parse().ok()?, slots })
@@ -174,8 +174,8 @@ f6 :0@0 slave,noaddr a1 0 1700000000000 1 disconnected
         let map = Map::read(TABLE).unwrap();
         assert_eq!((map.members.len(), map.masters.len(), map.epoch, map.uncovered()), (6, 3, 9, 3));
         let [one, two, three] = &map.masters[..] else { panic!("{map:?}") };
-        assert_eq!(one.place, Place { host: "127.0.0.1".into(), port: 7001 });
-        assert_eq!(two.place, Place { host: "db-7".into(), port: 7002 }, "its name goes first");
+        assert_eq!(one.place, HostPort { host: "127.0.0.1".into(), port: 7001 });
+        assert_eq!(two.place, HostPort { host: "db-7".into(), port: 7002 }, "its name goes first");
         assert_eq!((two.share(), two.replicas, one.replicas), (5463, 1, 0));
         assert!(
             three.serves(Slot::numbered(16380).unwrap()),
