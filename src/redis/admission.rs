@@ -24,7 +24,7 @@ pub(crate) const QUESTIONS: usize = 2048;
 pub(crate) struct Ask {
     pub(crate) question: Asked,
     /// Before the reply: whoever hears the answer may ask again, also where both are dropped.
-    pub(crate) place: Place,
+    pub(crate) place: AdmissionPermit,
     pub(crate) reply: Reply,
     pub(crate) stage: Stage,
 }
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// A place among the unanswered questions, or why there is none.
-    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<Place, NodeError> {
+    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<AdmissionPermit, NodeError> {
         let creates = question.may_create();
         // Before the standing: should a connection end in between, the place is one of before.
         let ended = self.ended.load(Ordering::Acquire);
@@ -138,7 +138,7 @@ impl State {
         // Counted before it is checked, and given back when refused: two askers cannot both take
         // the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
-        let place = Place { state: Arc::clone(self), creates, ended };
+        let place = AdmissionPermit { state: Arc::clone(self), creates, ended };
         let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
         let votes = if creates { unanswered / VOTE } else { 0 };
         if waiting >= QUESTIONS || votes >= VOTES {
@@ -247,21 +247,21 @@ pub(crate) fn cleans_up(question: &Question) -> bool {
 /// a question in hand when the node's task panics.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Place {
+pub(crate) struct AdmissionPermit {
     state: Arc<State>,
     creates: bool,
     /// How many connections had ended when it was taken.
     ended: u64,
 }
 
-impl Place {
+impl AdmissionPermit {
     /// Whether a connection has ended since it was taken.
     pub(crate) fn outlived_a_connection(&self) -> bool {
         self.ended != self.state.ended.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         self.state.unanswered.fetch_sub(weight(self.creates), Ordering::Relaxed);
     }
