@@ -46,7 +46,7 @@ pub(super) struct Home {
     lives: AtomicBool,
     /// Held while the work is polled.
     life: Mutex<Life>,
-    place: Mutex<Place>,
+    place: Mutex<HomeRuntime>,
     /// How often the work was polled.
     stirs: AtomicU64,
     /// Whether it is to tell when it is polled.
@@ -65,7 +65,7 @@ struct Life {
 }
 
 #[derive(Default)]
-struct Place {
+struct HomeRuntime {
     runtime: Option<Id>,
     /// Whether somebody waits for it to hear a knock.
     probed: bool,
@@ -191,7 +191,7 @@ impl Home {
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, HomeRuntime> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
