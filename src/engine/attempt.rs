@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::cleanup::Sweep;
+use super::cleanup::Cleanup;
 use super::context::Shared;
 use super::fencing;
 use super::fencing::Decision;
@@ -194,7 +194,7 @@ pub(crate) fn clean_up(
     ttl: Duration,
     standings: Standings,
 ) {
-    if let Some(sweep) = Sweep::start(shared, claim, ttl, standings) {
+    if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings) {
         shared.tasks.spawn(sweep.finish(), runtime);
     }
 }

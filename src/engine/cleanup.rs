@@ -23,7 +23,7 @@ use crate::runtime::timer::Alarm;
 ///
 /// It outlives the caller. It ends when every node has confirmed, or when the keys it could not
 /// reach have ended by themselves.
-pub(crate) struct Sweep {
+pub(crate) struct Cleanup {
     shared: Arc<Shared>,
     claim: Arc<Claim>,
     ttl: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Sweep {
 /// The longest pause before a node is told again.
 const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
 
-impl Sweep {
+impl Cleanup {
     /// Asks at once; `None` if no node may hold anything.
     ///
     /// Where the key stands, or is on its way there, it is released: the release queues up behind
@@ -48,7 +48,7 @@ impl Sweep {
         claim: &Arc<Claim>,
         ttl: Duration,
         standings: Standings,
-    ) -> Option<Sweep> {
+    ) -> Option<Cleanup> {
         if standings.all_without() {
             return None;
         }
@@ -71,7 +71,7 @@ impl Sweep {
             })
         };
         let until = round.sent + shared.drift.stretch(ttl);
-        Some(Sweep { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
+        Some(Cleanup { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
 
     /// Waits until a quorum has let go, or the nodes have had their time to, and says which.
@@ -177,7 +177,7 @@ struct Remainder {
 }
 
 struct Left {
-    sweep: Sweep,
+    sweep: Cleanup,
     /// Rings when the time of a node is up.
     alarm: Alarm,
     runtime: Handle,
@@ -186,7 +186,7 @@ struct Left {
 }
 
 impl Remainder {
-    fn begin(sweep: Sweep, runtime: Handle) {
+    fn begin(sweep: Cleanup, runtime: Handle) {
         let (shared, round, token) =
             (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
         let left = Left { sweep, alarm: Alarm::default(), runtime, token };

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::attempt::{Attempt, clean_up};
-use super::cleanup::Sweep;
+use super::cleanup::Cleanup;
 use super::context::Shared;
 use super::hold::Hold;
 use super::lease_state::{LeaseState, ParkedKeeper, Trail};
@@ -441,7 +441,7 @@ impl Keeper {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.let_go();
-        let sweep = Sweep::start(&self.shared, &self.claim, self.ttl, self.settle());
+        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle());
         self.tell_others();
         if let Some(sweep) = sweep {
             let verdict = sweep.confirmed().await;
