@@ -115,7 +115,7 @@ impl Cleanup {
     /// Outside a Tokio runtime.
     pub(crate) fn leave(self, runtime: Handle) {
         if !self.is_done() {
-            Remainder::begin(self, runtime);
+            CleanupTail::begin(self, runtime);
         }
     }
 
@@ -172,7 +172,7 @@ impl Cleanup {
 }
 
 /// What is left of a sweep for which nobody waits: nearly always some answers that are on their way.
-struct Remainder {
+struct CleanupTail {
     left: Mutex<Option<Left>>,
 }
 
@@ -185,12 +185,12 @@ struct Left {
     token: TaskTrackerToken,
 }
 
-impl Remainder {
+impl CleanupTail {
     fn begin(sweep: Cleanup, runtime: Handle) {
         let (shared, round, token) =
             (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
         let left = Left { sweep, alarm: Alarm::default(), runtime, token };
-        let remainder = Arc::new(Remainder { left: Mutex::new(Some(left)) });
+        let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
         let Some(limit) = round.listen(&context) else { return waker.wake() };
@@ -210,7 +210,7 @@ impl Remainder {
 }
 
 /// The last answer has come, or the time of a node is up.
-impl Wake for Remainder {
+impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
         let Some(Left { sweep, mut alarm, runtime, token }) = self.left().take() else { return };
         let shared = sweep.shared.clone();
