@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, join_all, select};
 use tokio::runtime::Handle;
 
-use crate::engine::acquire_span::{Asking, Told};
+use crate::engine::acquire_span::{AcquireSpan, Told};
 use crate::engine::context::Shared;
 use crate::engine::dispatcher::{By, Service};
 use crate::engine::hold::Hold;
@@ -359,7 +359,7 @@ impl Lock {
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let since = self.shared.now();
-        let asking = Asking::begin(&self.name, &self.options.meter, since, || {
+        let asking = AcquireSpan::begin(&self.name, &self.options.meter, since, || {
             self.shared.context(&self.options.label)
         });
         // Apart from what follows: what is matched on would be kept for as long as it waits.
@@ -376,7 +376,7 @@ impl Lock {
     }
 
     /// What came of a call, once that is told.
-    fn told(&self, asking: Asking, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
+    fn told(&self, asking: AcquireSpan, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
         let outcome = match &got {
             Ok(Got::Lease(_)) => Some(Ok(())),
             Ok(Got::TakenHere) => None,

@@ -26,19 +26,19 @@ impl Told {
 
 /// A call that asks for a lock, until that is over in whatever way: dropped before it has
 /// [ended](Asking::end), it was cancelled.
-pub(crate) struct Asking {
+pub(crate) struct AcquireSpan {
     since: Moment,
     told: Told,
     meter: Option<Acquiring>,
 }
 
-impl Asking {
+impl AcquireSpan {
     pub(crate) fn begin(
         resource: &str,
         meter: &LockMeter,
         since: Moment,
         owner: impl FnOnce() -> Arc<str>,
-    ) -> Asking {
+    ) -> AcquireSpan {
         let span = debug_span!(
             "acquire",
             resource,
@@ -48,7 +48,7 @@ impl Asking {
             outcome = Empty,
             elapsed = Empty
         );
-        Asking { since, told: Told::by(span), meter: Some(meter.acquiring(since)) }
+        AcquireSpan { since, told: Told::by(span), meter: Some(meter.acquiring(since)) }
     }
 
     /// For whoever acts for the caller.
@@ -69,7 +69,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for AcquireSpan {
     fn drop(&mut self) {
         if self.meter.is_some() {
             self.told.span().record("outcome", Outcome::Cancelled.word());
