@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, join_all, select};
 use tokio::runtime::Handle;
 
-use crate::engine::acquire_span::{AcquireSpan, Told};
+use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::context::Shared;
 use crate::engine::dispatcher::{By, Service};
 use crate::engine::hold::Hold;
@@ -540,7 +540,7 @@ impl Lock {
         AcquireError::Unavailable { resource, ballot: Box::new(ballot.without_free()), waited }
     }
 
-    fn plan(&self, wait: Wait, since: Moment, told: &Told) -> Result<Arc<Plan>, ConfigError> {
+    fn plan(&self, wait: Wait, since: Moment, told: &SpanHandle) -> Result<Arc<Plan>, ConfigError> {
         Ok(Arc::new(Plan {
             resource: self.check()?,
             keys: self.keys.clone(),

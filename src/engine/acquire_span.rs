@@ -12,11 +12,11 @@ use crate::telemetry::{Acquiring, LockMeter, Outcome};
 /// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
 /// a word, and a span would be five.
 #[derive(Clone, Debug)]
-pub(crate) struct Told(Option<Arc<Span>>);
+pub(crate) struct SpanHandle(Option<Arc<Span>>);
 
-impl Told {
-    fn by(span: Span) -> Told {
-        Told(if span.is_disabled() { None } else { Some(Arc::new(span)) })
+impl SpanHandle {
+    fn by(span: Span) -> SpanHandle {
+        SpanHandle(if span.is_disabled() { None } else { Some(Arc::new(span)) })
     }
 
     pub(crate) fn span(&self) -> Span {
@@ -28,7 +28,7 @@ impl Told {
 /// [ended](Asking::end), it was cancelled.
 pub(crate) struct AcquireSpan {
     since: Moment,
-    told: Told,
+    told: SpanHandle,
     meter: Option<Acquiring>,
 }
 
@@ -48,11 +48,11 @@ impl AcquireSpan {
             outcome = Empty,
             elapsed = Empty
         );
-        AcquireSpan { since, told: Told::by(span), meter: Some(meter.acquiring(since)) }
+        AcquireSpan { since, told: SpanHandle::by(span), meter: Some(meter.acquiring(since)) }
     }
 
     /// For whoever acts for the caller.
-    pub(crate) fn told(&self) -> &Told {
+    pub(crate) fn told(&self) -> &SpanHandle {
         &self.told
     }
 

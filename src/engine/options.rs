@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire_span::Told;
+use super::acquire_span::SpanHandle;
 use super::owner::Owner;
 use super::wait::{HandOver, OnWait, Wait};
 use crate::error::AcquireError;
@@ -126,7 +126,7 @@ pub(crate) struct Plan {
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
     pub(crate) since: Moment,
-    pub(crate) told: Told,
+    pub(crate) told: SpanHandle,
     pub(crate) options: Arc<Options>,
 }
 
