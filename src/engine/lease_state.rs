@@ -42,7 +42,7 @@ pub(crate) struct LeaseState {
     reason: Mutex<Option<LossReason>>,
     /// How often its owner has it.
     pub(crate) holds: AtomicU32,
-    desk: Mutex<Desk>,
+    desk: Mutex<KeeperSlot>,
     trail: Mutex<Trail>,
     /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
     minds_gaps: AtomicBool,
@@ -64,7 +64,7 @@ pub(crate) trait ParkedKeeper: Send {
 }
 
 /// Where the keeper of the lease is.
-enum Desk {
+enum KeeperSlot {
     /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
     Idle(Box<dyn ParkedKeeper>),
     /// With whoever has taken it, who looks for letters.
@@ -95,12 +95,12 @@ pub(crate) enum Trail {
 }
 
 /// Without the keeper, which would show this lease.
-impl fmt::Debug for Desk {
+impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Desk::Idle(_) => "Idle",
-            Desk::Away(_) => "Away",
-            Desk::Gone(_) => "Gone",
+            KeeperSlot::Idle(_) => "Idle",
+            KeeperSlot::Away(_) => "Away",
+            KeeperSlot::Gone(_) => "Gone",
         })
     }
 }
@@ -138,7 +138,7 @@ impl LeaseState {
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
-            desk: Mutex::new(Desk::Away(None)),
+            desk: Mutex::new(KeeperSlot::Away(None)),
             trail: Mutex::default(),
             minds_gaps: AtomicBool::new(true),
         })
@@ -197,9 +197,9 @@ impl LeaseState {
     pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut desk = self.desk();
         match &*desk {
-            Desk::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
-            Desk::Idle(_) | Desk::Away(_) | Desk::Gone(_) => {
-                let before = mem::replace(&mut *desk, Desk::Idle(keeper));
+            KeeperSlot::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
+            KeeperSlot::Idle(_) | KeeperSlot::Away(_) | KeeperSlot::Gone(_) => {
+                let before = mem::replace(&mut *desk, KeeperSlot::Idle(keeper));
                 drop(desk);
                 drop(before);
                 None
@@ -210,9 +210,9 @@ impl LeaseState {
     /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
     pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
         let mut desk = self.desk();
-        if let Desk::Idle(keeper) = &*desk
+        if let KeeperSlot::Idle(keeper) = &*desk
             && !keeper.is_waited_for()
-            && let Desk::Idle(keeper) = mem::replace(&mut *desk, Desk::Away(None))
+            && let KeeperSlot::Idle(keeper) = mem::replace(&mut *desk, KeeperSlot::Away(None))
         {
             return Some(keeper);
         }
@@ -222,7 +222,7 @@ impl LeaseState {
     /// Takes the mail, if there is some; else whoever asks is woken by the next.
     pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<Mail> {
         let mut desk = self.desk();
-        let Desk::Away(letterbox) = &mut *desk else { return None };
+        let KeeperSlot::Away(letterbox) = &mut *desk else { return None };
         let letters = letterbox.take();
         if let Some(context) = context
             && letters.as_ref().is_none_or(|letters| letters.mail.is_empty())
@@ -247,15 +247,15 @@ impl LeaseState {
     fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
         let mut desk = self.desk();
         let mut letters = match &mut *desk {
-            Desk::Gone(_) => return,
-            Desk::Away(there) => there.take().unwrap_or_default(),
-            Desk::Idle(_) => Box::default(),
+            KeeperSlot::Gone(_) => return,
+            KeeperSlot::Away(there) => there.take().unwrap_or_default(),
+            KeeperSlot::Idle(_) => Box::default(),
         };
         write(&mut letters);
         let waker = letters.keeper.take();
-        let before = mem::replace(&mut *desk, Desk::Away(Some(letters)));
+        let before = mem::replace(&mut *desk, KeeperSlot::Away(Some(letters)));
         drop(desk);
-        if let Desk::Idle(keeper) = before {
+        if let KeeperSlot::Idle(keeper) = before {
             keeper.set_out();
         } else if let Some(waker) = waker {
             waker.wake();
@@ -265,22 +265,22 @@ impl LeaseState {
     /// From now on there is no keeper.
     pub(crate) fn close_desk(&self) {
         let mut desk = self.desk();
-        if matches!(&*desk, Desk::Gone(_)) {
+        if matches!(&*desk, KeeperSlot::Gone(_)) {
             return;
         }
-        let before = mem::replace(&mut *desk, Desk::Gone(None));
+        let before = mem::replace(&mut *desk, KeeperSlot::Gone(None));
         drop(desk);
         drop(before);
     }
 
     /// The lease was given back, and no quorum has confirmed it.
     pub(crate) fn not_confirmed(&self, ballot: Ballot) {
-        let before = mem::replace(&mut *self.desk(), Desk::Gone(Some(Box::new(ballot))));
+        let before = mem::replace(&mut *self.desk(), KeeperSlot::Gone(Some(Box::new(ballot))));
         drop(before);
     }
 
     pub(crate) fn unconfirmed(&self) -> Option<Ballot> {
-        if let Desk::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
+        if let KeeperSlot::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
     }
 
     /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
@@ -337,7 +337,7 @@ impl LeaseState {
         self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, KeeperSlot> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
