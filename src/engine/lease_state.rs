@@ -68,14 +68,14 @@ enum KeeperSlot {
     /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
     Idle(Box<dyn ParkedKeeper>),
     /// With whoever has taken it, who looks for letters.
-    Away(Option<Box<Letterbox>>),
+    Away(Option<Box<Mailbox>>),
     /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
     Gone(Option<Box<Ballot>>),
 }
 
 /// What was left for the keeper while it was away, and who is woken by it.
 #[derive(Default)]
-struct Letterbox {
+struct Mailbox {
     mail: Mail,
     /// Its alarm has rung.
     rung: bool,
@@ -244,7 +244,7 @@ impl LeaseState {
 
     /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
     /// whoever waits for an answer told so.
-    fn leave(&self, write: impl FnOnce(&mut Letterbox)) {
+    fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
         let mut desk = self.desk();
         let mut letters = match &mut *desk {
             KeeperSlot::Gone(_) => return,
