@@ -19,7 +19,7 @@ use super::attempt::{Attempt, clean_up};
 use super::cleanup::Cleanup;
 use super::context::Shared;
 use super::hold::Hold;
-use super::lease_state::{LeaseState, ParkedKeeper, Trail};
+use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
 use super::mail::{Mail, Retention};
 use super::options::{Plan, Renewal};
 use super::queue::Whose;
@@ -505,9 +505,9 @@ impl Keeper {
             round.standings()
         };
         let latest = match self.state.take_trail() {
-            Trail::None => None,
-            Trail::OnItsWay(round) => Some(abandoned(&round)),
-            Trail::Settled(standings) => Some(standings),
+            LastRound::None => None,
+            LastRound::OnItsWay(round) => Some(abandoned(&round)),
+            LastRound::Settled(standings) => Some(standings),
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
         // What was not asked changes nothing: a question that is still on its way stays that.

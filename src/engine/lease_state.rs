@@ -43,7 +43,7 @@ pub(crate) struct LeaseState {
     /// How often its owner has it.
     pub(crate) holds: AtomicU32,
     desk: Mutex<KeeperSlot>,
-    trail: Mutex<Trail>,
+    trail: Mutex<LastRound>,
     /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
     minds_gaps: AtomicBool,
 }
@@ -84,7 +84,7 @@ struct Mailbox {
 
 /// What the latest round has left at the nodes.
 #[derive(Default)]
-pub(crate) enum Trail {
+pub(crate) enum LastRound {
     /// Nothing but what is known.
     #[default]
     None,
@@ -106,12 +106,12 @@ impl fmt::Debug for KeeperSlot {
 }
 
 /// Without the round, which would show this lease.
-impl fmt::Debug for Trail {
+impl fmt::Debug for LastRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trail::None => f.write_str("None"),
-            Trail::OnItsWay(_) => f.write_str("OnItsWay"),
-            Trail::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+            LastRound::None => f.write_str("None"),
+            LastRound::OnItsWay(_) => f.write_str("OnItsWay"),
+            LastRound::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
         }
     }
 }
@@ -286,7 +286,7 @@ impl LeaseState {
     /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
     /// nodes stand by now.
     pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> Standings {
-        drop(mem::replace(&mut *self.trail(), Trail::OnItsWay(round.clone())));
+        drop(mem::replace(&mut *self.trail(), LastRound::OnItsWay(round.clone())));
         let (standings, all_heard) = round.retire(self);
         if all_heard {
             self.keep(round, standings);
@@ -297,9 +297,9 @@ impl LeaseState {
     /// Keeps what the round has left, if it is the latest.
     fn keep(&self, round: &Round, standings: Standings) -> bool {
         let mut trail = self.trail();
-        let followed = matches!(&*trail, Trail::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let followed = matches!(&*trail, LastRound::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
         let before =
-            if followed { mem::replace(&mut *trail, Trail::Settled(standings)) } else { Trail::None };
+            if followed { mem::replace(&mut *trail, LastRound::Settled(standings)) } else { LastRound::None };
         drop(trail);
         drop(before);
         followed
@@ -315,25 +315,25 @@ impl LeaseState {
 
     /// What the latest round has left, if all have answered.
     pub(crate) fn settled_standings(&self) -> Option<Standings> {
-        if let Trail::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
+        if let LastRound::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
     }
 
     /// How the nodes stand by the latest round, and when that was sent if some have not answered.
     pub(crate) fn latest_standings(&self) -> (Standings, Option<Moment>) {
         let round = match &*self.trail() {
-            Trail::None => return (Standings::default(), None),
-            Trail::Settled(standings) => return (*standings, None),
-            Trail::OnItsWay(round) => round.clone(),
+            LastRound::None => return (Standings::default(), None),
+            LastRound::Settled(standings) => return (*standings, None),
+            LastRound::OnItsWay(round) => round.clone(),
         };
         (round.standings(), Some(round.sent))
     }
 
     /// The round that is followed, or what it has left.
-    pub(crate) fn take_trail(&self) -> Trail {
+    pub(crate) fn take_trail(&self) -> LastRound {
         mem::take(&mut *self.trail())
     }
 
-    fn trail(&self) -> MutexGuard<'_, Trail> {
+    fn trail(&self) -> MutexGuard<'_, LastRound> {
         self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,7 +10,7 @@ use super::{Ended, Keeper, ReleaseReply, clock_and_tasks};
 use crate::engine::attempt::{aim, clean_up, new_claim};
 use crate::engine::context::Shared;
 use crate::engine::fencing;
-use crate::engine::lease_state::{LeaseState, Trail};
+use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{Fencing, Plan, Renewal};
 use crate::engine::queue::Waiter;
 use crate::node::{Asked, Question};
@@ -161,11 +161,11 @@ impl Keeper {
             clock_and_tasks(&self.shared),
         );
         match trail {
-            Trail::OnItsWay(round) => {
+            LastRound::OnItsWay(round) => {
                 self.state.follow(&round);
             }
-            Trail::Settled(standings) => self.standings = self.standings.then(standings),
-            Trail::None => {}
+            LastRound::Settled(standings) => self.standings = self.standings.then(standings),
+            LastRound::None => {}
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
         if let Some(reply) = reply {
