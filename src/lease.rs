@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::hold::{Hold, HoldGuard, Trace};
+use crate::engine::hold::{Hold, HoldGuard, WeakHold};
 use crate::error::{Lost, RenewError, RetainError};
 use crate::protocol::{FencingToken, Mode, Resource, Token};
 
@@ -40,8 +40,8 @@ impl Lease {
         Lease { watch: LeaseWatch { state }, guard }
     }
 
-    pub(crate) fn trace(&self) -> Trace {
-        Trace::of(&self.watch.state)
+    pub(crate) fn trace(&self) -> WeakHold {
+        WeakHold::of(&self.watch.state)
     }
 
     /// What is locked.

@@ -50,13 +50,13 @@ impl Drop for HoldGuard {
 
 /// Finds a lock again that its owner may still hold.
 #[derive(Default)]
-pub(crate) struct Trace {
+pub(crate) struct WeakHold {
     state: Weak<LeaseState>,
 }
 
-impl Trace {
-    pub(crate) fn of(state: &Arc<LeaseState>) -> Trace {
-        Trace { state: Arc::downgrade(state) }
+impl WeakHold {
+    pub(crate) fn of(state: &Arc<LeaseState>) -> WeakHold {
+        WeakHold { state: Arc::downgrade(state) }
     }
 
     /// One more of what is held already; `None` if it has been given back.

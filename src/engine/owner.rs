@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::hold::Trace;
+use super::hold::WeakHold;
 
 /// Somebody who may acquire a lock again while holding it: reentrancy.
 ///
@@ -41,7 +41,7 @@ pub struct Owner {
 /// Of which coordinator, and what.
 type Held = (u64, Arc<str>);
 /// What is held, if it is. Locked while it is being acquired.
-type Slot = Arc<tokio::sync::Mutex<Trace>>;
+type Slot = Arc<tokio::sync::Mutex<WeakHold>>;
 
 tokio::task_local! {
     static CURRENT: Owner;
