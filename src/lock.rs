@@ -12,7 +12,7 @@ use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::context::Shared;
 use crate::engine::dispatcher::{By, Service};
 use crate::engine::hold::Hold;
-use crate::engine::options::{Fairness, Fencing, Options, Plan, Reentry, Renewal, Turn};
+use crate::engine::options::{AcquireRequest, Fairness, Fencing, Options, Reentry, Renewal, Turn};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{Delivery, Joined, Place, Waiter};
 use crate::engine::readers;
@@ -395,7 +395,7 @@ impl Lock {
         })
     }
 
-    async fn acquire_as(&self, owner: Owner, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_as(&self, owner: Owner, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
         let wait = plan.wait;
         let slot = owner.slot(self.shared.number, plan.line());
         // Somebody of the same owner may be acquiring it right now.
@@ -425,7 +425,7 @@ impl Lock {
         Ok(got)
     }
 
-    async fn acquire_anew(&self, plan: Arc<Plan>) -> Result<Got, AcquireError> {
+    async fn acquire_anew(&self, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
         if self.shared.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
@@ -465,7 +465,7 @@ impl Lock {
 
     /// Whoever comes first contends for the lock in its own future; whoever comes behind others of this
     /// process is served by them. `None` for a caller that does not wait, if others came before.
-    fn line_up(&self, plan: &Arc<Plan>) -> Option<Coming> {
+    fn line_up(&self, plan: &Arc<AcquireRequest>) -> Option<Coming> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         shared.tasks.see(&runtime);
         // Another reader of this process, in whatever line, says nothing of what the nodes say.
@@ -505,7 +505,7 @@ impl Lock {
     }
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
-    fn patience(&self, plan: &Plan) -> Until {
+    fn patience(&self, plan: &AcquireRequest) -> Until {
         self.shared.nodes.alarms.until(match plan.wait {
             Wait::UpTo(longest) => Some(plan.since + longest),
             Wait::Never | Wait::Forever => None,
@@ -540,8 +540,8 @@ impl Lock {
         AcquireError::Unavailable { resource, ballot: Box::new(ballot.without_free()), waited }
     }
 
-    fn plan(&self, wait: Wait, since: Moment, told: &SpanHandle) -> Result<Arc<Plan>, ConfigError> {
-        Ok(Arc::new(Plan {
+    fn plan(&self, wait: Wait, since: Moment, told: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
+        Ok(Arc::new(AcquireRequest {
             resource: self.check()?,
             keys: self.keys.clone(),
             wait,

@@ -9,7 +9,7 @@ use super::cleanup::Cleanup;
 use super::context::Shared;
 use super::fencing;
 use super::fencing::Decision;
-use super::options::{Plan, Turn};
+use super::options::{AcquireRequest, Turn};
 use super::wait::Wait;
 use crate::node::{Asked, Question};
 use crate::protocol::Standing;
@@ -59,7 +59,7 @@ pub(crate) struct Attempt {
     shared: Arc<Shared>,
     /// Where it is taken back from: it may be dropped outside of any runtime.
     runtime: Handle,
-    plan: Arc<Plan>,
+    plan: Arc<AcquireRequest>,
     claim: Arc<Claim>,
     round: Arc<Round>,
     /// The node that was asked first, alone.
@@ -78,7 +78,7 @@ impl Attempt {
     /// Outside a Tokio runtime.
     pub(crate) fn start(
         shared: &Arc<Shared>,
-        plan: &Arc<Plan>,
+        plan: &Arc<AcquireRequest>,
         order: Order,
         seen: Option<FencingToken>,
     ) -> Attempt {
@@ -176,7 +176,7 @@ impl Drop for Attempt {
 }
 
 /// A claim that nobody has made before, whose number is to be drawn in this way.
-pub(crate) fn new_claim(shared: &Shared, plan: &Plan, draw: Option<Draw>) -> Arc<Claim> {
+pub(crate) fn new_claim(shared: &Shared, plan: &AcquireRequest, draw: Option<Draw>) -> Arc<Claim> {
     let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
     Arc::new(match (plan.mode, draw) {
         (Mode::Exclusive, Some(draw)) => plan.keys.claim(Token::numbered(random, draw.usual(), context)),
@@ -204,7 +204,7 @@ pub(crate) fn aim(draw: Option<Draw>) -> Aim {
     draw.map_or(Aim::Hold, |_| Aim::Draw)
 }
 
-fn question(plan: &Plan, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
+fn question(plan: &AcquireRequest, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
     let (claim, ttl) = (claim.clone(), plan.ttl);
     match plan.turn {
         Turn::Any => Question::Acquire { claim, ttl, draw },

@@ -7,7 +7,7 @@ use tracing::trace;
 
 use super::attempt::{Attempt, Order, Preference};
 use super::context::Shared;
-use super::options::{News, Plan, Turn};
+use super::options::{AcquireRequest, News, Turn};
 use super::subscription::Ears;
 use super::wait::{Wait, Waiting, tell};
 use crate::error::AcquireError;
@@ -117,7 +117,7 @@ impl Contest {
     /// # Cancel safety
     ///
     /// Dropped half-way, it takes the attempt back, and everything else that says that somebody waits.
-    pub(crate) async fn win(&mut self, plan: &Arc<Plan>) -> Result<Attempt, AcquireError> {
+    pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
         let mut bid = Bid { contest: self, plan, granted: NodeSet::default() };
@@ -128,7 +128,7 @@ impl Contest {
         outcome
     }
 
-    async fn contend(&mut self, plan: &Arc<Plan>, ears: &Ears) -> Result<Attempt, AcquireError> {
+    async fn contend(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Attempt, AcquireError> {
         let mut splits = 0;
         loop {
             if self.shared.closing.is_cancelled() {
@@ -222,7 +222,7 @@ impl Contest {
     /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
     /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
     /// lock: or writers that wait for each other would keep readers out for ever.
-    fn intend(&mut self, plan: &Plan, ballot: &Ballot, now: Moment) {
+    fn intend(&mut self, plan: &AcquireRequest, ballot: &Ballot, now: Moment) {
         let by_readers = |paper: &Paper| {
             let Said::Held(holding) = &paper.said else { return None };
             let key = holding.key.as_ref().unwrap_or(self.keys.first());
@@ -244,7 +244,7 @@ impl Contest {
     }
 
     /// The writer waits no longer: it has the lock, or has given up.
-    fn desist(&mut self, plan: &Plan) {
+    fn desist(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, ticket, .. }) = self.intent.take() {
             let question = |_| Some(Question::Desist { key: key.clone(), ticket });
             drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
@@ -305,7 +305,7 @@ impl Contest {
         }
     }
 
-    fn tell(&self, plan: &Plan, news: News, now: Moment) {
+    fn tell(&self, plan: &AcquireRequest, news: News, now: Moment) {
         let holder = news.ballot.holder();
         if let Some(on_wait) = &plan.on_wait {
             let waited = now.since(plan.since);
@@ -397,7 +397,7 @@ impl Contest {
 /// Somebody contends, until that is decided or the future is dropped.
 struct Bid<'a> {
     contest: &'a mut Contest,
-    plan: &'a Plan,
+    plan: &'a AcquireRequest,
     /// The nodes that have granted the lock that was won; none where it was not.
     granted: NodeSet,
 }
@@ -420,7 +420,7 @@ impl Drop for Bid<'_> {
 }
 
 /// The error for somebody who does not want to wait, or for whom waiting is pointless.
-fn last_word(plan: &Plan, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
+fn last_word(plan: &AcquireRequest, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
     if ballot.needs_mending() {
         let (resource, ballot) = (plan.resource.clone(), Box::new(ballot.clone()));
         return Some(AcquireError::NeedsMending { resource, ballot });

@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Renewals;
-use super::options::{Fencing, Options, Plan};
+use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::Lines;
 use crate::error::ConfigError;
 use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.
-    pub(crate) fn draw(&self, plan: &Plan, seen: Option<FencingToken>) -> Option<Draw> {
+    pub(crate) fn draw(&self, plan: &AcquireRequest, seen: Option<FencingToken>) -> Option<Draw> {
         match plan.fencing {
             Fencing::On => Some(Draw::at(self.nodes.clock.wall(), seen, self.clock_bound())),
             Fencing::Off => None,

@@ -11,7 +11,7 @@ use super::contender::Contest;
 use super::context::Shared;
 use super::hold::Hold;
 use super::keeper::{Keeper, Succession};
-use super::options::Plan;
+use super::options::AcquireRequest;
 use super::queue::Waiter;
 use crate::error::AcquireError;
 use crate::protocol::Mode;
@@ -65,7 +65,7 @@ pub(crate) enum By {
 
 impl Service {
     /// Of the line in which whoever has this plan is first.
-    pub(crate) fn begin(shared: Arc<Shared>, plan: &Plan, by: By) -> Service {
+    pub(crate) fn begin(shared: Arc<Shared>, plan: &AcquireRequest, by: By) -> Service {
         Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
     }
 
@@ -96,7 +96,7 @@ impl Service {
     /// # Cancel safety
     ///
     /// Dropped half-way, the attempt is taken back, and those who have come behind are served by a task.
-    pub(crate) async fn lead(mut self, plan: Arc<Plan>) -> Result<Hold, AcquireError> {
+    pub(crate) async fn lead(mut self, plan: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
         // Whoever closes the coordinator waits for this as for a task.
         let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;
@@ -109,7 +109,7 @@ impl Service {
     /// # Cancel safety
     ///
     /// Dropped half-way, the attempt is taken back.
-    async fn win(&mut self, plan: &Arc<Plan>) -> Result<(Attempt, usize), AcquireError> {
+    async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let shared = &self.shared;
         shared.introduced().await;
         let new = || Box::new(Contest::new(shared, &plan.keys, self.mode));

@@ -21,7 +21,7 @@ use super::context::Shared;
 use super::hold::Hold;
 use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
 use super::mail::{Mail, Retention};
-use super::options::{Plan, Renewal};
+use super::options::{AcquireRequest, Renewal};
 use super::queue::Whose;
 use super::wait::{HandOver, Series};
 use crate::error::{LossReason, Lost, RenewError};
@@ -116,7 +116,7 @@ enum Ended {
 
 impl Keeper {
     /// Of a lease from this `attempt`.
-    pub(crate) fn new(shared: &Arc<Shared>, plan: &Plan, attempt: Attempt) -> Box<Keeper> {
+    pub(crate) fn new(shared: &Arc<Shared>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
         Keeper::of(shared, plan, claim, &round, fence, deadline)
@@ -130,7 +130,7 @@ impl Keeper {
 
     fn of(
         shared: &Arc<Shared>,
-        plan: &Plan,
+        plan: &AcquireRequest,
         claim: Arc<Claim>,
         round: &Arc<Round>,
         fence: Option<FencingToken>,
@@ -166,7 +166,7 @@ impl Keeper {
     }
 
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
-    pub(crate) fn deliver(self: Box<Self>, plan: &Plan, rounds: usize) -> Hold {
+    pub(crate) fn deliver(self: Box<Self>, plan: &AcquireRequest, rounds: usize) -> Hold {
         let now = self.shared.now();
         let (resource, span) = (&self.state.resource, &plan.told.span());
         if !span.is_disabled() {

@@ -120,7 +120,7 @@ pub(crate) enum Reentry {
 }
 
 /// What one call asks for: a name, and options that were checked.
-pub(crate) struct Plan {
+pub(crate) struct AcquireRequest {
     pub(crate) resource: Resource,
     pub(crate) keys: Keys,
     pub(crate) wait: Wait,
@@ -130,7 +130,7 @@ pub(crate) struct Plan {
     pub(crate) options: Arc<Options>,
 }
 
-impl Deref for Plan {
+impl Deref for AcquireRequest {
     type Target = Options;
 
     fn deref(&self) -> &Options {
@@ -154,7 +154,7 @@ pub(crate) struct News {
     pub(crate) ballot: Box<Ballot>,
 }
 
-impl Plan {
+impl AcquireRequest {
     /// What the line is called in which this process waits for the lock.
     pub(crate) fn line(&self) -> &Arc<str> {
         self.keys.line()

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::hold::Hold;
-use super::options::{News, Plan};
+use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, tell};
 use crate::error::AcquireError;
@@ -133,7 +133,7 @@ pub(crate) enum Whose {
 /// Somebody who waits.
 pub(crate) struct Waiter {
     arrival: NonZeroU64,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<AcquireRequest>,
     pub(crate) door: Door,
     /// Where it waits.
     pub(crate) runtime: Handle,
@@ -141,7 +141,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Somebody who stands in no line.
-    pub(crate) fn alone(plan: Arc<Plan>, runtime: Handle) -> (Waiter, Delivery) {
+    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
         let (door, delivery) = oneshot::channel();
         (Waiter { arrival: NonZeroU64::MIN, plan, door, runtime }, delivery)
     }
@@ -237,7 +237,7 @@ impl Lines {
 
     /// Joins the end of the line for the waiter's key. A caller that does not wait joins only if nobody is
     /// in front of it: looked at under the same lock, or it might wait for a caller that came in between.
-    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<Plan>, runtime: &Handle) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<AcquireRequest>, runtime: &Handle) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);

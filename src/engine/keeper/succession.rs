@@ -11,7 +11,7 @@ use crate::engine::attempt::{aim, clean_up, new_claim};
 use crate::engine::context::Shared;
 use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
-use crate::engine::options::{Fencing, Plan, Renewal};
+use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
 use crate::node::{Asked, Question};
 use crate::protocol::Standing;
@@ -129,7 +129,7 @@ impl Keeper {
     /// lease.
     pub(super) fn hand_over(
         &mut self,
-        next: &Arc<Plan>,
+        next: &Arc<AcquireRequest>,
         reply: Option<ReleaseReply>,
     ) -> Result<(), Option<ReleaseReply>> {
         let now = self.shared.now();
