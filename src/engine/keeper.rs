@@ -23,7 +23,7 @@ use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
 use super::mail::{Mail, Retention};
 use super::options::{AcquireRequest, Renewal};
 use super::queue::Whose;
-use super::wait::{HandOver, Series};
+use super::wait::{HandOver, HandoffStreak};
 use crate::error::{LossReason, Lost, RenewError};
 use crate::node::{Asked, Question};
 use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
@@ -76,7 +76,7 @@ pub(crate) struct Keeper {
     again: Option<Box<Again>>,
     alarm: Alarm,
     held: Held,
-    series: Series,
+    series: HandoffStreak,
 }
 
 /// A renewal on its way.
@@ -157,7 +157,7 @@ impl Keeper {
             again: None,
             alarm: Alarm::default(),
             held: plan.meter.held(round.sent),
-            series: Series::new(round.sent),
+            series: HandoffStreak::new(round.sent),
             shared: shared.clone(),
         };
         let standings = keeper.state.follow(round);

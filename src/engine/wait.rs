@@ -84,14 +84,14 @@ impl Default for HandOver {
 
 /// Leases passed on from one waiter of this process to the next, without a chance for others.
 #[derive(Clone, Copy)]
-pub(crate) struct Series {
+pub(crate) struct HandoffStreak {
     began: Moment,
     passed: u32,
 }
 
-impl Series {
-    pub(crate) fn new(now: Moment) -> Series {
-        Series { began: now, passed: 0 }
+impl HandoffStreak {
+    pub(crate) fn new(now: Moment) -> HandoffStreak {
+        HandoffStreak { began: now, passed: 0 }
     }
 
     /// Whether one more may follow, where so many may within this time.
