@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::node::max_ttls::MaxTtls;
 use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
 use crate::runtime::clock::Clock;
-use crate::runtime::timer::Alarms;
+use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
 
 /// The least time that a node has before something is done without it that may be done without it: far
@@ -29,7 +29,7 @@ pub(crate) struct Nodes {
     /// How long a round waits for a node, where that is set.
     pub(crate) set_limit: Option<Duration>,
     pub(crate) board: Arc<Board>,
-    pub(crate) alarms: Arc<Alarms>,
+    pub(crate) alarms: Arc<Timers>,
     /// Whether the next round need not wait for connections.
     pub(crate) introduced: Arc<AtomicBool>,
 }
@@ -65,7 +65,7 @@ impl Nodes {
             Member { node, name, measured: Measured::default(), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
-        let alarms = Alarms::new(clock.clone());
+        let alarms = Timers::new(clock.clone());
         Nodes { members, quorum, clock, quarantine, max_ttls, set_limit, board, alarms, introduced }
     }
 

@@ -21,7 +21,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use super::timer::{Alarms, Until};
+use super::timer::{Timers, Until};
 
 /// How often whoever waits looks whether what it waits for is driven, where there are several runtimes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ struct Known {
 /// What is to be done for a coordinator. It lives as long as that has a handle: a task keeps what the
 /// coordinator needs, and would keep itself for ever.
 pub(crate) struct Registry {
-    alarms: Arc<Alarms>,
+    alarms: Arc<Timers>,
     known: Arc<Known>,
     inside: Mutex<Inside>,
 }
@@ -62,7 +62,7 @@ struct Inside {
 }
 
 impl Tasks {
-    pub(crate) fn new(alarms: Arc<Alarms>) -> (Tasks, Arc<Registry>) {
+    pub(crate) fn new(alarms: Arc<Timers>) -> (Tasks, Arc<Registry>) {
         let registry = Arc::new_cyclic(|registry| Registry {
             alarms,
             known: Arc::new(Known {

@@ -26,7 +26,7 @@ use crate::protocol::Moment;
 ///
 /// They ring at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
 /// clock.
-pub(crate) struct Alarms {
+pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     inside: Mutex<Inside>,
 }
@@ -74,9 +74,9 @@ pub(crate) struct Alarm {
     place: Option<Place>,
 }
 
-impl Alarms {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Alarms> {
-        Arc::new(Alarms { clock, inside: Mutex::default() })
+impl Timers {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Timers> {
+        Arc::new(Timers { clock, inside: Mutex::default() })
     }
 
     /// From now on `alarm` wakes the task of `context` at the moment given, and at no other, from the
@@ -176,7 +176,7 @@ impl Alarms {
 
 /// A wait for a moment.
 pub(crate) struct Until {
-    alarms: Arc<Alarms>,
+    alarms: Arc<Timers>,
     at: Option<Moment>,
     alarm: Alarm,
 }
@@ -303,7 +303,7 @@ async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
 /// Rings the alarms of its runtime. Should it end while some are set, because the runtime is shut down,
 /// then these ring: whoever still waits sets another one, elsewhere.
 struct Ringer {
-    alarms: Arc<Alarms>,
+    alarms: Arc<Timers>,
     runtime: Id,
     earlier: Arc<Notify>,
     rings: bool,
@@ -354,7 +354,7 @@ impl Drop for Ringer {
     }
 }
 
-impl fmt::Debug for Alarms {
+impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set: usize = self.lock().rings.iter().map(|ring| ring.set.len()).sum();
         f.debug_struct("Alarms").field("set", &set).finish_non_exhaustive()
@@ -395,14 +395,14 @@ mod tests {
     }
 
     struct Case {
-        alarms: Arc<Alarms>,
+        alarms: Arc<Timers>,
         alarm: Alarm,
         bell: Arc<Bell>,
     }
 
     impl Case {
         fn new() -> Case {
-            let alarms = Alarms::new(Arc::new(Stopped));
+            let alarms = Timers::new(Arc::new(Stopped));
             Case { alarms, alarm: Alarm::default(), bell: Arc::default() }
         }
 
