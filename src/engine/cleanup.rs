@@ -17,7 +17,7 @@ use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::quorum::ballot::Ballot;
 use crate::quorum::key_states::Standings;
 use crate::quorum::round::{Aim, Round};
-use crate::runtime::timer::Alarm;
+use crate::runtime::timer::Timer;
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
@@ -179,7 +179,7 @@ struct CleanupTail {
 struct Left {
     sweep: Cleanup,
     /// Rings when the time of a node is up.
-    alarm: Alarm,
+    alarm: Timer,
     runtime: Handle,
     /// Whoever closes the coordinator waits for this as for a task.
     token: TaskTrackerToken,
@@ -189,12 +189,12 @@ impl CleanupTail {
     fn begin(sweep: Cleanup, runtime: Handle) {
         let (shared, round, token) =
             (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
-        let left = Left { sweep, alarm: Alarm::default(), runtime, token };
+        let left = Left { sweep, alarm: Timer::default(), runtime, token };
         let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
         let Some(limit) = round.listen(&context) else { return waker.wake() };
-        let mut alarm = Alarm::default();
+        let mut alarm = Timer::default();
         shared.nodes.alarms.set(&mut alarm, limit, &context);
         if let Some(left) = &mut *remainder.left() {
             left.alarm = alarm;

@@ -33,7 +33,7 @@ use crate::quorum::round::{Aim, Round};
 use crate::runtime::clock::Clock;
 use crate::runtime::detached::Lasting;
 use crate::runtime::tasks::Registry;
-use crate::runtime::timer::Alarm;
+use crate::runtime::timer::Timer;
 use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
 use again::Again;
 use throttle::OnItsWay;
@@ -74,7 +74,7 @@ pub(crate) struct Keeper {
     retry: Option<Box<Backoff>>,
     /// When to ask the nodes again that did not grant, where too few did.
     again: Option<Box<Again>>,
-    alarm: Alarm,
+    alarm: Timer,
     held: Held,
     series: HandoffStreak,
 }
@@ -155,7 +155,7 @@ impl Keeper {
             due: plan.renewal.due(round.sent, plan.ttl),
             retry: None,
             again: None,
-            alarm: Alarm::default(),
+            alarm: Timer::default(),
             held: plan.meter.held(round.sent),
             series: HandoffStreak::new(round.sent),
             shared: shared.clone(),

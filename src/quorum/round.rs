@@ -16,7 +16,7 @@ use super::key_states::Standings;
 use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
 use crate::protocol::{Moment, Quorum, Tally, Verdict};
 use crate::runtime::clock::Clock;
-use crate::runtime::timer::Alarm;
+use crate::runtime::timer::Timer;
 use crate::telemetry::Op;
 
 mod responses;
@@ -212,7 +212,7 @@ impl Round {
     /// Waits until something is `done`, which may be because the time of a node is up, or because it is
     /// `until`.
     async fn wait_for<T>(&self, until: Option<Moment>, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
-        let mut wait = Wait { round: self, alarm: Alarm::default(), begun: false, knocked: false };
+        let mut wait = Wait { round: self, alarm: Timer::default(), begun: false, knocked: false };
         // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
         // there is need of a look at the clock.
         let mut now = self.sent;
@@ -453,7 +453,7 @@ impl fmt::Debug for Round {
 struct Wait<'a> {
     round: &'a Round,
     /// Rings when a node's time is up.
-    alarm: Alarm,
+    alarm: Timer,
     /// Whether the round knows of it.
     begun: bool,
     knocked: bool,

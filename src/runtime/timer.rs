@@ -70,7 +70,7 @@ struct Place {
 
 /// One of them, which may be set.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm {
+pub(crate) struct Timer {
     place: Option<Place>,
 }
 
@@ -85,7 +85,7 @@ impl Timers {
     /// # Panics
     ///
     /// Outside a Tokio runtime, and in one without timers, as a timer of its own would.
-    pub(crate) fn set(self: &Arc<Self>, alarm: &mut Alarm, at: Moment, context: &Context<'_>) {
+    pub(crate) fn set(self: &Arc<Self>, alarm: &mut Timer, at: Moment, context: &Context<'_>) {
         self.set_on(&Handle::current(), alarm, at, context);
     }
 
@@ -93,7 +93,7 @@ impl Timers {
     pub(crate) fn set_on(
         self: &Arc<Self>,
         here: &Handle,
-        alarm: &mut Alarm,
+        alarm: &mut Timer,
         at: Moment,
         context: &Context<'_>,
     ) {
@@ -138,7 +138,7 @@ impl Timers {
     }
 
     /// The alarm rings no more.
-    pub(crate) fn stop(&self, alarm: &mut Alarm) {
+    pub(crate) fn stop(&self, alarm: &mut Timer) {
         let waker = alarm.place.take().and_then(|place| self.lock().take(place));
         // Dropped after the lock is gone: it may be the last that keeps a task.
         drop(waker);
@@ -146,7 +146,7 @@ impl Timers {
 
     /// Ends at the moment given, if there is one: a timer for the price of an alarm.
     pub(crate) fn until(self: &Arc<Self>, at: Option<Moment>) -> Until {
-        Until { alarms: self.clone(), at, alarm: Alarm::default() }
+        Until { alarms: self.clone(), at, alarm: Timer::default() }
     }
 
     /// All of them ring, once: something has changed that everybody should look at.
@@ -178,7 +178,7 @@ impl Timers {
 pub(crate) struct Until {
     alarms: Arc<Timers>,
     at: Option<Moment>,
-    alarm: Alarm,
+    alarm: Timer,
 }
 
 impl Future for Until {
@@ -396,14 +396,14 @@ mod tests {
 
     struct Case {
         alarms: Arc<Timers>,
-        alarm: Alarm,
+        alarm: Timer,
         bell: Arc<Bell>,
     }
 
     impl Case {
         fn new() -> Case {
             let alarms = Timers::new(Arc::new(Stopped));
-            Case { alarms, alarm: Alarm::default(), bell: Arc::default() }
+            Case { alarms, alarm: Timer::default(), bell: Arc::default() }
         }
 
         async fn set_for_later(&mut self) {
@@ -480,7 +480,7 @@ mod tests {
     async fn many_that_are_due_ring_a_handful_at_a_time() {
         let case = Case::new();
         let waker = Waker::from(case.bell.clone());
-        let mut set: Vec<Alarm> = (0..3 * HANDFUL).map(|_| Alarm::default()).collect();
+        let mut set: Vec<Timer> = (0..3 * HANDFUL).map(|_| Timer::default()).collect();
         for alarm in &mut set {
             case.alarms.set(alarm, Moment::ORIGIN, &Context::from_waker(&waker));
         }
@@ -499,7 +499,7 @@ mod tests {
         let mut set = Vec::new();
         for (bell, millis) in [30, 10, 40, 20, 10].into_iter().enumerate() {
             let (waker, mut alarm) =
-                (Waker::from(Arc::new(Bells(bell, Mutex::new(rung.clone())))), Alarm::default());
+                (Waker::from(Arc::new(Bells(bell, Mutex::new(rung.clone())))), Timer::default());
             let at = Moment::since_origin(Duration::from_millis(millis));
             case.alarms.set(&mut alarm, at, &Context::from_waker(&waker));
             set.push(alarm);
@@ -514,7 +514,7 @@ mod tests {
         let mut case = Case::new();
         case.set_for_later().await;
         for _ in 0..10 * TOLERATED {
-            let (waker, mut alarm) = (Waker::from(case.bell.clone()), Alarm::default());
+            let (waker, mut alarm) = (Waker::from(case.bell.clone()), Timer::default());
             case.alarms.set(&mut alarm, Stopped.now() + Duration::from_secs(2), &Context::from_waker(&waker));
             case.alarms.stop(&mut alarm);
         }
