@@ -127,7 +127,7 @@ impl Timers {
         drop(before);
         // Not under the lock: a runtime that is being shut down drops its new tasks at once.
         if let Some(earlier) = ringer {
-            let ringer = Ringer { alarms: self.clone(), runtime, earlier, rings: true };
+            let ringer = TimerDriver { alarms: self.clone(), runtime, earlier, rings: true };
             let sleep = {
                 // A timer of that runtime.
                 let _there = here.enter();
@@ -282,7 +282,7 @@ impl Inside {
 }
 
 /// Rings until nothing is set any more, so an idle coordinator has no such task.
-async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
+async fn ring(mut ringer: TimerDriver, mut sleep: Sleep) {
     loop {
         tokio::select! {
             biased;
@@ -302,14 +302,14 @@ async fn ring(mut ringer: Ringer, mut sleep: Sleep) {
 
 /// Rings the alarms of its runtime. Should it end while some are set, because the runtime is shut down,
 /// then these ring: whoever still waits sets another one, elsewhere.
-struct Ringer {
+struct TimerDriver {
     alarms: Arc<Timers>,
     runtime: Id,
     earlier: Arc<Notify>,
     rings: bool,
 }
 
-impl Ringer {
+impl TimerDriver {
     /// Rings what is due, and says when to look again. `None` if nothing is set: then nobody rings.
     fn ring_due(&self) -> Option<Moment> {
         let mut due = Vec::new();
@@ -343,7 +343,7 @@ impl Ringer {
     }
 }
 
-impl Drop for Ringer {
+impl Drop for TimerDriver {
     fn drop(&mut self) {
         if self.rings {
             let ended = self.alarms.lock().end(self.runtime);
