@@ -35,12 +35,12 @@ pub(crate) struct Timers {
 struct Inside {
     /// One for each runtime: whoever waits is woken from its own, as by a timer of its own, and one that
     /// nobody drives any more holds up no other.
-    rings: Vec<Ring>,
+    rings: Vec<RuntimeTimers>,
     places: u64,
 }
 
 /// The alarms that are set from one runtime, where a task rings them.
-struct Ring {
+struct RuntimeTimers {
     runtime: Id,
     set: Slab<Set>,
     /// When they are due and which, in order, so that a seed reproduces in which order they ring. Nearly
@@ -205,7 +205,7 @@ fn wake(set: Slab<Set>) {
     set.into_iter().for_each(|(_, set)| set.waker.wake());
 }
 
-impl Ring {
+impl RuntimeTimers {
     fn get(&mut self, number: u64, key: usize) -> Option<&mut Set> {
         self.set.get_mut(key).filter(|set| set.number == number)
     }
@@ -220,7 +220,7 @@ impl Ring {
         let mut due = Vec::new();
         while let Some(Reverse((at, key))) = self.order.peek().copied().filter(|Reverse((at, _))| *at <= then)
         {
-            if Ring::is_set(&self.set, at, key) {
+            if RuntimeTimers::is_set(&self.set, at, key) {
                 due.extend(self.set.try_remove(key).map(|set| set.waker));
             }
             self.order.pop();
@@ -237,7 +237,7 @@ impl Ring {
     fn tidy(&mut self) {
         if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
             let set = &self.set;
-            self.order.retain(|Reverse((at, key))| Ring::is_set(set, *at, *key));
+            self.order.retain(|Reverse((at, key))| RuntimeTimers::is_set(set, *at, *key));
         }
     }
 }
@@ -251,7 +251,7 @@ const TOLERATED: usize = 64;
 const OVERDUE: Duration = Duration::from_millis(20);
 
 impl Inside {
-    fn ring(&mut self, runtime: Id) -> Option<&mut Ring> {
+    fn ring(&mut self, runtime: Id) -> Option<&mut RuntimeTimers> {
         self.rings.iter_mut().find(|ring| ring.runtime == runtime)
     }
 
@@ -270,12 +270,12 @@ impl Inside {
     fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
         let (set, order) = (Slab::new(), BinaryHeap::new());
-        self.rings.push(Ring { runtime, set, order, looks: at, earlier: earlier.clone() });
+        self.rings.push(RuntimeTimers { runtime, set, order, looks: at, earlier: earlier.clone() });
         earlier
     }
 
     /// Nobody rings for this runtime any more. What was set there is returned.
-    fn end(&mut self, runtime: Id) -> Option<Ring> {
+    fn end(&mut self, runtime: Id) -> Option<RuntimeTimers> {
         let place = self.rings.iter().position(|ring| ring.runtime == runtime)?;
         Some(self.rings.remove(place))
     }
@@ -318,7 +318,7 @@ impl TimerDriver {
         let now = self.alarms.clock.now();
         let looks = loop {
             match ring.order.peek().copied() {
-                Some(Reverse((at, key))) if !Ring::is_set(&ring.set, at, key) => {
+                Some(Reverse((at, key))) if !RuntimeTimers::is_set(&ring.set, at, key) => {
                     ring.order.pop();
                 }
                 Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(at),
