@@ -61,7 +61,7 @@ struct Set {
 
 /// Where an alarm rings, and a number that tells it from others.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TimerKey {
     runtime: Id,
     number: u64,
     /// Among those of its runtime.
@@ -71,7 +71,7 @@ struct Place {
 /// One of them, which may be set.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
-    place: Option<Place>,
+    place: Option<TimerKey>,
 }
 
 impl Timers {
@@ -121,7 +121,7 @@ impl Timers {
                 ring.looks = at;
                 ring.earlier.notify_one();
             }
-            alarm.place = Some(Place { runtime, number, key });
+            alarm.place = Some(TimerKey { runtime, number, key });
         }
         drop(inside);
         drop(before);
@@ -255,11 +255,11 @@ impl Inside {
         self.rings.iter_mut().find(|ring| ring.runtime == runtime)
     }
 
-    fn set(&mut self, place: Place) -> Option<&mut Set> {
+    fn set(&mut self, place: TimerKey) -> Option<&mut Set> {
         self.ring(place.runtime)?.get(place.number, place.key)
     }
 
-    fn take(&mut self, place: Place) -> Option<Waker> {
+    fn take(&mut self, place: TimerKey) -> Option<Waker> {
         let ring = self.ring(place.runtime)?;
         let waker = ring.take(place.number, place.key);
         ring.tidy();
