@@ -31,7 +31,7 @@ use crate::quorum::ballot::{Ballot, Holder};
 use crate::quorum::key_states::Standings;
 use crate::quorum::round::{Aim, Round};
 use crate::runtime::clock::Clock;
-use crate::runtime::detached::Lasting;
+use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::Timer;
 use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
@@ -525,24 +525,24 @@ impl ParkedKeeper for Keeper {
         self.succession.is_some() && self.shared.lines.is_waited_for(&self.line)
     }
 
-    fn give_back(mut self: Box<Self>) -> Lasting {
+    fn give_back(mut self: Box<Self>) -> FinishInBackground {
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
         let work = async move {
             let successor = self.take_successor();
             self.release().await;
             drop(successor);
         };
-        Lasting::new(work, &shared.tasks, runtime)
+        FinishInBackground::new(work, &shared.tasks, runtime)
     }
 
-    fn leave_taken(mut self: Box<Self>, wanted: Retention) -> Lasting {
+    fn leave_taken(mut self: Box<Self>, wanted: Retention) -> FinishInBackground {
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
         let work = async move {
             let successor = self.take_successor();
             self.retain(wanted).await;
             drop(successor);
         };
-        Lasting::new(work, &shared.tasks, runtime)
+        FinishInBackground::new(work, &shared.tasks, runtime)
     }
 
     fn set_out(mut self: Box<Self>) {

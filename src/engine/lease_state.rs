@@ -18,7 +18,7 @@ use crate::quorum::ballot::Ballot;
 use crate::quorum::key_states::Standings;
 use crate::quorum::round::{OnSettled, Round};
 use crate::runtime::clock::Clock;
-use crate::runtime::detached::Lasting;
+use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::{Helped, Registry};
 
 /// What the lease, its watchers and its keeper share.
@@ -54,10 +54,10 @@ pub(crate) trait ParkedKeeper: Send {
     fn is_waited_for(&self) -> bool;
 
     /// Gives the lock back, for a holder who waits until that is done.
-    fn give_back(self: Box<Self>) -> Lasting;
+    fn give_back(self: Box<Self>) -> FinishInBackground;
 
     /// Leaves the lock taken, for a holder who waits until that is done.
-    fn leave_taken(self: Box<Self>, wanted: Retention) -> Lasting;
+    fn leave_taken(self: Box<Self>, wanted: Retention) -> FinishInBackground;
 
     /// Has a task do what there is to do.
     fn set_out(self: Box<Self>);

@@ -12,7 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::tasks::Tasks;
 
 /// Done in the future of whoever waits for it; and if that is dropped half-way, by a task.
-pub(crate) struct Lasting {
+pub(crate) struct FinishInBackground {
     work: Option<BoxFuture<'static, ()>>,
     runtime: Handle,
     tasks: Tasks,
@@ -20,19 +20,19 @@ pub(crate) struct Lasting {
     token: TaskTrackerToken,
 }
 
-impl Lasting {
+impl FinishInBackground {
     /// `tasks` is one more from here on; where there is to be a task, it is begun on `runtime`.
     pub(crate) fn new(
         work: impl Future<Output = ()> + Send + 'static,
         tasks: &Tasks,
         runtime: Handle,
-    ) -> Lasting {
+    ) -> FinishInBackground {
         let token = tasks.tracker.token();
-        Lasting { work: Some(Box::pin(work)), runtime, tasks: tasks.clone(), token }
+        FinishInBackground { work: Some(Box::pin(work)), runtime, tasks: tasks.clone(), token }
     }
 }
 
-impl Future for Lasting {
+impl Future for FinishInBackground {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -46,7 +46,7 @@ impl Future for Lasting {
     }
 }
 
-impl Drop for Lasting {
+impl Drop for FinishInBackground {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.tasks.spawn(work, &self.runtime);
@@ -54,7 +54,7 @@ impl Drop for Lasting {
     }
 }
 
-impl fmt::Debug for Lasting {
+impl fmt::Debug for FinishInBackground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lasting").field("done", &self.work.is_none()).finish_non_exhaustive()
     }
