@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::node::{Node, Question};
 use crate::protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 use crate::quorum::ballot::Ballot;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 use limit::Limited;
 
@@ -346,7 +346,7 @@ pub(crate) async fn permits(shared: &Arc<Shared>, name: &str) -> Option<usize> {
     shared.introduced().await;
     let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();
     let question = |_| Some(Question::Inspect { key: key.clone() });
-    let round = Round::start(&shared.nodes, Aim::Hear, shared.max_ttl, question);
+    let round = Round::start(&shared.nodes, Expect::Hear, shared.max_ttl, question);
     round.settled().await;
     str::from_utf8(round.ballot().holder()?.token.as_bytes()).ok()?.parse().ok()
 }

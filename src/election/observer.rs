@@ -11,7 +11,7 @@ use crate::node::{Expiry, Holding, Question};
 use crate::protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
 use crate::quorum::ballot::{Ballot, Said};
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// Is told who leads an [election](crate::Election), as the nodes have it.
 ///
@@ -158,7 +158,7 @@ impl Observer {
         let round = self.asking.get_or_insert_with(|| {
             self.lines.ask_anew(&self.key);
             let question = |_| Some(Question::Inspect { key: self.key.clone() });
-            Round::start(&self.shared.nodes, Aim::Hear, self.ttl, question)
+            Round::start(&self.shared.nodes, Expect::Hear, self.ttl, question)
         });
         round.settled().await;
         let ballot = round.ballot();

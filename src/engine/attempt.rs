@@ -17,7 +17,7 @@ use crate::protocol::{Claim, Draw, FencingToken, LINE_PATIENCE, Mode, Moment, To
 use crate::quorum::ballot::Ballot;
 use crate::quorum::key_states::Standings;
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,8 +200,8 @@ pub(crate) fn clean_up(
 }
 
 /// What a round wants that may draw a fencing token.
-pub(crate) fn aim(draw: Option<Draw>) -> Aim {
-    draw.map_or(Aim::Hold, |_| Aim::Draw)
+pub(crate) fn aim(draw: Option<Draw>) -> Expect {
+    draw.map_or(Expect::Hold, |_| Expect::Draw)
 }
 
 fn question(plan: &AcquireRequest, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {

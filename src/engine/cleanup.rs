@@ -16,7 +16,7 @@ use crate::protocol::Standing;
 use crate::protocol::{Backoff, Claim, Moment, Verdict};
 use crate::quorum::ballot::Ballot;
 use crate::quorum::key_states::Standings;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 use crate::runtime::timer::Timer;
 
 /// The clean-up after one claim: a release or a failed attempt.
@@ -60,11 +60,11 @@ impl Cleanup {
         let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
             // Those who wait hear of it from the preferred node.
             let round =
-                Round::start_at(&shared.nodes, Aim::LetGo, ttl, claim.preferred_node(nodes), &release);
+                Round::start_at(&shared.nodes, Expect::LetGo, ttl, claim.preferred_node(nodes), &release);
             round.ask_rest(&release);
             round
         } else {
-            Round::start(&shared.nodes, Aim::LetGo, ttl, |index| match standings.get(index) {
+            Round::start(&shared.nodes, Expect::LetGo, ttl, |index| match standings.get(index) {
                 Standing::Without => None,
                 Standing::Holds | Standing::OnItsWay => Some(release.clone()),
                 Standing::Unknown => Some(cancel.clone()),

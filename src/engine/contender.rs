@@ -18,7 +18,7 @@ use crate::protocol::{
 };
 use crate::quorum::ballot::{Ballot, Paper, Said};
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
@@ -240,14 +240,14 @@ impl Contest {
         self.intent = Some(Intent { key: key.clone(), ticket, said: now });
         let patience = INTENT_PATIENCE;
         let question = |_| Some(Question::Intend { key: key.clone(), ticket, patience });
-        drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
+        drop(Round::start(&self.shared.nodes, Expect::Hear, plan.ttl, question));
     }
 
     /// The writer waits no longer: it has the lock, or has given up.
     fn desist(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, ticket, .. }) = self.intent.take() {
             let question = |_| Some(Question::Desist { key: key.clone(), ticket });
-            drop(Round::start(&self.shared.nodes, Aim::Hear, plan.ttl, question));
+            drop(Round::start(&self.shared.nodes, Expect::Hear, plan.ttl, question));
         }
     }
 
@@ -413,7 +413,7 @@ impl Drop for Bid<'_> {
             let nodes = &self.contest.shared.nodes;
             if (0..nodes.quorum.nodes()).any(|node| !self.granted.contains(node)) {
                 let question = |node| (!self.granted.contains(node)).then(|| leave.clone());
-                drop(Round::start(nodes, Aim::Hear, self.plan.ttl, question));
+                drop(Round::start(nodes, Expect::Hear, self.plan.ttl, question));
             }
         }
     }

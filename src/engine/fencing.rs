@@ -7,7 +7,7 @@ use tracing::debug;
 use super::context::Shared;
 use crate::node::{Asked, Question};
 use crate::protocol::{Claim, FencingToken, Moment, Verdict};
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// What came of an attempt.
 pub(crate) struct Decision {
@@ -46,7 +46,7 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
     debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
     shared.meters.wrote_back();
     let question = Asked::from(Question::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
-    let round = Round::start(&shared.nodes, Aim::Hold, votes.ttl, |_| Some(question.clone()));
+    let round = Round::start(&shared.nodes, Expect::Hold, votes.ttl, |_| Some(question.clone()));
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
 }
 
@@ -58,8 +58,8 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
 /// given clocks that agree within half of it, and attempts that take no longer than the other half.
 pub(crate) fn in_time(shared: &Shared, votes: &Round, deadline: Moment, now: Moment) -> bool {
     let latest = match votes.aim {
-        Aim::Draw => deadline.min(votes.sent + shared.clock_bound()),
-        Aim::Hold | Aim::LetGo | Aim::Hear => deadline,
+        Expect::Draw => deadline.min(votes.sent + shared.clock_bound()),
+        Expect::Hold | Expect::LetGo | Expect::Hear => deadline,
     };
     now < latest
 }

@@ -29,7 +29,7 @@ use crate::node::{Asked, Question};
 use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
 use crate::quorum::ballot::{Ballot, Holder};
 use crate::quorum::key_states::Standings;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 use crate::runtime::clock::Clock;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
@@ -341,7 +341,7 @@ impl Keeper {
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
         let question = Asked::from(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |_| Some(question.clone()));
+        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(question.clone()));
         self.sent = round.sent;
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });

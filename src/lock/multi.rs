@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 use crate::node::Question;
 use crate::protocol::{Keys, MOST_RESOURCES, Mode, Resource};
 use crate::quorum::ballot::Ballot;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 impl Lock {
     /// A lock of all of `names`, each counted once; `None` if they are no more than one.
@@ -58,7 +58,7 @@ impl Lock {
     pub(super) async fn forget_each(&self) {
         let forgotten = self.keys.iter().map(async |key| {
             let question = |_| Some(Question::Forget { key: key.clone() });
-            Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question).settled().await;
+            Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question).settled().await;
         });
         join_all(forgotten).await;
     }
@@ -68,7 +68,7 @@ impl Lock {
     pub(super) async fn inspect_each(&self) -> Ballot {
         let ballots = self.keys.iter().map(async |key| {
             let question = |_| Some(Question::Inspect { key: key.clone() });
-            let round = Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question);
+            let round = Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question);
             round.settled().await;
             if self.keys.are_several() { round.ballot().of(key) } else { round.ballot() }
         });

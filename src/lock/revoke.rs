@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 use crate::node::Question;
 use crate::protocol::{Claim, Mode, Token};
 use crate::quorum::ballot::Ballot;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 impl Lock {
     /// Takes the lock away from the holder of `token`, at every node that answers: for operators,
@@ -81,7 +81,7 @@ impl Lock {
         let claim = Arc::new(claim);
         // Not a mere release: the next renewal of a holder who is alive would store the key again.
         let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
-        let round = Round::start(&self.shared.nodes, Aim::Hear, self.options.ttl, question);
+        let round = Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question);
         round.settled().await;
         round.ballot()
     }

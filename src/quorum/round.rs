@@ -42,7 +42,7 @@ pub(crate) struct Round {
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
     /// Which votes are the aim of the question: a release wants the key gone.
-    pub(crate) aim: Aim,
+    pub(crate) aim: Expect,
     op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
@@ -70,7 +70,7 @@ const LAST_LOOKS: usize = 3;
 
 /// What a question wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Aim {
+pub(crate) enum Expect {
     /// That the key holds the token.
     Hold,
     /// The same, and a number for the fencing token.
@@ -85,7 +85,7 @@ impl Round {
     /// Asks every node for which `question` has one. `ttl` bounds the time limits.
     pub(crate) fn start<Q: Into<Asked>>(
         nodes: &Arc<Nodes>,
-        aim: Aim,
+        aim: Expect,
         ttl: Duration,
         question: impl Fn(usize) -> Option<Q>,
     ) -> Arc<Round> {
@@ -108,7 +108,7 @@ impl Round {
     /// Asks the node at `first` only. The others are to follow by [`ask_rest`](Round::ask_rest).
     pub(crate) fn start_at(
         nodes: &Arc<Nodes>,
-        aim: Aim,
+        aim: Expect,
         ttl: Duration,
         first: usize,
         question: &Asked,
@@ -130,7 +130,7 @@ impl Round {
 
     fn prepare(
         nodes: &Arc<Nodes>,
-        aim: Aim,
+        aim: Expect,
         op: Op,
         ttl: Duration,
         state: impl Fn(usize, Moment) -> State,
@@ -338,7 +338,7 @@ impl Round {
     /// Once so many have answered that the verdict is not *unavailable*, whatever the rest say, those are
     /// waited for no longer than they should need (rule I-47). Says whether that begins now.
     fn hasten(&self, slots: &mut Slots, now: Moment) -> bool {
-        let hears = self.aim == Aim::Hear;
+        let hears = self.aim == Expect::Hear;
         let enough = slots.heard_of(self.nodes.quorum.needed());
         if !enough || slots.hastened || slots.all_heard() || (slots.verdict.is_some() && !hears) {
             return false;

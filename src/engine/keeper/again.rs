@@ -13,7 +13,7 @@ use crate::protocol::Standing;
 use crate::protocol::{Backoff, Moment};
 use crate::quorum::key_states::Standings;
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// The first pause is at most this: some round trips in one datacenter, in which clients that lost take
 /// their claims back. A lock that is held for less long asks nothing.
@@ -88,7 +88,7 @@ impl Keeper {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
             let question = Asked::from(Question::Renew { claim, ttl, fencing_token });
             self.standings = self.settle();
-            let round = Round::start(&self.shared.nodes, Aim::Hold, ttl, |node| {
+            let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |node| {
                 lacks(node).then(|| question.clone())
             });
             self.state.follow(&round);

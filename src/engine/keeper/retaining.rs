@@ -13,7 +13,7 @@ use crate::node::{Asked, Question};
 use crate::protocol::Standing;
 use crate::protocol::{Claim, Moment, Token, Verdict};
 use crate::quorum::key_states::Standings;
-use crate::quorum::round::{Aim, Round};
+use crate::quorum::round::{Expect, Round};
 
 /// Servers do not count in less.
 const LEAST: Duration = Duration::from_millis(1);
@@ -79,7 +79,7 @@ impl Keeper {
             let ttl = wanted.until.since(shared.now()).max(LEAST);
             let (from, to) = (from.clone(), to.clone());
             let question = Asked::from(Question::Transfer { from, to, ttl, draw: None });
-            let round = Round::start(&shared.nodes, Aim::Hold, self.ttl, |_| Some(question.clone()));
+            let round = Round::start(&shared.nodes, Expect::Hold, self.ttl, |_| Some(question.clone()));
             let verdict = round.verdict().await;
             let now = shared.now();
             if verdict == Verdict::Carried && now < end {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Aim, OnSettled, USUAL};
+use super::{Expect, OnSettled, USUAL};
 use crate::node::{Answer, NodeError, Vote};
 use crate::protocol::Standing;
 use crate::protocol::{Moment, Quorum, Verdict};
@@ -141,12 +141,14 @@ impl Slots {
     }
 
     /// How each node stands.
-    pub(super) fn standings(&self, aim: Aim) -> Standings {
+    pub(super) fn standings(&self, aim: Expect) -> Standings {
         let standing = |slot: &Slot| match &slot.state {
             State::Pending { .. } => Standing::OnItsWay,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Restored if matches!(aim, Aim::Hold | Aim::Draw) => {
+                Vote::Granted | Vote::Wanted | Vote::Restored
+                    if matches!(aim, Expect::Hold | Expect::Draw) =>
+                {
                     Standing::Holds
                 }
                 Vote::Granted

@@ -106,7 +106,7 @@ impl Bench {
         let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
         let question = Asked::from(Question::Acquire { claim, ttl: TTL, draw: None });
         let question = |index| asked.contains(&index).then(|| question.clone());
-        Round::start(members, Aim::Hold, TTL, question)
+        Round::start(members, Expect::Hold, TTL, question)
     }
 
     fn new() -> Bench {
@@ -326,7 +326,7 @@ async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_h
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
-    let hear = Round::start(&bench.members, Aim::Hear, TTL, |_| {
+    let hear = Round::start(&bench.members, Expect::Hear, TTL, |_| {
         Some(Asked::from(Question::Inspect { key: "r".into() }))
     });
     let mut heard = Waiter {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::responses::{Slot, Slots, State};
-use super::{Aim, Round};
+use super::{Expect, Round};
 use crate::node::{Answer, NodeError, NodeErrorKind, Vote};
 use crate::protocol::{Drawn, FencingToken, Moment};
 use crate::quorum::ballot::{Ballot, Paper, Said};
@@ -58,14 +58,14 @@ impl Round {
     /// What an answer means by itself.
     fn read(&self, answer: &Answer) -> Said {
         match (&answer.vote, self.aim) {
-            (Vote::Granted, Aim::Draw) if answer.fencing_token.is_none() => Said::Failed(unnumbered()),
-            (Vote::Granted | Vote::Wanted, Aim::Hold | Aim::Draw) => {
+            (Vote::Granted, Expect::Draw) if answer.fencing_token.is_none() => Said::Failed(unnumbered()),
+            (Vote::Granted | Vote::Wanted, Expect::Hold | Expect::Draw) => {
                 // The age counts when the question was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
                 let left = answer.instance.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
             }
-            (_, Aim::LetGo) | (Vote::Granted | Vote::Wanted, Aim::Hear) => Said::Granted,
+            (_, Expect::LetGo) | (Vote::Granted | Vote::Wanted, Expect::Hear) => Said::Granted,
             (Vote::Restored, _) => Said::Restored,
             (Vote::Held(holding), _) => Said::Held((**holding).clone()),
             (Vote::Behind, _) => Said::Behind,
@@ -76,7 +76,7 @@ impl Round {
 
     /// What was drawn by the nodes whose votes count.
     pub(crate) fn drawn(&self) -> Option<Drawn> {
-        if self.aim != Aim::Draw {
+        if self.aim != Expect::Draw {
             return None;
         }
         let slots = self.slots();
@@ -132,7 +132,7 @@ impl Round {
                 State::Unasked | State::Skipped => now.since(self.sent),
             };
             let fencing_token = if let State::Answered { result: Ok(answer), .. } = &slot.state {
-                answer.number_told(self.aim == Aim::Hear)
+                answer.number_told(self.aim == Expect::Hear)
             } else {
                 None
             };
