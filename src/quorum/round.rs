@@ -26,7 +26,7 @@ mod votes;
 
 use super::members::Nodes;
 use super::members::{LEAST_PATIENCE, Member};
-use responses::{Slot, Slots, State};
+use responses::{Responses, Slot, State};
 
 /// One question to all nodes, or to some of them, and their answers.
 ///
@@ -46,7 +46,7 @@ pub(crate) struct Round {
     op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
-    slots: Mutex<Slots>,
+    slots: Mutex<Responses>,
     abandoned: AtomicBool,
 }
 
@@ -141,7 +141,7 @@ impl Round {
             Slot { limit, state: state(index, sent) }
         };
         let slots = nodes.members.iter().enumerate().map(slot);
-        let slots = Mutex::new(Slots::new(slots.collect()));
+        let slots = Mutex::new(Responses::new(slots.collect()));
         let abandoned = AtomicBool::new(false);
         Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned })
     }
@@ -211,7 +211,11 @@ impl Round {
 
     /// Waits until something is `done`, which may be because the time of a node is up, or because it is
     /// `until`.
-    async fn wait_for<T>(&self, until: Option<Moment>, done: impl Fn(&mut Slots, Moment) -> Option<T>) -> T {
+    async fn wait_for<T>(
+        &self,
+        until: Option<Moment>,
+        done: impl Fn(&mut Responses, Moment) -> Option<T>,
+    ) -> T {
         let mut wait = Wait { round: self, alarm: Timer::default(), begun: false, knocked: false };
         // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
         // there is need of a look at the clock.
@@ -337,7 +341,7 @@ impl Round {
 
     /// Once so many have answered that the verdict is not *unavailable*, whatever the rest say, those are
     /// waited for no longer than they should need (rule I-47). Says whether that begins now.
-    fn hasten(&self, slots: &mut Slots, now: Moment) -> bool {
+    fn hasten(&self, slots: &mut Responses, now: Moment) -> bool {
         let hears = self.aim == Expect::Hear;
         let enough = slots.heard_of(self.nodes.quorum.needed());
         if !enough || slots.hastened || slots.all_heard() || (slots.verdict.is_some() && !hears) {
@@ -372,7 +376,7 @@ impl Round {
         self.count(&self.slots(), now)
     }
 
-    fn count(&self, slots: &Slots, now: Moment) -> Tally {
+    fn count(&self, slots: &Responses, now: Moment) -> Tally {
         let mut tally = Tally::new(self.nodes.quorum);
         for index in 0..slots.nodes.len() {
             if let Some(said) = self.said(slots, index, now) {
@@ -383,7 +387,7 @@ impl Round {
     }
 
     /// The verdict, if it is certain at `now`.
-    fn decide(&self, slots: &mut Slots, now: Moment) -> Option<Verdict> {
+    fn decide(&self, slots: &mut Responses, now: Moment) -> Option<Verdict> {
         if slots.verdict.is_some() || slots.too_few(self.nodes.quorum, now) {
             return slots.verdict;
         }
@@ -423,7 +427,7 @@ impl Round {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, Responses> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

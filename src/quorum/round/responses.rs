@@ -15,7 +15,7 @@ use crate::quorum::key_states::Standings;
 
 /// What each node was asked and has said.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Responses {
     pub(super) nodes: SmallVec<[Slot; USUAL]>,
     /// How many have answered, or are not to be asked.
     heard: u8,
@@ -32,11 +32,11 @@ pub(super) struct Slots {
     pub(super) waiting: Waiting,
 }
 
-impl Slots {
-    pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Slots {
+impl Responses {
+    pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Responses {
         let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
-        Slots {
+        Responses {
             nodes,
             heard,
             have_twins: false,

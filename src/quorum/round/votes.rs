@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::responses::{Slot, Slots, State};
+use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
 use crate::node::{Answer, NodeError, NodeErrorKind, Vote};
 use crate::protocol::{Drawn, FencingToken, Moment};
@@ -11,7 +11,7 @@ use crate::runtime::clock::Clock;
 
 impl Round {
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
-    pub(super) fn said(&self, slots: &Slots, index: usize, now: Moment) -> Option<Said> {
+    pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<Said> {
         let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
             State::Skipped => return Some(Said::Skipped),
@@ -31,7 +31,7 @@ impl Round {
     /// `index`: one that has granted goes before one that has not, so that one which only calls itself by the
     /// name of another takes no vote away. One that had to store the key anew goes first of all: what the
     /// other has found there then is that.
-    fn counts_instead(&self, slots: &Slots, index: usize, answer: &Answer) -> Option<usize> {
+    fn counts_instead(&self, slots: &Responses, index: usize, answer: &Answer) -> Option<usize> {
         let rank = |answer: &Answer| match self.read(answer) {
             Said::Restored => 0,
             Said::Granted => 1,
