@@ -19,7 +19,7 @@ pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 /// The nodes of a deployment, and what is needed to count their votes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<NodeHandle>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     /// By our own settings.
@@ -35,7 +35,7 @@ pub(crate) struct Nodes {
 }
 
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct NodeHandle {
     pub(super) node: Arc<dyn Node>,
     pub(super) name: Arc<str>,
     measured: Measured,
@@ -62,7 +62,7 @@ impl Nodes {
                 clock: clock.clone(),
                 introduced: introduced.clone(),
             }));
-            Member { node, name, measured: Measured::default(), meter }
+            NodeHandle { node, name, measured: Measured::default(), meter }
         };
         let members = nodes.into_iter().enumerate().map(member).collect();
         let alarms = Timers::new(clock.clone());
@@ -71,7 +71,7 @@ impl Nodes {
 
     /// The same, each as `made` of the node that it is here, and counted as that.
     pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
-        let member = |known: &Member| Member {
+        let member = |known: &NodeHandle| NodeHandle {
             node: made(known.node.clone()),
             name: known.name.clone(),
             measured: Measured::of(known.measured.get()),
@@ -106,12 +106,12 @@ impl Nodes {
     }
 
     /// How long a round waits for this node.
-    pub(super) fn limit(&self, member: &Member, ttl: Duration) -> Duration {
+    pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
         node_limit(self.set_limit, self.expected(member), ttl)
     }
 
     /// After how long this node is overdue, but at `least` this.
-    pub(super) fn overdue_after(&self, member: &Member, least: Duration, ttl: Duration) -> Duration {
+    pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
         overdue_after(measured, least, node_limit(self.set_limit, measured, ttl))
     }
@@ -123,9 +123,9 @@ impl Nodes {
     }
 
     /// Its round trip: where that has not been measured, it may be as far away as the farthest that has.
-    fn expected(&self, member: &Member) -> Option<RoundTrip> {
+    fn expected(&self, member: &NodeHandle) -> Option<RoundTrip> {
         let farthest = || {
-            let measured = self.members.iter().filter_map(Member::round_trip);
+            let measured = self.members.iter().filter_map(NodeHandle::round_trip);
             measured.max_by_key(|trip| trip.several())
         };
         member.round_trip().or_else(farthest)
@@ -142,7 +142,7 @@ impl Drop for Nodes {
     }
 }
 
-impl Member {
+impl NodeHandle {
     /// As its votes have it, or else the making of its connection.
     fn round_trip(&self) -> Option<RoundTrip> {
         self.measured.get().or_else(|| self.node.round_trip().map(RoundTrip::first))

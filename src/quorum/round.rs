@@ -25,7 +25,7 @@ mod tests;
 mod votes;
 
 use super::members::Nodes;
-use super::members::{LEAST_PATIENCE, Member};
+use super::members::{LEAST_PATIENCE, NodeHandle};
 use responses::{Responses, Slot, State};
 
 /// One question to all nodes, or to some of them, and their answers.
@@ -136,7 +136,7 @@ impl Round {
         state: impl Fn(usize, Moment) -> State,
     ) -> Arc<Round> {
         let sent = nodes.clock.now();
-        let slot = |(index, member): (usize, &Member)| {
+        let slot = |(index, member): (usize, &NodeHandle)| {
             let limit = sent + nodes.limit(member, ttl);
             Slot { limit, state: state(index, sent) }
         };
