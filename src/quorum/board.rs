@@ -189,7 +189,7 @@ impl Seat {
 }
 
 /// Observes one node for the board, the metrics and the log.
-pub(crate) struct Eye {
+pub(crate) struct NodeMonitor {
     pub(crate) board: Arc<Board>,
     pub(crate) index: usize,
     pub(crate) name: Arc<str>,
@@ -199,7 +199,7 @@ pub(crate) struct Eye {
     pub(crate) introduced: Arc<AtomicBool>,
 }
 
-impl Watcher for Eye {
+impl Watcher for NodeMonitor {
     fn see(&self, contact: Contact) {
         if let Contact::Ended(_) = &contact {
             // The next call connects again, and waits for that as the first one has.
@@ -231,7 +231,7 @@ impl Watcher for Eye {
     }
 }
 
-impl Eye {
+impl NodeMonitor {
     fn count(&self, before: Option<&Contact>, contact: &Contact, restarted: bool, left: Option<Duration>) {
         match contact {
             Contact::Connected(_) if matches!(before, Some(Contact::Stalled(_))) => {
@@ -284,7 +284,7 @@ impl Eye {
     }
 }
 
-impl fmt::Debug for Eye {
+impl fmt::Debug for NodeMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Eye").field("node", &self.name).finish_non_exhaustive()
     }

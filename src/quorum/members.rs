@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::board::{Board, Eye};
+use super::board::{Board, NodeMonitor};
 use crate::node::Node;
 use crate::node::max_ttls::MaxTtls;
 use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
@@ -54,7 +54,7 @@ impl Nodes {
         let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
-            node.observe(Arc::new(Eye {
+            node.observe(Arc::new(NodeMonitor {
                 board: board.clone(),
                 index,
                 name: name.clone(),
