@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use futures::future::{Either, select};
 
 use crate::protocol::Moment;
-use crate::quorum::board::{Board, NodeHealth};
+use crate::quorum::board::{NodeHealth, StatusBoard};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 
@@ -33,7 +33,7 @@ use crate::runtime::clock::Clock;
 #[derive(Debug)]
 pub struct Health {
     nodes: Weak<Nodes>,
-    board: Arc<Board>,
+    board: Arc<StatusBoard>,
     clock: Arc<dyn Clock>,
     /// What has been given out.
     seen: u64,

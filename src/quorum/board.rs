@@ -86,7 +86,7 @@ impl fmt::Display for Condition {
 
 /// Where what the nodes tell is written down.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct StatusBoard {
     inside: Mutex<Inside>,
     /// By our own settings, and what other clients have said.
     quarantine: (Quarantine, Arc<MaxTtls>),
@@ -112,12 +112,12 @@ struct Seat {
     restarts: u64,
 }
 
-impl Board {
-    pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<Board> {
+impl StatusBoard {
+    pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
         let seat = Seat { contact: None, since: now, instance: None, restarts: 0 };
         // The first version is new to nobody: there is nothing to tell.
         let inside = Inside { seats: vec![seat; nodes], version: 0, closed: false };
-        Arc::new(Board { inside: Mutex::new(inside), quarantine, news: Notify::new() })
+        Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
     }
 
     /// How each node stands at `now`; `known` has its name and its round trip.
@@ -190,7 +190,7 @@ impl Seat {
 
 /// Observes one node for the board, the metrics and the log.
 pub(crate) struct NodeMonitor {
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<StatusBoard>,
     pub(crate) index: usize,
     pub(crate) name: Arc<str>,
     pub(crate) meter: Arc<NodeMeter>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::board::{Board, NodeMonitor};
+use super::board::{NodeMonitor, StatusBoard};
 use crate::node::Node;
 use crate::node::max_ttls::MaxTtls;
 use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
@@ -28,7 +28,7 @@ pub(crate) struct Nodes {
     pub(crate) max_ttls: Arc<MaxTtls>,
     /// How long a round waits for a node, where that is set.
     pub(crate) set_limit: Option<Duration>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<StatusBoard>,
     pub(crate) alarms: Arc<Timers>,
     /// Whether the next round need not wait for connections.
     pub(crate) introduced: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl Nodes {
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
         set_limit: Option<Duration>,
     ) -> Nodes {
-        let board = Board::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
+        let board = StatusBoard::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
@@ -85,7 +85,7 @@ impl Nodes {
             max_ttls: self.max_ttls.clone(),
             set_limit: self.set_limit,
             // How they stand is seen where they came from.
-            board: Board::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
+            board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             alarms: self.alarms.clone(),
             introduced: self.introduced.clone(),
         }
