@@ -96,7 +96,7 @@ pub(crate) struct StatusBoard {
 
 #[derive(Debug)]
 struct Inside {
-    seats: Vec<Seat>,
+    seats: Vec<NodeEntry>,
     /// Counts the changes.
     version: u64,
     closed: bool,
@@ -104,7 +104,7 @@ struct Inside {
 
 /// What one node has told.
 #[derive(Clone, Debug)]
-struct Seat {
+struct NodeEntry {
     contact: Option<Contact>,
     /// When it came to stand so.
     since: Moment,
@@ -114,7 +114,7 @@ struct Seat {
 
 impl StatusBoard {
     pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
-        let seat = Seat { contact: None, since: now, instance: None, restarts: 0 };
+        let seat = NodeEntry { contact: None, since: now, instance: None, restarts: 0 };
         // The first version is new to nobody: there is nothing to tell.
         let inside = Inside { seats: vec![seat; nodes], version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
@@ -126,7 +126,7 @@ impl StatusBoard {
         now: Moment,
         known: impl Fn(usize) -> (Arc<str>, Option<Duration>),
     ) -> Vec<NodeHealth> {
-        let node = |(index, seat): (usize, &Seat)| {
+        let node = |(index, seat): (usize, &NodeEntry)| {
             let (node, round_trip) = known(index);
             NodeHealth {
                 node,
@@ -143,7 +143,7 @@ impl StatusBoard {
     /// How many changes there have been, and when the first of the quarantines ends that run at `now`.
     pub(crate) fn version(&self, now: Moment) -> (u64, Option<Moment>) {
         let inside = self.inside();
-        let left = |seat: &Seat| seat.quarantine_left(self.quarantine(), now);
+        let left = |seat: &NodeEntry| seat.quarantine_left(self.quarantine(), now);
         (inside.version, inside.seats.iter().filter_map(left).min().map(|left| now + left))
     }
 
@@ -167,7 +167,7 @@ impl StatusBoard {
     }
 }
 
-impl Seat {
+impl NodeEntry {
     fn condition(&self, quarantine: Quarantine, now: Moment) -> Condition {
         match (&self.contact, self.quarantine_left(quarantine, now)) {
             (None, _) => Condition::Unknown,
