@@ -61,7 +61,7 @@ impl Trouble {
                 Trouble::RequestsDelayed => node.delay(ms(60) + spread, ms(1)),
                 Trouble::RepliesLost => node.lose_replies(index < 3),
                 Trouble::Failing if index < 3 => {
-                    node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed")
+                    node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed");
                 }
                 Trouble::Failing => node.delay(ms(20), ms(20)),
                 // The connection ends with requests in the socket, which the server reads later.
@@ -376,7 +376,7 @@ async fn a_release_that_no_quorum_confirmed_says_so() {
             node.fail(
                 NodeErrorKind::PermissionDenied(Access::Operation),
                 "NOPERM this user may not run 'del'",
-            )
+            );
         });
         assert_eq!(watch.unconfirmed_release(), None, "it is held");
         lease.release().await.unwrap();
@@ -394,7 +394,7 @@ async fn a_lock_that_could_not_be_passed_on_is_not_confirmed_to_be_released() {
     let waiting = tokio::spawn(async move { next.acquire().await });
     bench.settle().await;
     bench.nodes[..3].iter().for_each(|node| {
-        node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user may not run 'set'")
+        node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user may not run 'set'");
     });
     lease.release().await.unwrap();
     assert!(watch.unconfirmed_release().is_some());
