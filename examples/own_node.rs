@@ -65,8 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // These servers were started just now, and for the first time: they have forgotten nothing.
     let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off);
-    let lock = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42");
-    let lease = lock.acquire().await?;
+    let lease = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42").acquire().await?;
     first.drained.store(true, Ordering::Relaxed);
     println!("A lock is held, and the first node is drained.");
     let empty = async || server.command(&["EXISTS", "orders/42"]).await.is_ok_and(|n| n.to_string() == "0");

@@ -30,9 +30,9 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
                 lease.release().await.unwrap();
                 let node = &coordinator.health().now()[0];
                 if let Condition::Unreachable { reason } = &node.condition
-                    && reason.to_string().contains("pushed")
+                    && format!("{reason:#}").contains("pushed")
                 {
-                    return reason.to_string();
+                    return format!("{reason:#}");
                 }
                 tokio::task::yield_now().await;
             }

@@ -17,6 +17,7 @@ use crate::node::{
 use crate::protocol::Moment;
 use crate::redis::{Dial, RedisNode, Settings, Stream};
 use crate::runtime::clock::{Clock, Sleep};
+use crate::runtime::entropy::Entropy;
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
@@ -148,14 +149,25 @@ impl Dial for Panics {
 async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
     let scripted = Scripted { manner: Manner::Hangs, votes: Votes::default() };
     let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
-    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
+    let settings = Settings { clock: Arc::new(Virtual), entropy: Arc::new(LongestWaits), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
     let began = Virtual.now();
     let error = node.ready().await.unwrap_err();
     assert!(error.to_string().contains("a panic that the test wants"), "{error}");
     within("it is dialled again", async || node.ready().await.is_ok()).await;
     let waited = Virtual.now().since(began);
-    assert!(waited >= Duration::from_millis(60) && waited < Duration::from_secs(1), "{waited:?}");
+    let pauses = Duration::from_millis(50 + 100 + 200);
+    assert!(waited >= pauses && waited < Duration::from_secs(1), "{waited:?}");
+}
+
+/// Of each random wait the longest.
+#[derive(Debug)]
+struct LongestWaits;
+
+impl Entropy for LongestWaits {
+    fn bits(&self) -> u128 {
+        u128::MAX
+    }
 }
 
 /// Watches, listens and collects answers, and panics each time.
