@@ -146,7 +146,8 @@ pub use {
     lease::{DowngradeError, Lease, LeaseWatch},
     lock::Lock,
     node::facts::{
-        ClockReading, Facts, Fsync, Memory, Need, Place, Refusal, Role, ShardFacts, Software, Trouble,
+        ClockReading, Facts, Fsync, Memory, Missing, Need, Place, Refusal, Role, ShardFacts, Software,
+        Trouble,
     },
     node::{
         Access, Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Listener, Node, NodeError,

@@ -224,8 +224,8 @@ pub struct Refusal {
     pub command: &'static str,
     /// What needs it.
     pub need: Need,
-    /// What would allow it: words for `ACL SETUSER`.
-    pub grant: String,
+    /// What is missing.
+    pub missing: Missing,
     /// The server's own words.
     pub words: String,
 }
@@ -233,14 +233,19 @@ pub struct Refusal {
 impl Refusal {
     /// The node refused `command`, which `need` needs.
     #[must_use]
-    pub fn new(
-        command: &'static str,
-        need: Need,
-        grant: impl Into<String>,
-        words: impl Into<String>,
-    ) -> Refusal {
-        Refusal { command, need, grant: grant.into(), words: words.into() }
+    pub fn new(command: &'static str, need: Need, missing: Missing, words: impl Into<String>) -> Refusal {
+        Refusal { command, need, missing, words: words.into() }
     }
+}
+
+/// Why a command was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The user lacks a right: words for `ACL SETUSER` that grant it.
+    Right(String),
+    /// The server does not know the command: it is renamed or disabled there, or the server is too old.
+    Command,
 }
 
 /// What needs a right.

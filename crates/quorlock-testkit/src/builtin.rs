@@ -27,6 +27,7 @@ mod clients;
 mod commands;
 mod eval;
 mod simulated;
+mod sorted;
 mod tracking;
 
 pub use child::serve_if_asked;

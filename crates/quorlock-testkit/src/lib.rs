@@ -23,8 +23,8 @@ pub use {
     resp::Resp,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
-        Change, Counter, Drawing, Failure, InTurn, Place, SetLife, SetOptions, SetWhen, Several, Sharing,
-        Store, Told, Value,
+        Change, Counter, Drawing, Failure, Fields, InTurn, Place, Scores, SetLife, SetOptions, SetWhen,
+        Several, Sharing, Store, Told, Value,
     },
     wait::{eventually, find_eventually},
 };

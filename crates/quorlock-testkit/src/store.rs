@@ -9,6 +9,7 @@ use quorlock::{Expiry, Holding, Vote};
 
 mod fence;
 mod line;
+mod plain;
 mod readers;
 mod several;
 mod watch;
@@ -16,6 +17,7 @@ mod watch;
 use fence::Noted;
 pub use fence::{Counter, Drawing};
 pub use line::InTurn;
+pub use plain::{Fields, Scores};
 pub use readers::Sharing;
 pub use several::{Place, Several};
 pub use watch::Change;
@@ -53,6 +55,10 @@ pub enum Value {
     List(Vec<Vec<u8>>),
     /// A sorted set, which is what counters of fencing tokens are.
     Number(Counter),
+    /// A sorted set that is no counter.
+    Scores(Scores),
+    /// A hash.
+    Fields(Fields),
 }
 
 impl From<&str> for Value {
@@ -75,6 +81,10 @@ pub enum Failure {
     WrongType,
     /// The counter of fencing tokens holds a number from which none can be drawn.
     OutOfRange,
+    /// A string would be longer than a server keeps.
+    TooLong,
+    /// Those who wait for a lock, or share it, stand there: the scripts alone change that here.
+    OfScripts,
 }
 
 impl fmt::Display for Failure {
@@ -82,6 +92,10 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Failure::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Failure::OutOfRange => "ERR the counter of fencing tokens is at its end",
+            Failure::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Failure::OfScripts => {
+                "ERR the built-in server keeps those who wait for a lock, or share it, for scripts alone"
+            }
         })
     }
 }
@@ -357,7 +371,10 @@ impl Store {
     pub fn get(&mut self, now: Moment, key: &[u8]) -> Result<Option<&[u8]>, Failure> {
         match self.live(now, key) {
             Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
-            Some(Entry { value: Value::List(_) | Value::Number(_), .. }) => Err(Failure::WrongType),
+            Some(Entry {
+                value: Value::List(_) | Value::Number(_) | Value::Scores(_) | Value::Fields(_),
+                ..
+            }) => Err(Failure::WrongType),
             None => Ok(None),
         }
     }

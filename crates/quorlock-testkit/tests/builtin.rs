@@ -324,3 +324,58 @@ async fn a_node_hears_from_it_by_the_time_of_the_first_answer() -> Result<(), Bo
     assert!(ear.0.load(Ordering::Relaxed), "the contract's clauses about hints would be passed over");
     Ok(())
 }
+
+#[tokio::test]
+async fn sorted_sets_hashes_and_ranges_answer_as_a_server_does() -> RedisResult<()> {
+    let mut redis = connect("?protocol=resp3").await?;
+    let number = |text: &str| Value::Int(text.parse().unwrap());
+    let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    let script: [(&str, Value); 30] = [
+        ("SETRANGE s 3 abc", number("6")),
+        ("SETRANGE s 1 x", number("6")),
+        ("GET s", text("\0x\0abc")),
+        ("ZADD z 3 c", number("1")),
+        ("ZADD z 1 a", number("1")),
+        ("ZADD z 2 b", number("1")),
+        ("ZADD z 2 b", number("0")),
+        ("ZINCRBY z 5 a", text("6")),
+        ("ZRANGEBYSCORE z 2 3", Value::Array(vec![text("b"), text("c")])),
+        ("ZPOPMIN z", Value::Array(vec![text("b"), text("2")])),
+        ("ZPOPMAX z", Value::Array(vec![text("a"), text("6")])),
+        ("ZREM z nobody", number("0")),
+        ("ZREM z c", number("1")),
+        ("EXISTS z", number("0")),
+        ("ZADD f 7 n", number("1")),
+        ("ZADD f GT CH 5 n", number("0")),
+        ("ZADD f 1 someone", number("1")),
+        ("ZSCORE f n", text("7")),
+        ("ZREMRANGEBYRANK f 0 -3", number("0")),
+        ("ZREMRANGEBYRANK f 0 -2", number("1")),
+        ("ZSCORE f someone", Value::Nil),
+        ("ZREMRANGEBYSCORE f -inf 7", number("1")),
+        ("HSET h a 1 b 2", number("2")),
+        ("HINCRBY h a 4", number("5")),
+        ("HDEL h a b c", number("2")),
+        ("EXISTS h", number("0")),
+        ("ZADD z 1 a", number("1")),
+        ("PEXPIREAT z 4000000000000", number("1")),
+        ("PEXPIREAT z 1", number("1")),
+        ("EXISTS z", number("0")),
+    ];
+    for (words, expected) in script {
+        let mut words_of = words.split(' ');
+        let mut command = cmd(words_of.next().unwrap());
+        words_of.for_each(|word| {
+            command.arg(word);
+        });
+        let answer: Value = command.query_async(&mut redis).await?;
+        assert_eq!(answer, expected, "{words}");
+    }
+    let refused = cmd("ZADD").arg("s").arg(1).arg("a").query_async::<Value>(&mut redis).await.unwrap_err();
+    assert_eq!(refused.code(), Some("WRONGTYPE"), "{refused}");
+    let length: i64 = cmd("SETRANGE").arg("nothing").arg(0).arg("").query_async(&mut redis).await?;
+    assert_eq!(length, 0);
+    let made: i64 = cmd("EXISTS").arg("nothing").query_async(&mut redis).await?;
+    assert_eq!(made, 0, "writing nothing makes no key");
+    Ok(())
+}

@@ -8,7 +8,7 @@ use crate::doctor::finding::{Finding, Matter, Severity};
 use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
-use crate::node::facts::{Facts, Fsync, Need, Role};
+use crate::node::facts::{Facts, Fsync, Missing, Need, Role};
 use crate::protocol::{Moment, Past, RoundTrip, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
@@ -141,7 +141,8 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
             "started {up} ago, and with the restart guard off it votes although it may have forgotten \
              locks that are held for another {left}"
         );
-        let cure = "turn the restart guard on at every client, unless this was the server's very first start";
+        let cure = "turn the restart guard on at every client, and wait until it lets the server vote; on the server's very \
+                    first start there is nothing to forget";
         sheet.cured(Severity::Unsafe, Matter::Restarted, evidence, cure);
     }
 }
@@ -214,8 +215,8 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
         sheet.cured(Severity::Note, Matter::NotPersistent, evidence, cure);
     } else {
         let evidence = format!("{what}, and the restart guard is off");
-        let cure =
-            "turn the restart guard on at every client, or set `appendonly yes` and `appendfsync always`";
+        let cure = "turn the restart guard on at every client, and wait until it lets the server vote; or set \
+                    `appendonly yes` and `appendfsync always`";
         sheet.cured(Severity::Unsafe, Matter::NotPersistent, evidence, cure);
     }
 }
@@ -233,17 +234,28 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
-        let grant = &refusal.grant;
-        let (barred, cure) = match grant.strip_prefix('~') {
-            Some("*") => (
-                "touch the key of a lock".to_owned(),
-                "grant the keys of your locks, as in `~locks:*`, and examine with --key-prefix locks:"
-                    .to_owned(),
-            ),
-            Some(keys) => {
-                (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
+        let (barred, cure) = match &refusal.missing {
+            Missing::Command => {
+                let evidence =
+                    format!("does not know the command {}, {what} ({})", refusal.command, refusal.words);
+                let cure =
+                    "do not rename or disable it there (`rename-command`), or use a server that has it";
+                sheet.cured(severity, Matter::MissingRight, evidence, cure);
+                continue;
             }
-            None => (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`")),
+            Missing::Right(grant) => match grant.strip_prefix('~') {
+                Some("*") => (
+                    "touch the key of a lock".to_owned(),
+                    "grant the keys of your locks, as in `~locks:*`, and examine with --key-prefix locks:"
+                        .to_owned(),
+                ),
+                Some(keys) => {
+                    (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
+                }
+                None => {
+                    (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`"))
+                }
+            },
         };
         let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);
         sheet.cured(severity, Matter::MissingRight, evidence, cure);

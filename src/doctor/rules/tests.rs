@@ -3,7 +3,7 @@
 use super::node::has_hole;
 use super::*;
 use crate::doctor::{Examination, Outlook};
-use crate::node::facts::{ClockReading, Fsync, Memory, Place, Refusal, Software, Trouble};
+use crate::node::facts::{ClockReading, Fsync, Memory, Missing, Place, Refusal, Software, Trouble};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::protocol::{Drift, Quarantine, Quorum};
 
@@ -66,7 +66,7 @@ fn found(examination: &Examination) -> Vec<(Severity, Matter)> {
 }
 
 fn refusal(command: &'static str, need: Need) -> Refusal {
-    Refusal::new(command, need, format!("+{command}"), "NOPERM")
+    Refusal::new(command, need, Missing::Right(format!("+{command}")), "NOPERM")
 }
 
 fn down(kind: NodeErrorKind) -> Trouble {

@@ -7,7 +7,7 @@ use redis::Value;
 use super::InspectSession;
 use super::probe::Probe;
 use crate::node::NodeError;
-use crate::node::facts::{Facts, Need, Refusal};
+use crate::node::facts::{Facts, Missing, Need, Refusal};
 use crate::redis::server_error::{MissingRight, ServerError, ServerErrorKind};
 
 /// A command that is needed, and its words, in which keys of the probe stand in braces.
@@ -93,17 +93,21 @@ pub(super) fn note(error: &redis::ServerError, right: &Right, facts: &mut Facts)
 
 fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
     let error = ServerError::read(error);
-    let grant = match (error.kind(), probe) {
-        (ServerErrorKind::NoPermission(MissingRight::Key), Some(probe)) => probe.pattern(right.words),
-        (ServerErrorKind::NoPermission(_), _) => format!("+{}", right.command),
-        (ServerErrorKind::UnknownCommand, _) => {
-            format!("+{}, and do not rename the command", right.command)
+    let missing = match (error.kind(), probe) {
+        (ServerErrorKind::NoPermission(MissingRight::Key), Some(probe)) => {
+            Missing::Right(probe.pattern(right.words))
         }
+        (ServerErrorKind::NoPermission(_), _) => Missing::Right(format!("+{}", right.command)),
+        (ServerErrorKind::UnknownCommand, _) => Missing::Command,
         // Out of memory, a replica, or the like: the lock that is taken as a probe meets it, too.
         _ => return,
     };
-    // A command that is refused is refused for each key.
-    if !facts.refusals.iter().any(|told| told.grant == grant) {
-        facts.refusals.push(Refusal::new(right.command, right.need, grant, error.to_string()));
+    // A command that is refused is refused for each key, and a right may be lacked by several.
+    let is_told = |told: &Refusal| match &missing {
+        Missing::Right(_) => told.missing == missing,
+        Missing::Command => told.command == right.command,
+    };
+    if !facts.refusals.iter().any(is_told) {
+        facts.refusals.push(Refusal::new(right.command, right.need, missing, error.to_string()));
     }
 }

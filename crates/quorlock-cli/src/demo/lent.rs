@@ -39,7 +39,11 @@ pub(super) async fn until_signal(servers: &Servers, signals: &mut Signals) -> Re
     for (name, value) in settings(servers) {
         print(&format!("export {name}={value}\n"))?;
     }
-    stderr::say(format!("quorlock: {servers}; they forget everything and end with Ctrl-C\n"));
+    stderr::say(format!(
+        "quorlock: {servers}; they forget everything and end with Ctrl-C\n\
+         quorlock: these settings switch the restart guard off, because the servers are new and have nothing to \
+         forget; `quorlock doctor` calls that unsafe, as it would be for servers that may restart\n"
+    ));
     signals.next_end().await;
     Ok(exit::SUCCESS)
 }

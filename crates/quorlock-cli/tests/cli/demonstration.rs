@@ -4,10 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
+use quorlock_testkit::eventually;
 
 use crate::phases::{TICKS, stands_still};
 use crate::pty::OnTerminal;
-use crate::support::{Ended, Quorlock, servers};
+use crate::support::{Ended, Quorlock, SOON, servers};
 
 fn assert_told(ended: &Ended) {
     for word in [
@@ -166,6 +167,30 @@ async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
         other = other.env(name, value);
     }
     assert_eq!(other.end().await.expect(0).stdout, "locked\n");
+    demo.signal(Signal::SIGTERM);
+    demo.end().await.expect(0);
+}
+
+#[tokio::test]
+async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothing_else() {
+    let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").start();
+    let mut doctor = Quorlock::new(["doctor", "--json"]);
+    for export in demo.lines(2).await {
+        let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
+        doctor = doctor.env(name, value);
+    }
+    let said = "switch the restart guard off, because the servers are new";
+    eventually("what the settings mean", SOON, async || demo.stderr().contains(said)).await.unwrap();
+    // The settings of the demonstration have the guard off, which is not safe elsewhere.
+    let examined = doctor.end().await.expect(79);
+    let report: serde_json::Value = serde_json::from_str(&examined.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let mut found: Vec<&str> = findings.map(|finding| finding["finding"].as_str().unwrap()).collect();
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found, ["loopback", "not-persistent", "restarted"], "{examined:?}");
+    let votes = report["nodes"].as_array().unwrap().iter().filter(|node| node["vote"] == "yes");
+    assert_eq!(votes.count(), 5, "{examined:?}");
     demo.signal(Signal::SIGTERM);
     demo.end().await.expect(0);
 }

@@ -418,3 +418,15 @@ async fn it_says_in_its_help_what_its_exit_codes_mean() {
         assert!(help.stdout.contains(word), "{word}: {help:?}");
     }
 }
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_cured_at_the_server_and_not_by_a_right() {
+    let Some(servers) = with(&["--rename-command", "SETRANGE", ""]).await else { return };
+    let ended = doctor(&servers.urls(), &["--json", "--restart-guard", "off"]).end().await.expect(69);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let missing = findings.iter().find(|finding| finding["finding"] == "missing-right").unwrap();
+    let text = |part: &str| missing[part].as_str().unwrap().to_owned();
+    assert!(text("evidence").starts_with("does not know the command setrange"), "{missing}");
+    assert!(text("cure").contains("do not rename") && !text("cure").contains("ACL SETUSER"), "{missing}");
+}

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Expiry;
-use quorlock::protocol::FENCE_MEMBER;
 
 use super::eval::{eval, eval_by_hash};
+use super::sorted::sorted;
 use super::tracking::{Author, Own, Trackers, read_keys};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
@@ -182,13 +182,16 @@ impl Connection {
     }
 }
 
-/// The Redis whose answers are imitated.
-const VERSION: &str = "7.0.15";
+/// The Redis whose answers are imitated: one without known holes in its Lua, which is not there.
+const VERSION: &str = "7.2.11";
 
 /// The commands that depend on no connection.
 fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     let (now, key) = (shared.now(), arguments.first().map(Vec::as_slice).unwrap_or_default());
     if let Some(answer) = shared.misbehave_at(name) {
+        return answer;
+    }
+    if let Some(answer) = sorted(shared, name, arguments) {
         return answer;
     }
     match (name, arguments) {
@@ -208,13 +211,6 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
             Some(ttl) => Resp::Number(shared.store().pexpire(now, key, ttl).into()),
             None => not_an_integer(),
         },
-        ("ZADD", [_, words @ ..]) => zadd(shared, key, words),
-        ("ZSCORE", [_, member]) if member == FENCE_MEMBER.as_bytes() => {
-            match shared.store().score(now, key) {
-                Ok(score) => score.map_or(Resp::Null, |score| Resp::text(score.to_string())),
-                Err(wrong) => Resp::Error(wrong.to_string()),
-            }
-        }
         ("RPUSH", [_, values @ ..]) if !values.is_empty() => push(shared, key, values),
         ("EVAL", _) => eval(shared, arguments),
         ("EVALSHA", _) => eval_by_hash(shared, arguments),
@@ -238,7 +234,8 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         }
         (
             "PING" | "ECHO" | "SELECT" | "GET" | "SET" | "DEL" | "UNLINK" | "EXISTS" | "PTTL" | "PEXPIRE"
-            | "RPUSH",
+            | "RPUSH" | "SETRANGE" | "PEXPIREAT" | "ZADD" | "ZSCORE" | "ZINCRBY" | "ZREM" | "ZREMRANGEBYRANK"
+            | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "HSET" | "HINCRBY" | "HDEL",
             _,
         ) => wrong_number(name),
         (_, _) => unknown(name),
@@ -300,30 +297,6 @@ fn set(shared: &Shared, key: &[u8], value: &[u8], mut words: &[Vec<u8>]) -> Resp
     old.unwrap_or(if done { Resp::ok() } else { Resp::Null })
 }
 
-/// `ZADD key [GT CH] score n`: of the counters of fencing tokens, and nothing else.
-fn zadd(shared: &Shared, key: &[u8], words: &[Vec<u8>]) -> Resp {
-    let (only_up, number) = match words {
-        [gt, ch, number, member] if is(gt, "GT") && is(ch, "CH") && *member == FENCE_MEMBER.as_bytes() => {
-            (true, number)
-        }
-        [number, member] if *member == FENCE_MEMBER.as_bytes() => (false, number),
-        [..] => return Resp::Error("ERR the built-in server knows ZADD key [GT CH] score n".to_owned()),
-    };
-    let Some(number) = std::str::from_utf8(number).ok().and_then(|digits| digits.parse().ok()) else {
-        return Resp::Error("ERR value is not a valid float".to_owned());
-    };
-    let (now, mut store) = (shared.now(), shared.store());
-    if !only_up {
-        let there = store.exists(now, key);
-        store.set(now, key, Value::from(number), SetOptions { life: SetLife::Kept, ..SetOptions::default() });
-        return Resp::Number((!there).into());
-    }
-    match store.exceed(now, key, number) {
-        Ok(changed) => Resp::Number(changed.into()),
-        Err(wrong) => Resp::Error(wrong.to_string()),
-    }
-}
-
 /// `RPUSH` onto a key that is free: enough to plant a key of the wrong type.
 fn push(shared: &Shared, key: &[u8], values: &[Vec<u8>]) -> Resp {
     let (now, mut store) = (shared.now(), shared.store());
@@ -346,6 +319,8 @@ fn info(shared: &Shared) -> String {
         format!("uptime_in_seconds:{uptime}"),
         "quorlock_builtin:1".to_owned(),
         "# Memory".to_owned(),
+        // Nobody counts it, and nothing is ever evicted.
+        "used_memory:0".to_owned(),
         "maxmemory:0".to_owned(),
         "maxmemory_policy:noeviction".to_owned(),
         "# Persistence".to_owned(),
@@ -384,11 +359,11 @@ pub(super) fn millis(digits: &[u8]) -> Option<Duration> {
     std::str::from_utf8(digits).ok()?.parse().ok().map(Duration::from_millis)
 }
 
-fn is(word: &[u8], name: &str) -> bool {
+pub(super) fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
-fn not_an_integer() -> Resp {
+pub(super) fn not_an_integer() -> Resp {
     Resp::Error("ERR value is not an integer or out of range".to_owned())
 }
 

@@ -248,6 +248,21 @@ impl Plant for Server {
                     refuse_error(self.bytes(&words).await?)?;
                     self.end(key, expiry).await
                 }
+                Value::Scores(scores) => {
+                    for (member, score) in scores {
+                        let score = score.to_string();
+                        let words: [&[u8]; 4] = [b"ZADD", key.as_bytes(), score.as_bytes(), &member];
+                        refuse_error(self.bytes(&words).await?)?;
+                    }
+                    self.end(key, expiry).await
+                }
+                Value::Fields(fields) => {
+                    for (field, value) in fields {
+                        let words: [&[u8]; 4] = [b"HSET", key.as_bytes(), &field, &value];
+                        refuse_error(self.bytes(&words).await?)?;
+                    }
+                    self.end(key, expiry).await
+                }
                 Value::Number(number) => {
                     let words = ["ZADD", key, &number.stands.to_string(), FENCE_MEMBER];
                     refuse_error(self.command(&words).await?)?;

@@ -106,8 +106,10 @@ impl Store {
     pub fn score(&mut self, now: Moment, name: &[u8]) -> Result<Option<u64>, Failure> {
         match self.live(now, name) {
             Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.stands)),
-            Some(Entry { value: Value::Text(_) | Value::List(_), .. }) => Err(Failure::WrongType),
-            None => Ok(None),
+            Some(Entry { value: Value::Text(_) | Value::List(_) | Value::Fields(_), .. }) => {
+                Err(Failure::WrongType)
+            }
+            Some(Entry { value: Value::Scores(_), .. }) | None => Ok(None),
         }
     }
 
@@ -154,6 +156,8 @@ impl Store {
         if let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) {
             counter.stands = number;
             self.changed(name);
+        } else if let Some(Entry { value: Value::Scores(notes), ends }) = self.live(now, name).cloned() {
+            self.put(name, Value::Number(Counter { stands: number, notes }), ends);
         } else {
             self.put(name, Value::from(number), None);
         }

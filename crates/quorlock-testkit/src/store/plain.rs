@@ -1,0 +1,129 @@
+//! Plain commands on sorted sets, hashes and parts of strings, as far as a check-up runs them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorlock::protocol::{FENCE_MEMBER, Moment};
+
+use super::{Counter, Entry, Failure, Store, Value, millis};
+
+/// The longest string, as of a server that was told nothing else.
+const LONGEST: usize = 512 << 20;
+
+/// The members of a sorted set, and the score of each.
+pub type Scores = BTreeMap<Vec<u8>, u64>;
+/// The fields of a hash, and the value of each.
+pub type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Commands that the scripts call and that a check-up runs alone.
+impl Store {
+    /// The sorted set under a key; empty if there is none. A counter of fencing tokens is one.
+    ///
+    /// # Errors
+    ///
+    /// If something else stands there, or scripts keep those who wait or share a lock in it.
+    pub fn scores(&mut self, now: Moment, key: &[u8]) -> Result<Scores, Failure> {
+        if self.is_kept_by_scripts(now, key) {
+            return Err(Failure::OfScripts);
+        }
+        match self.live(now, key).map(|entry| &entry.value) {
+            Some(Value::Scores(scores)) => Ok(scores.clone()),
+            Some(Value::Number(Counter { stands, notes })) => {
+                let mut scores = notes.clone();
+                scores.insert(FENCE_MEMBER.into(), *stands);
+                Ok(scores)
+            }
+            Some(Value::Text(_) | Value::List(_) | Value::Fields(_)) => Err(Failure::WrongType),
+            None => Ok(Scores::new()),
+        }
+    }
+
+    /// Stores the sorted set under a key, which keeps its end. An empty one is no key.
+    pub fn put_scores(&mut self, now: Moment, key: &[u8], scores: Scores) {
+        self.put_kept(now, key, (!scores.is_empty()).then(|| Value::of_scores(scores)));
+    }
+
+    /// The hash under a key; empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::scores`].
+    pub fn fields(&mut self, now: Moment, key: &[u8]) -> Result<Fields, Failure> {
+        if self.is_kept_by_scripts(now, key) {
+            return Err(Failure::OfScripts);
+        }
+        match self.live(now, key).map(|entry| &entry.value) {
+            Some(Value::Fields(fields)) => Ok(fields.clone()),
+            Some(Value::Text(_) | Value::List(_) | Value::Number(_) | Value::Scores(_)) => {
+                Err(Failure::WrongType)
+            }
+            None => Ok(Fields::new()),
+        }
+    }
+
+    /// Stores the hash under a key, which keeps its end. An empty one is no key.
+    pub fn put_fields(&mut self, now: Moment, key: &[u8], fields: Fields) {
+        self.put_kept(now, key, (!fields.is_empty()).then_some(Value::Fields(fields)));
+    }
+
+    /// `SETRANGE`: writes into a string from `offset` on, and tells how long it is then. Writing nothing
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands there, or it would be too long.
+    pub fn set_range(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        offset: usize,
+        part: &[u8],
+    ) -> Result<usize, Failure> {
+        let mut text = self.get(now, key)?.map(<[u8]>::to_vec).unwrap_or_default();
+        if part.is_empty() {
+            return Ok(text.len());
+        }
+        let end = offset.checked_add(part.len()).filter(|end| *end <= LONGEST).ok_or(Failure::TooLong)?;
+        text.resize(text.len().max(end), 0);
+        if let Some(place) = text.get_mut(offset..end) {
+            place.copy_from_slice(part);
+        }
+        let length = text.len();
+        self.put_kept(now, key, Some(Value::Text(text)));
+        Ok(length)
+    }
+
+    /// `PEXPIREAT`, where the wall clock shows `wall`. Tells whether the key was there.
+    pub fn expire_at(&mut self, now: Moment, key: &[u8], wall: Duration, end: Duration) -> bool {
+        if end <= wall {
+            return self.del(now, key);
+        }
+        self.pexpire(now, key, end.saturating_sub(wall))
+    }
+
+    fn put_kept(&mut self, now: Moment, key: &[u8], value: Option<Value>) {
+        let ends = self.live(now, key).and_then(|entry: &mut Entry| entry.ends);
+        match value {
+            Some(value) => self.put(key, value, ends),
+            None => self.remove(key),
+        }
+    }
+
+    /// Whether those who wait for a lock, or share it, stand there.
+    fn is_kept_by_scripts(&self, now: Moment, key: &[u8]) -> bool {
+        let at = millis(now);
+        let in_line =
+            self.lines.iter().any(|(order, line)| line.lives(at) && line.keys(order).contains(&key));
+        in_line || self.sets.get(key).is_some_and(|set| set.lives(at))
+    }
+}
+
+impl Value {
+    /// A counter of fencing tokens, if one of the members is that.
+    fn of_scores(mut scores: Scores) -> Value {
+        match scores.remove(FENCE_MEMBER.as_bytes()) {
+            Some(stands) => Value::Number(Counter { stands, notes: scores }),
+            None => Value::Scores(scores),
+        }
+    }
+}
