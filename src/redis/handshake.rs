@@ -308,14 +308,15 @@ impl Connector {
     fn out_of_time(&self) -> NodeError {
         let limit = humantime::format_duration(self.settings.connect_limit.step());
         let likely = match self.target.endpoint() {
-            Endpoint::Tls { .. } => "; neither does a port that does not speak TLS (write redis://)",
+            // A plain Redis waits for the end of a line, for which it takes the first bytes of TLS.
+            Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
         let missed = match self.settings.connect_limit {
             ConnectLimit::Whole(_) => "connect and introduce itself",
             ConnectLimit::EachStep(_) => "go on connecting or introducing itself",
         };
-        NodeError::Unreachable { reason: format!("it did not {missed} within {limit}{likely}").into() }
+        NodeError::Unreachable { reason: format!("{likely}it did not {missed} within {limit}").into() }
     }
 
     /// Whether the server can say something unasked, as it turned out at the last greeting.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use redis::{Pipeline, Value};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::connection::{Connection, text};
-use super::error::{Asked, SENTINEL_LOGIN, Whom, explain, is_closed, unexpected};
+use super::error::{Asked, SENTINEL_LOGIN, Whom, explain, failed, is_closed, unexpected};
 use super::handshake::Connector;
 use super::info::{facts_in, field, role_in_cluster, time_in};
 use super::process::Process;
@@ -46,8 +46,13 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
         Err(error) => {
-            let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
-            facts.trouble = Some(Trouble { cure: cure(&error), error });
+            facts.trouble = Some(if speaks_without_tls(connector.target(), &settings, &error).await {
+                let error = failed(NodeErrorKind::Tls, "no TLS: its port answers without");
+                Trouble { cure: Some(WITHOUT_TLS), error }
+            } else {
+                let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
+                Trouble { cure: cure(&error), error }
+            });
         }
     }
     facts.user = Some(address.user().unwrap_or("default").into());
@@ -96,6 +101,33 @@ async fn ask_all(
         session.ask_each(&probe.removal()).await?;
     }
     Ok(())
+}
+
+/// What cures an address that asks for TLS where there is none.
+const WITHOUT_TLS: &str = "write redis:// instead of rediss://, or give the server's TLS port";
+
+/// Whether a port with which no TLS came about answers without. A server that takes the first bytes of TLS
+/// for a line waits for its end: to whoever speaks TLS it is as silent as one that is stopped.
+async fn speaks_without_tls(address: &Address, settings: &Settings, error: &NodeError) -> bool {
+    let Endpoint::Tls { host, port } = address.endpoint() else { return false };
+    if !matches!(error.kind(), NodeErrorKind::Tls | NodeErrorKind::Unreachable) {
+        return false;
+    }
+    // Without the password, which is not to be sent in the open.
+    let plain = address.at(Endpoint::Tcp { host: host.clone(), port: *port });
+    let answers = async {
+        let mut stream = settings.dial.dial(&plain).await.ok()?;
+        stream.write_all(b"PING\r\n").await.ok()?;
+        let mut first = [0];
+        stream.read_exact(&mut first).await.ok()?;
+        // Of a status, or of an error such as that a password is wanted.
+        Some(matches!(&first, b"+" | b"-"))
+    };
+    let late = settings.clock.sleep_until(settings.clock.now() + settings.connect_limit.step());
+    match select(pin!(answers), late).await {
+        Either::Left((answered, _)) => answered == Some(true),
+        Either::Right(_) => false,
+    }
 }
 
 /// How long a server has that may say something before it is asked.

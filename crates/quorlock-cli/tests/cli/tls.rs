@@ -155,7 +155,12 @@ async fn a_certificate_that_has_expired_is_called_so() {
 async fn a_port_is_told_to_speak_tls_or_not_to() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let plain = format!("rediss://localhost:{}", world.servers[0].port());
-    world.refused(&plain, &[], &["does not speak TLS", "redis://"]).await;
+    world.refused(&plain, &[], &["does not speak TLS", "write redis://"]).await;
+    let examined = Quorlock::new(["doctor", "--json"]).env("QUORLOCK_NODES", &plain);
+    let examined = examined.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(69);
+    assert!(examined.stdout.contains(r#""finding":"tls""#), "{examined:?}");
+    assert!(examined.stdout.contains("write redis:// instead of rediss://"), "{examined:?}");
+    assert!(!examined.stdout.contains(r#""finding":"unreachable""#), "{examined:?}");
     let tls = world.url().replace("rediss", "redis");
     world.refused(&tls, &[], &["speaks TLS", "rediss://"]).await;
 }
