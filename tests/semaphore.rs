@@ -204,6 +204,19 @@ async fn a_wait_that_is_over_says_who_had_the_permits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_answer_decides_nothing_is_said_not_to_be_waited_for() {
+    let bench = bench(5);
+    let permit = free_permit(&elsewhere(&bench, 4)).await;
+    for node in &bench.nodes[3..] {
+        node.delay(50 * MS, 50 * MS);
+    }
+    let error = elsewhere(&bench, 2).wait(Wait::Never).acquire().await.unwrap_err().to_string();
+    assert!(error.contains("node-4, node-5: not waited for"), "three of five decide: {error}");
+    assert!(!error.contains("had not answered"), "of a healthy node: {error}");
+    drop(permit);
+}
+
+#[tokio::test(start_paused = true)]
 async fn p1_another_number_of_permits_is_an_error_that_says_so() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;

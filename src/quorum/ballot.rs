@@ -333,11 +333,14 @@ impl fmt::Display for Ballot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} granted, {} needed", self.granted(), self.quorum.nodes(), self.quorum.needed())?;
         let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        let is_decided = self.tally().verdict().is_some();
         for paper in &self.papers {
-            if matches!(paper.said, Said::Granted | Said::Skipped) {
-                continue;
-            }
-            let reason = paper.said.to_string();
+            let reason = match &paper.said {
+                Said::Granted | Said::Skipped => continue,
+                // Its answer could not have changed the verdict: nothing is wrong with the node.
+                Said::Pending if is_decided => "not waited for".to_owned(),
+                said => said.to_string(),
+            };
             match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, nodes)) => nodes.push(&paper.node),
                 None => reasons.push((reason, vec![&paper.node])),

@@ -172,7 +172,8 @@ pub(crate) struct RunArgs {
     pub(crate) at_least: Option<Duration>,
     /// Take one of N permits, 1 to 64, in the place of the lock: N run at once.
     ///
-    /// The same number at every client; nodes refuse another one while a permit is taken.
+    /// The same number at every client; nodes refuse another one while a permit is taken. A name is that
+    /// of a lock or of a semaphore: the plain lock of the same name does not exclude these.
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also", "fair"])]
     pub(crate) permits: Option<usize>,
     /// Report on stderr in JSON, a line for each event.

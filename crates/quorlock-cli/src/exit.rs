@@ -13,7 +13,7 @@ pub const NO_QUORUM: u8 = 69;
 pub const HELD: u8 = 75;
 /// The lock was lost while the command ran, and the command was stopped.
 pub const LOST: u8 = 76;
-/// A setting cannot work (`EX_CONFIG`).
+/// A setting cannot work, or other programs have another one (`EX_CONFIG`).
 pub const CONFIG: u8 = 78;
 /// Something makes locks unsafe; for `doctor` only. The first code that `sysexits.h` leaves free.
 pub const UNSAFE: u8 = 79;
@@ -41,7 +41,7 @@ Exit codes:
   69     no quorum: too few nodes answered
   76     the lock was lost while the command ran, and the command was stopped
   64     the arguments make no sense
-  78     a setting cannot work
+  78     a setting cannot work, or the semaphore has another number of permits
   125    quorlock itself failed
   126    the command is not executable
   127    the command was not found";

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use quorlock::{AcquireError, Ballot, ConfigError, Said};
+use quorlock::{AcquireError, Ballot, ConfigError, NodeError, Said};
 
 use crate::exit;
 
@@ -66,6 +66,9 @@ impl Failure {
 
     /// An attempt to acquire that failed; `held` is the code for a lock that others have.
     pub(crate) fn of_acquiring(error: AcquireError, held: u8) -> Failure {
+        if let Some(words) = other_number_of_permits(&error) {
+            return Failure::Config(words);
+        }
         match error {
             AcquireError::Contended { .. } | AcquireError::Full(_) => Failure::Held { error, code: held },
             AcquireError::Config(error) => error.into(),
@@ -138,6 +141,33 @@ impl Failure {
         }
         text
     }
+}
+
+/// That a quorum of nodes has another number of permits: this program is wrong, and no node is.
+fn other_number_of_permits(error: &AcquireError) -> Option<String> {
+    let (AcquireError::Unavailable { resource, ballot, .. }
+    | AcquireError::NeedsMending { resource, ballot }) = error
+    else {
+        return None;
+    };
+    let others = || {
+        ballot.papers().iter().filter_map(|paper| match &paper.said {
+            Said::Failed(NodeError::OtherLimit { found, asked }) => Some((found, asked)),
+            _ => None,
+        })
+    };
+    let (found, asked) = others().next()?;
+    if others().filter(|(other, _)| *other == found).count() < ballot.quorum().needed() {
+        return None;
+    }
+    // The error names the permit that was tried.
+    let semaphore = resource.as_str().rsplit_once('#').map_or(resource.as_str(), |(name, _)| name);
+    let permits = if **found == *"1" { "permit" } else { "permits" };
+    let were = if **asked == *"1" { "was" } else { "were" };
+    Some(format!(
+        "the semaphore `{semaphore}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for \
+         the same number; another is possible when nobody has held a permit for one TTL"
+    ))
 }
 
 /// What to do about nodes that may not vote yet.

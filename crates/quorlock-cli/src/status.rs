@@ -90,20 +90,26 @@ struct Look {
     /// For how much longer each node does not vote, in the order of the ballot.
     quarantines: Vec<Duration>,
     finding: Finding,
+    /// How many permits there are, if the name is that of a semaphore as well.
+    permits: Option<usize>,
 }
 
 /// Asks for all at the same time.
 async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>, Failure> {
     let each = async |resource: &String| {
-        let seen = look_at(coordinator, resource.clone()).await?;
-        // The name may be that of a semaphore: then each of its permits is a lock.
+        let mut seen = look_at(coordinator, resource.clone()).await?;
+        // The name may be that of a semaphore: then each of its permits is a lock. A plain lock of the same
+        // name has another key, so that both may be held.
         let permits = match seen.finding {
-            Finding::Free => coordinator.permits(resource).await,
-            Finding::Held(_) | Finding::NotYet(_) | Finding::Unclear(_) => None,
+            Finding::Free | Finding::Held(_) => coordinator.permits(resource).await,
+            Finding::NotYet(_) | Finding::Unclear(_) => None,
         };
-        let Some(permits) = permits else { return Ok(vec![seen]) };
+        let Some(permits) = permits else { return Ok::<_, Failure>(vec![seen]) };
+        seen.permits = Some(permits);
         let names = (0..permits.min(MOST_PERMITS)).map(|number| format!("{resource}#{number}"));
-        try_join_all(names.map(|name| look_at(coordinator, name))).await
+        let each = try_join_all(names.map(|name| look_at(coordinator, name))).await?;
+        let of_lock = matches!(seen.finding, Finding::Held(_)).then_some(seen);
+        Ok(of_lock.into_iter().chain(each).collect())
     };
     Ok(try_join_all(args.resource.iter().map(each)).await?.into_iter().flatten().collect())
 }
@@ -116,7 +122,7 @@ async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Fa
     let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
     let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
     let finding = Finding::of(&ballot, &quarantines);
-    Ok(Look { resource, ballot, quarantines, finding })
+    Ok(Look { resource, ballot, quarantines, finding, permits: None })
 }
 
 /// For how much longer its vote does not count.
@@ -139,7 +145,7 @@ fn code(looks: &[Look]) -> u8 {
 
 impl Look {
     fn text(&self, json: bool) -> String {
-        let Look { resource, ballot, quarantines, finding } = self;
+        let Look { resource, ballot, quarantines, finding, .. } = self;
         if json {
             return format!("{}\n", show::in_json(resource, ballot, quarantines, finding));
         }
@@ -152,6 +158,9 @@ impl Look {
     }
 
     fn sentence(&self) -> String {
-        format!("`{}` {}", plain(&self.resource), self.finding.in_words(&self.ballot))
+        let as_well = self.permits.map_or_else(String::new, |permits| {
+            format!("; the name is that of a semaphore of {permits} as well, and neither excludes the other")
+        });
+        format!("`{}` {}{as_well}", plain(&self.resource), self.finding.in_words(&self.ballot))
     }
 }

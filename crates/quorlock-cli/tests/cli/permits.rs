@@ -52,8 +52,11 @@ async fn two_run_at_once_and_the_third_waits_or_is_refused() {
 async fn another_number_of_permits_is_refused_with_both_numbers() {
     let Some(servers) = servers(3).await else { return };
     let holders = both(&servers).await;
-    let refused = run(&servers, &["--permits", "3", "-n"], "echo ran").end().await.expect(69);
-    assert!(refused.stderr.contains("has 2 permits") && refused.stderr.contains('3'), "{}", refused.stderr);
+    for patience in ["-n", "-w5s"] {
+        let refused = run(&servers, &["--permits", "3", patience], "echo ran").end().await.expect(78);
+        let first = "quorlock: the semaphore `job` has 2 permits, and 3 were asked for";
+        assert!(refused.stderr.starts_with(first), "a mistake, and no outage: {}", refused.stderr);
+    }
     end(holders).await;
     for number in ["0", "65"] {
         let refused = run(&servers, &["--permits", number], "echo ran").end().await.expect(64);
@@ -77,6 +80,23 @@ async fn status_shows_each_permit_and_release_asks_for_one_of_them() {
     end(holders).await;
     let free = Quorlock::new(["release", "--force", "--yes", "nothing"]).on(&servers).end().await.expect(0);
     assert!(free.stdout.contains("is free"), "{}", free.stdout);
+}
+
+#[tokio::test]
+async fn status_shows_a_plain_lock_and_the_permits_of_the_same_name() {
+    let Some(servers) = servers(3).await else { return };
+    let holders = both(&servers).await;
+    let plain = run(&servers, &["--label", "alone"], UNTIL_ENOUGH).start();
+    plain.lines(1).await;
+    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    for held in ["`job` is held by", "`job#0` is held by", "`job#1` is held by", "neither excludes the other"]
+    {
+        assert!(status.stdout.contains(held), "{held}: {}", status.stdout);
+    }
+    let json = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
+    assert_eq!(json.stdout.lines().count(), 3, "{}", json.stdout);
+    end(vec![plain]).await;
+    end(holders).await;
 }
 
 #[tokio::test]
