@@ -281,7 +281,8 @@ impl Lock {
     /// They are of any type that can be made from both, so that `?` works on what the work does and on
     /// [`check`](LeaseWatch::check): `anyhow::Error` and `Box<dyn Error + Send + Sync>` are as they come, an
     /// enum needs `#[from]` for both, and [`WithError`](crate::WithError) is one for work that cannot fail
-    /// otherwise. Say which at the end of the work, where nothing else does: `Ok::<_, MyError>(value)`.
+    /// otherwise. Where the work ends in a bare `Ok(value)` the compiler does not know which of them is meant
+    /// (error E0283): end it with `anyhow::Ok(value)`, or with `Ok::<_, MyError>(value)`.
     ///
     /// # Cancel safety
     ///
@@ -300,6 +301,13 @@ impl Lock {
     ///     let sum = 40 + 2;
     ///     lease.check()?; // right before the side effect
     ///     Ok::<_, quorlock::WithError>(sum)
+    /// }).await?;
+    /// assert_eq!(total, 42);
+    ///
+    /// let total = coordinator.lock("orders/42").with(async |lease| {
+    ///     let sum: u32 = "42".parse()?; // an error of the work
+    ///     lease.check()?;
+    ///     anyhow::Ok(sum)
     /// }).await?;
     /// assert_eq!(total, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -63,6 +63,7 @@ impl Hosts {
     fn here(&self, text: &str) -> String {
         let mut text = text
             .replace("/usr/local/bin/quorlock", &quorlock().display().to_string())
+            .replace("PATH=/usr/local/bin:", &format!("PATH={}:", quorlock().parent().unwrap().display()))
             .replace("/usr/local/bin/import", &self.path("import").display().to_string())
             .replace("/etc/quorlock.env", &self.path("quorlock.env").display().to_string());
         for (number, server) in self.servers.iter().enumerate() {
@@ -73,8 +74,7 @@ impl Hosts {
     }
 
     fn start(&self, mut command: Command) -> Child {
-        let path = format!("{}:/usr/bin:/bin", quorlock().parent().unwrap().display());
-        command.env("PATH", path).env("HOME", self.folder.path()).current_dir(self.folder.path());
+        command.env("HOME", self.folder.path()).current_dir(self.folder.path());
         // They were started just now.
         command.env("QUORLOCK_RESTART_GUARD", "off");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -177,7 +177,7 @@ async fn the_service_of_the_page_runs_its_job_once_on_ten_hosts_and_fails_on_non
         let mut words = words.split(' ');
         let mut command = Command::new(words.next().unwrap());
         let settings = environment.lines().filter_map(|line| line.split_once('='));
-        command.env_clear().envs(settings).args(words);
+        command.env_clear().env("PATH", "/usr/bin:/bin").envs(settings).args(words);
         command
     });
     assert_eq!(hosts.runs().len(), 1);
