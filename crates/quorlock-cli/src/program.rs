@@ -84,10 +84,13 @@ fn executable(path: &Path) -> io::Result<()> {
 /// Why the program at `path` cannot be started.
 fn refused(path: &Path, source: io::Error) -> Failure {
     if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-        Failure::NotFound(format!(
-            "{} was not found; give its path, or a name that stands in PATH",
-            path.display()
-        ))
+        let path = path.display().to_string();
+        let cure = if path.contains(char::is_whitespace) {
+            "a command line of several words is for a shell: give it with -c, or behind `sh -c`"
+        } else {
+            "give its path, or a name that stands in PATH"
+        };
+        Failure::NotFound(format!("{path} was not found; {cure}"))
     } else {
         Failure::NotExecutable { path: path.to_owned(), source }
     }

@@ -239,6 +239,10 @@ pub(super) fn shown(what: &str, path: &Path) -> String {
 pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
     let mut urls: Vec<String> = Vec::new();
     for piece in pieces.map(str::trim).filter(|piece| !piece.is_empty()) {
+        // Not shown, because there may be a password in it.
+        if piece.split_whitespace().skip(1).any(|word| word.contains("://")) {
+            return Err("separate addresses by commas, and not by blanks".to_owned());
+        }
         match urls.last_mut().filter(|_| !piece.contains("://")) {
             Some(url) if ends_early(url) => {
                 url.push(',');
@@ -359,10 +363,18 @@ mod tests {
     }
 
     #[test]
+    fn addresses_with_blanks_between_them_are_refused_with_the_cure() {
+        let error = parse("nodes = 'redis://a redis://b'").err().unwrap();
+        assert!(error.ends_with("separate addresses by commas, and not by blanks"), "{error}");
+        assert_eq!(parse("nodes = ' redis://a ,\tredis://b '").unwrap().nodes, ["redis://a", "redis://b"]);
+    }
+
+    #[test]
     fn no_mistake_shows_a_password() {
         const PASSWORD: &str = "Qq7Zz9";
         for text in [
             "nodes = [['redis://:Qq7Zz9@a']]",
+            "nodes = 'redis://:Qq7Zz9@a redis://b'",
             "nodes = 'redis://:Qq7Zz9@a",
             "nodes = [redis://:Qq7Zz9@a]",
             "password = 'Qq7Zz9'",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token, duration};
 use serde_json::{Value, json};
 
@@ -56,6 +56,9 @@ pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usi
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    if let Some(width) = width {
+        keep_whole(&mut table, width);
+    }
     let mut shown = table.trim_fmt();
     for (why, nodes) in silent {
         let line = format!("{}: {why}", nodes.join(", "));
@@ -63,6 +66,25 @@ pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usi
         shown.push_str(&width.map_or_else(|| line.clone(), |width| wrapped(&line, width).join("\n")));
     }
     shown
+}
+
+/// Has only words wrapped, those of state and holder, as long as the rest leaves room for them: an address
+/// or a number that is broken cannot be copied.
+fn keep_whole(table: &mut Table, width: usize) {
+    const LEAST_FOR_WORDS: usize = 16;
+    const BETWEEN: usize = 2;
+    let widths = table.column_max_content_widths();
+    let whole = [0, 3, 4, 5];
+    let taken: usize =
+        whole.iter().filter_map(|column| widths.get(*column)).map(|width| usize::from(*width)).sum();
+    if taken + BETWEEN * widths.len() + LEAST_FOR_WORDS > width {
+        return;
+    }
+    for column in whole {
+        if let Some(column) = table.column_mut(column) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
 }
 
 /// Whether by a process, or for the rest of a slot.

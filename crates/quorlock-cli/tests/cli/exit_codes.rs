@@ -89,6 +89,8 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     let start = |command: &str| Quorlock::new(["run", "job", "--", command]).on(&servers);
     start("there-is-no-such-command").end().await.expect(127);
     start("./there-is-no-such-file").end().await.expect(127);
+    let line = start("echo several words").end().await.expect(127);
+    assert!(line.stderr.contains("`sh -c`"), "{line:?}");
     start("/").end().await.expect(126);
     start("./data").file("data", "no program").end().await.expect(126);
     // Seen only once it is started, under the lock.

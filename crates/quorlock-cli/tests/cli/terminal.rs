@@ -120,6 +120,26 @@ async fn release_by_force_asks_and_heeds_the_answer() {
 }
 
 #[tokio::test]
+async fn status_wraps_words_and_breaks_neither_addresses_nor_fencing_tokens() {
+    let Some(servers) = servers(3).await else { return };
+    let label = "a label that has to be wrapped";
+    let holder = run(&servers, &["--label", label], "echo $QUORLOCK_FENCE; exec sleep 1000").start();
+    let fencing_token = holder.lines(1).await.remove(0);
+    let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
+    status.resize(80);
+    // The last line of a picture that was drawn at this width.
+    status.shows_times("`job` is held by", 3).await;
+    status.types(CTRL_C);
+    assert_eq!(status.end().await, Some(0));
+    let screen = status.screen();
+    let (_, last) = screen.rsplit_once("node ").unwrap();
+    for server in servers.iter() {
+        assert!(last.contains(&format!("127.0.0.1:{} ", server.port())), "an address is broken: {last}");
+    }
+    assert_eq!(last.matches(&fencing_token).count(), 4, "in the table and in the sentence: {last}");
+}
+
+#[tokio::test]
 async fn status_redraws_in_place_and_ends_by_ctrl_c_with_its_last_picture() {
     let Some(servers) = servers(3).await else { return };
     let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
