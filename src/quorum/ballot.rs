@@ -335,11 +335,14 @@ impl fmt::Display for Ballot {
         let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
         let is_decided = self.tally().verdict().is_some();
         for paper in &self.papers {
-            let reason = match &paper.said {
-                Said::Granted | Said::Skipped => continue,
+            if matches!(paper.said, Said::Granted | Said::Skipped) {
+                continue;
+            }
+            let reason = if is_decided && paper.said == Said::Pending {
                 // Its answer could not have changed the verdict: nothing is wrong with the node.
-                Said::Pending if is_decided => "not waited for".to_owned(),
-                said => said.to_string(),
+                "not waited for".to_owned()
+            } else {
+                paper.said.to_string()
             };
             match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, nodes)) => nodes.push(&paper.node),

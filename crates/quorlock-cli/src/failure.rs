@@ -151,9 +151,9 @@ fn other_number_of_permits(error: &AcquireError) -> Option<String> {
         return None;
     };
     let others = || {
-        ballot.papers().iter().filter_map(|paper| match &paper.said {
-            Said::Failed(NodeError::OtherLimit { found, asked }) => Some((found, asked)),
-            _ => None,
+        ballot.papers().iter().filter_map(|paper| {
+            let Said::Failed(NodeError::OtherLimit { found, asked }) = &paper.said else { return None };
+            Some((found, asked))
         })
     };
     let (found, asked) = others().next()?;
