@@ -276,8 +276,11 @@ impl NodeMonitor {
                 debug!(node, trouble = format_args!("{trouble:#}"), "still down");
             }
             Contact::Lost(trouble) => {
-                let trouble = format_args!("{trouble:#}");
-                warn!(node, trouble, "down; it is dialled again until it answers");
+                warn!(
+                    node,
+                    trouble = format_args!("{trouble:#}"),
+                    "down; it is dialled again until it answers"
+                );
             }
             Contact::Ended(_) => debug!(node, "disconnected"),
         }
