@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock::{
     Address, Asked, Coordinator, Listener, Node, NodeError, NodeErrorKind, RedisNode, Reply, RestartGuard,
     SystemClock,
@@ -40,7 +39,7 @@ impl Node for Drainable {
         self.server.ask(question, reply); // in the order asked, and without blocking
     }
 
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+    fn ready(&self) -> futures::future::BoxFuture<'static, Result<(), NodeError>> {
         self.server.ready()
     }
 
