@@ -223,7 +223,7 @@ impl Lock {
     ///
     /// [`Contended`](AcquireError::Contended) when others held it for the whole [wait](Lock::wait),
     /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered at the end of it, or none
-    /// could because it was shorter than a round trip, and at once
+    /// could because it was shorter than a round trip, and immediately
     /// [`NeedsMending`](AcquireError::NeedsMending) or [`Config`](AcquireError::Config).
     ///
     /// # Cancel safety

@@ -47,6 +47,7 @@ mod info;
 mod inspect;
 mod met;
 mod no_tls;
+mod observers;
 mod process;
 mod promotion;
 mod push;

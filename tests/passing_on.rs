@@ -182,7 +182,7 @@ async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
     assert_eq!(bench.keys(), 0);
 }
 
-/// A node that panics at the next renewal, once it is told to.
+/// A node that panics at the next renewal, from a moment that the test chooses.
 #[derive(Debug)]
 struct Panicking {
     node: MemoryNode,
@@ -222,7 +222,7 @@ async fn a_line_whose_keeper_has_panicked_is_served_all_the_same() {
     bench.pass(TTL / 2).await;
     assert!(!armed.load(Ordering::Relaxed), "a renewal was due");
     bench.pass(TTL).await;
-    assert!(held.check().is_err(), "nobody renews it");
+    assert!(held.check().is_err(), "it is not renewed");
     assert!(next.is_finished(), "who waits behind it is not forgotten");
     next.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -681,7 +681,7 @@ async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
     }
     let lock = bench.coordinator.lock("r").ttl(TTL);
     let error = waited_for_a_millisecond(&lock).await;
-    assert!(matches!(error, AcquireError::Unavailable { .. }), "nobody holds it: {error}");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "no client holds it: {error}");
     assert!(error.to_string().contains("had not answered yet"), "{error}");
     assert_eq!(error.ballot().unwrap().verdict(), Verdict::Unavailable, "{error}");
 
@@ -689,7 +689,7 @@ async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
         node.hang();
     }
     let error = waited_for_a_millisecond(&bench.coordinator.lock("other").ttl(TTL)).await;
-    assert!(matches!(error, AcquireError::Unavailable { .. }), "nobody knows who holds it: {error}");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "it is unknown who holds it: {error}");
 }
 
 #[tokio::test(start_paused = true)]

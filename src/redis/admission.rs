@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::contained::{WATCHER, contained};
+use super::contained::contained;
+use super::observers::Observers;
 use crate::node::facts::Facts;
 use crate::node::{Answer, Asked, Came, Contact, Instance, NodeError, Question, Reply, Watcher};
 
@@ -23,7 +24,7 @@ pub(crate) const QUESTIONS: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) question: Asked,
-    /// Before the reply: whoever hears the answer may ask again, also where both are dropped.
+    /// Before the reply: who hears the answer may ask again, also where both are dropped.
     pub(crate) place: AdmissionPermit,
     pub(crate) reply: Reply,
     pub(crate) stage: Stage,
@@ -66,7 +67,7 @@ pub(crate) struct State {
     trouble: Mutex<NodeError>,
     /// Who answers, or did.
     instance: Mutex<Option<Arc<Instance>>>,
-    observers: Mutex<Vec<Arc<dyn Watcher>>>,
+    observers: Observers,
     /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
@@ -102,7 +103,7 @@ impl State {
             standing: AtomicU8::new(OPEN),
             trouble: Mutex::new(NodeError::NotAsked),
             instance: Mutex::new(None),
-            observers: Mutex::new(Vec::new()),
+            observers: Observers::default(),
             unanswered: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
@@ -186,20 +187,11 @@ impl State {
 
     /// From now on tells `observer` how the node stands.
     pub(crate) fn observe(&self, observer: Arc<dyn Watcher>) {
-        let mut observers = lock(&self.observers);
-        if let Some(contact) = self.contact() {
-            contained(WATCHER, || observer.see(contact));
-        }
-        observers.push(observer);
+        self.observers.add(observer, || self.contact());
     }
 
     fn tell(&self) {
-        let observers = lock(&self.observers);
-        if let Some(contact) = self.contact() {
-            for observer in &*observers {
-                contained(WATCHER, || observer.see(contact.clone()));
-            }
-        }
+        self.observers.notify(|| self.contact());
     }
 
     /// How the node stands, once that is known.

@@ -20,8 +20,8 @@ use self::router::{Routed, SlotRouter};
 use self::shard::Shard;
 use self::slot_map::HostPort;
 use super::command::key_of_one;
-use super::contained::{WATCHER, contained};
 use super::home::{Home, Work};
+use super::observers::Observers;
 use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
@@ -61,8 +61,8 @@ struct Inside {
     address: ClusterAddress,
     settings: Settings,
     desk: Mutex<SlotRouter>,
-    chorus: Arc<PushFanIn>,
-    observers: Mutex<Vec<Arc<dyn Watcher>>>,
+    fan_in: Arc<PushFanIn>,
+    observers: Observers,
     /// The map may be wrong.
     doubt: Notify,
     /// Cancelled once all masters have been contacted for the first time, or nobody could be.
@@ -106,8 +106,8 @@ impl ClusterNode {
             address,
             settings,
             desk: Mutex::default(),
-            chorus: Arc::default(),
-            observers: Mutex::default(),
+            fan_in: Arc::default(),
+            observers: Observers::default(),
             doubt: Notify::new(),
             contacted: Mutex::default(),
             lines: AtomicU64::new(0),
@@ -179,8 +179,8 @@ impl Inside {
     fn send(self: &Arc<Self>, slot: Slot, routed: Routed) -> bool {
         match routed {
             Routed::To { shard, question, reply } => {
-                let passage = ReplyProxy::new(self, &shard.face, slot, reply);
-                shard.node.ask(question, Reply::new(Arc::new(passage), 0));
+                let proxy = ReplyProxy::new(self, &shard.face, slot, reply);
+                shard.node.ask(question, Reply::new(Arc::new(proxy), 0));
                 true
             }
             Routed::Nowhere { error, reply } => {
@@ -192,15 +192,9 @@ impl Inside {
         }
     }
 
-    /// Tells everybody how the cluster stands.
+    /// Notifies the observers of how the cluster stands.
     fn tell(&self) {
-        let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner);
-        let contact = self.desk().contact();
-        if let Some(contact) = contact {
-            for observer in &*observers {
-                contained(WATCHER, || observer.see(contact.clone()));
-            }
-        }
+        self.observers.notify(|| self.desk().contact());
     }
 }
 
@@ -256,7 +250,7 @@ impl Node for ClusterNode {
     /// Hints come from each master, as they do from a single server, and the node hears of changes
     /// while all masters tell them.
     fn listen(&self, listener: Arc<dyn Listener>) {
-        self.inside.chorus.add(listener);
+        self.inside.fan_in.add(listener);
     }
 
     /// Of the master of which there is most to say.
@@ -270,12 +264,7 @@ impl Node for ClusterNode {
     }
 
     fn observe(&self, observer: Arc<dyn Watcher>) {
-        let mut observers = self.inside.observers.lock().unwrap_or_else(PoisonError::into_inner);
-        let contact = self.inside.desk().contact();
-        if let Some(contact) = contact {
-            contained(WATCHER, || observer.see(contact));
-        }
-        observers.push(observer);
+        self.inside.observers.add(observer, || self.inside.desk().contact());
     }
 }
 

@@ -5,11 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracing::error;
 
-/// Who is told what the server tells unasked.
-pub(super) const LISTENER: &str = "a listener";
-/// Who is told how a node stands.
-pub(super) const WATCHER: &str = "a watcher";
-
 /// Calls what others have written, or what belongs to a round that is one of many: should it panic, that
 /// is logged, and the connection goes on.
 pub(super) fn contained(what: &'static str, call: impl FnOnce()) {

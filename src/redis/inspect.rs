@@ -107,7 +107,7 @@ async fn ask_all(
 const WITHOUT_TLS: &str = "write redis:// instead of rediss://, or give the server's TLS port";
 
 /// Whether a port with which no TLS came about answers without. A server that takes the first bytes of TLS
-/// for a line waits for its end: to whoever speaks TLS it is as silent as one that is stopped.
+/// for a line waits for its end: to a client that speaks TLS it is as silent as one that is stopped.
 async fn speaks_without_tls(address: &Address, settings: &Settings, error: &NodeError) -> bool {
     let Endpoint::Tls { host, port } = address.endpoint() else { return false };
     if !matches!(error.kind(), NodeErrorKind::Tls | NodeErrorKind::Unreachable) {

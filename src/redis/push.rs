@@ -2,21 +2,51 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::{LISTENER, contained};
+use super::contained::contained;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, Listener};
 
-/// Who listens to a node, shared by its handle and its task.
+/// The listeners of a node, shared by its handle and its task.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     audience: Mutex<Audience>,
 }
 
+/// The listeners of a server or of a cluster. What they panic with stays with them (rule I-31).
 #[derive(Debug, Default)]
-struct Audience {
+pub(super) struct Audience {
     listeners: Vec<Arc<dyn Listener>>,
-    /// Whether the connection tells changes.
     hearing: bool,
+}
+
+impl Audience {
+    pub(super) fn add(&mut self, listener: Arc<dyn Listener>) {
+        if self.hearing {
+            contained("a listener", || listener.hear(Hint::Hearing));
+        }
+        self.listeners.push(listener);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    /// Whether changes are told.
+    pub(super) fn is_hearing(&self) -> bool {
+        self.hearing
+    }
+
+    /// From now on changes are told, or are not.
+    pub(super) fn set_hearing(&mut self, hearing: bool) {
+        self.hearing = hearing;
+        self.tell(if hearing { Hint::Hearing } else { Hint::Deaf });
+    }
+
+    pub(super) fn tell(&self, hint: Hint<'_>) {
+        for listener in &self.listeners {
+            contained("a listener", || listener.hear(hint));
+        }
+    }
 }
 
 impl Listeners {
@@ -27,30 +57,24 @@ impl Listeners {
     }
 
     pub(crate) fn add(&self, listener: Arc<dyn Listener>) {
-        let mut audience = self.audience();
-        if audience.hearing {
-            listener.hear(Hint::Hearing);
-        }
-        audience.listeners.push(listener);
+        self.audience().add(listener);
     }
 
     /// Whether anybody listens.
     pub(crate) fn any(&self) -> bool {
-        !self.audience().listeners.is_empty()
+        !self.audience().is_empty()
     }
 
     /// A connection that tells changes has begun.
     pub(crate) fn hearing(&self) {
-        let mut audience = self.audience();
-        audience.hearing = true;
-        audience.tell(Hint::Hearing);
+        self.audience().set_hearing(true);
     }
 
     /// The connection has ended.
     pub(crate) fn deaf(&self) {
         let mut audience = self.audience();
-        if std::mem::take(&mut audience.hearing) {
-            audience.tell(Hint::Deaf);
+        if audience.is_hearing() {
+            audience.set_hearing(false);
         }
     }
 
@@ -75,18 +99,33 @@ impl Audience {
             self.tell(Hint::Changed(key));
         }
     }
-
-    fn tell(&self, hint: Hint<'_>) {
-        for listener in &self.listeners {
-            contained(LISTENER, || listener.hear(hint));
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::redis::tests::Ear;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl Listener for Panics {
+        fn hear(&self, _: Hint<'_>) {
+            panic!("a panic that the test wants");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_panics_keeps_no_other_from_hearing() {
+        let (mut audience, ear) = (Audience::default(), Arc::new(Ear::default()));
+        audience.add(Arc::new(Panics));
+        audience.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        audience.set_hearing(true);
+        // It is told immediately that changes are told.
+        audience.add(Arc::new(Panics));
+        audience.tell(Hint::Changed(b"a"));
+        assert_eq!(ear.heard(), ["Hearing", "a"]);
+    }
 
     fn heard(push: &[u8]) -> Vec<String> {
         let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));

@@ -41,7 +41,7 @@ pub enum ServerErrorKind {
     WrongType,
     /// `NOPERM`: the ACL user lacks a right.
     NoPermission(MissingRight),
-    /// `NOAUTH`: nobody has logged in.
+    /// `NOAUTH`: the client has not logged in.
     PasswordWanted,
     /// `WRONGPASS`: no such user, another password, or the user is off.
     WrongPassword,

@@ -418,8 +418,8 @@ impl Session<'_> {
     }
 
     /// Whether it is a release that was to follow, over a connection that has ended, what it takes back: that
-    /// may still come, where the server was not told to end that connection. It leaves no tombstone; whoever
-    /// wants the key gone does (rule I-5).
+    /// may still come, where the server was not told to end that connection. It leaves no tombstone; the
+    /// clean-up does, which follows where the outcome is unknown (rule I-5).
     fn may_overtake(&self, ask: &Ask) -> bool {
         let releases = matches!(*ask.question, Question::Release { .. });
         releases && self.means.client.is_none() && ask.place.outlived_a_connection()

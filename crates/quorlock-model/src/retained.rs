@@ -42,7 +42,7 @@ pub enum Scheme {
     OneTtl,
     /// Renewals of which nothing is known are left to themselves (I-40).
     NotStopped,
-    /// They are cancelled at once, which deletes the lease's token where the retained one has not come.
+    /// They are cancelled immediately, which deletes the lease's token where the retained one has not come.
     StoppedFirst,
 }
 

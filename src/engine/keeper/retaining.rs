@@ -49,7 +49,7 @@ impl Keeper {
     fn stop_renewals(&self, before: Standings, round: Arc<Round>) {
         let (shared, runtime, claim, ttl) =
             (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
-        // Whoever closes the coordinator waits for the nodes that are slower: each that has the new token is
+        // `Coordinator::close` waits for the nodes that are slower: each that has the new token is
         // one that does not have to survive.
         let rest = async move {
             round.settled().await;

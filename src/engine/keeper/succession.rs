@@ -26,7 +26,7 @@ pub(crate) trait Succession: Send {
     fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()>;
 }
 
-/// A succession that is due. Dropped, it serves in a task, or ends the line where nobody waits.
+/// A succession that is due. Dropped, it serves in a task, or ends the line where there is no waiter.
 pub(super) struct Successor {
     shared: Arc<Shared>,
     key: Arc<str>,

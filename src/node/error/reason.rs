@@ -39,7 +39,7 @@ struct Inner {
 #[derive(Clone)]
 struct Source {
     error: Arc<dyn Error + Send + Sync>,
-    /// Whether it stands in parentheses behind the sentence: what somebody else has said.
+    /// Whether it stands in parentheses behind the sentence: it is what the server has said.
     quoted: bool,
 }
 
@@ -110,7 +110,7 @@ impl Reason {
     }
 }
 
-/// Somebody else's words: they must not move the cursor of the terminal that shows them, nor fill it.
+/// The words of a server or a library: they must not move the cursor of the terminal that shows them, nor fill it.
 pub(crate) fn printable(words: &str, most: usize) -> String {
     words.chars().filter(|c| !c.is_control()).take(most).collect()
 }

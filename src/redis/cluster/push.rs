@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::node::{Hint, Listener};
-use crate::redis::contained::{LISTENER, contained};
+use crate::redis::push::Audience;
 
-/// Who listens to the cluster, and which of its masters are heard.
+/// The listeners of the cluster, and which of its masters tell of changes.
 ///
-/// The node says that it hears of changes while all of its masters do: which of them a key is at
-/// concerns nobody.
+/// The listeners are told of changes while all masters tell of them: a listener does not know at which of
+/// them a key is.
 #[derive(Debug, Default)]
 pub(super) struct PushFanIn {
     inside: Mutex<Inside>,
@@ -17,10 +17,9 @@ pub(super) struct PushFanIn {
 
 #[derive(Debug, Default)]
 struct Inside {
-    listeners: Vec<Arc<dyn Listener>>,
-    /// Whether each master, by the number of its line, tells of changes.
-    voices: BTreeMap<u64, bool>,
-    hearing: bool,
+    audience: Audience,
+    /// Whether each master, by the number of its connection, tells of changes.
+    sources: BTreeMap<u64, bool>,
 }
 
 impl PushFanIn {
@@ -29,45 +28,34 @@ impl PushFanIn {
     }
 
     pub(super) fn add(&self, listener: Arc<dyn Listener>) {
-        let mut inside = self.inside();
-        if inside.hearing {
-            listener.hear(Hint::Hearing);
-        }
-        inside.listeners.push(listener);
+        self.inside().audience.add(listener);
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a listener.
     pub(super) fn any(&self) -> bool {
-        !self.inside().listeners.is_empty()
+        !self.inside().audience.is_empty()
     }
 
-    /// Another master belongs to it, which tells nothing yet.
+    /// Another master belongs to the cluster, which tells nothing yet.
     pub(super) fn join(&self, line: u64) {
-        self.inside().sings(line, Some(false));
+        self.inside().set_source(line, Some(false));
     }
 
-    /// A master does not any more.
+    /// A master has left the cluster.
     pub(super) fn leave(&self, line: u64) {
-        self.inside().sings(line, None);
+        self.inside().set_source(line, None);
     }
 }
 
 impl Inside {
-    fn sings(&mut self, line: u64, voice: Option<bool>) {
-        match voice {
-            Some(voice) => drop(self.voices.insert(line, voice)),
-            None => drop(self.voices.remove(&line)),
+    fn set_source(&mut self, line: u64, tells: Option<bool>) {
+        match tells {
+            Some(tells) => drop(self.sources.insert(line, tells)),
+            None => drop(self.sources.remove(&line)),
         }
-        let all = !self.voices.is_empty() && self.voices.values().all(|voice| *voice);
-        if all != self.hearing {
-            self.hearing = all;
-            self.tell(if all { Hint::Hearing } else { Hint::Deaf });
-        }
-    }
-
-    fn tell(&self, hint: Hint<'_>) {
-        for listener in &self.listeners {
-            contained(LISTENER, || listener.hear(hint));
+        let all = !self.sources.is_empty() && self.sources.values().all(|tells| *tells);
+        if all != self.audience.is_hearing() {
+            self.audience.set_hearing(all);
         }
     }
 }
@@ -75,22 +63,22 @@ impl Inside {
 /// Listens to one master.
 #[derive(Debug)]
 pub(super) struct PushSource {
-    pub(super) chorus: Weak<PushFanIn>,
+    pub(super) fan_in: Weak<PushFanIn>,
     pub(super) line: u64,
 }
 
 impl Listener for PushSource {
     fn hear(&self, hint: Hint<'_>) {
-        let Some(chorus) = self.chorus.upgrade() else { return };
-        let mut inside = chorus.inside();
-        // A line that has left may still have something to say.
-        if !inside.voices.contains_key(&self.line) {
+        let Some(fan_in) = self.fan_in.upgrade() else { return };
+        let mut inside = fan_in.inside();
+        // A connection that has left may still have something to say.
+        if !inside.sources.contains_key(&self.line) {
             return;
         }
         match hint {
-            Hint::Hearing => inside.sings(self.line, Some(true)),
-            Hint::Deaf => inside.sings(self.line, Some(false)),
-            Hint::Changed(_) | Hint::AllChanged => inside.tell(hint),
+            Hint::Hearing => inside.set_source(self.line, Some(true)),
+            Hint::Deaf => inside.set_source(self.line, Some(false)),
+            Hint::Changed(_) | Hint::AllChanged => inside.audience.tell(hint),
         }
     }
 }
@@ -102,18 +90,18 @@ mod tests {
 
     #[test]
     fn it_hears_while_all_masters_do() {
-        let (chorus, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
-        chorus.add(Arc::clone(&ear) as Arc<dyn Listener>);
-        let voice = |line| PushSource { chorus: Arc::downgrade(&chorus), line };
-        chorus.join(1);
-        chorus.join(2);
-        voice(1).hear(Hint::Hearing);
+        let (fan_in, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
+        fan_in.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        let source = |line| PushSource { fan_in: Arc::downgrade(&fan_in), line };
+        fan_in.join(1);
+        fan_in.join(2);
+        source(1).hear(Hint::Hearing);
         assert!(ear.heard().is_empty(), "half of the keys would change without a word");
-        voice(2).hear(Hint::Hearing);
-        voice(1).hear(Hint::Changed(b"a"));
-        voice(2).hear(Hint::Deaf);
-        chorus.leave(2);
-        voice(2).hear(Hint::Changed(b"b"));
+        source(2).hear(Hint::Hearing);
+        source(1).hear(Hint::Changed(b"a"));
+        source(2).hear(Hint::Deaf);
+        fan_in.leave(2);
+        source(2).hear(Hint::Changed(b"b"));
         assert_eq!(ear.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
     }
 }

@@ -335,10 +335,10 @@ mod tests {
         }
         let error = line_of(desk.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
-        desk.fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "nobody is there".into() });
+        desk.fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "no server is there".into() });
         for (question, reply) in desk.open() {
             let error = line_of(desk.send(NOW, slot, question, reply)).unwrap_err();
-            assert_eq!(error.to_string(), "nobody is there");
+            assert_eq!(error.to_string(), "no server is there");
         }
         assert!(desk.open().is_empty());
         assert!(

@@ -75,9 +75,9 @@ impl Shard {
     /// Has it tell what happens there.
     pub(super) fn connect(&self, inside: &Arc<Inside>) {
         let line = self.face.line;
-        inside.chorus.join(line);
-        if inside.chorus.any() {
-            self.node.listen(Arc::new(PushSource { chorus: Arc::downgrade(&inside.chorus), line }));
+        inside.fan_in.join(line);
+        if inside.fan_in.any() {
+            self.node.listen(Arc::new(PushSource { fan_in: Arc::downgrade(&inside.fan_in), line }));
         }
         self.node.observe(Arc::new(Lookout { inside: Arc::downgrade(inside), line }));
     }

@@ -214,7 +214,7 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
     info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
     let gone = inside.desk().adopt(map, shards, looked);
     for shard in &gone {
-        inside.chorus.leave(shard.face.line);
+        inside.fan_in.leave(shard.face.line);
     }
     for shard in &fresh {
         shard.connect(inside);
@@ -256,7 +256,7 @@ mod tests {
 
     /// Tells a node this map, and returns what answers it from then on.
     async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Instance> {
-        // Nobody listens at port 1: what matters is in whose name an answer would be.
+        // No server listens at port 1: what matters is in whose name an answer would be.
         let line = |(place, id): (usize, &&str)| match place {
             0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
             _ => format!("{id} 127.0.0.1:2@2 slave {} 0 0 1 connected", members[0]),

@@ -37,7 +37,7 @@ impl SentinelErrors {
         let first = if barred {
             permanent().next()
         } else {
-            // One that cannot be reached goes before one that is busy: it is what somebody can see to.
+            // One that cannot be reached goes before one that is busy: it is what an operator can correct.
             self.errors.iter().find(|(_, error)| away(error.kind())).or_else(|| self.errors.first())
         };
         let kind = first.map_or(NodeErrorKind::TimedOut, |(_, error)| error.kind());

@@ -260,7 +260,7 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
-    assert!(answer.unwrap_err().may_have_acted(), "whoever wants the key gone leaves a tombstone");
+    assert!(answer.unwrap_err().may_have_acted(), "the clean-up leaves a tombstone");
     assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
 }
 

@@ -226,7 +226,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// As `start::note`: whoever meets a process first notes for how long it has been running, as it says.
+    /// As `start::note`: the client that meets a process first notes for how long it has been running, as it says.
     fn meet(&self, node: &mut Node<K>) {
         if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
             let turns = (self.world.turns == Turns::Told).then_some(age.into());

@@ -185,7 +185,7 @@ impl World {
     }
 
     /// So many clocks jump at nodes whose key is stored at more than a quorum. Nothing is renewed: a key that a
-    /// renewal did not reach expires sooner than its lease, and keeps nobody out to the end.
+    /// renewal did not reach expires sooner than its lease, and keeps no other client out to the end.
     #[must_use]
     pub fn jumping(jumps: u8) -> World {
         World { jumps, ..World::calm() }

@@ -319,7 +319,7 @@ fn info(shared: &Shared) -> String {
         format!("uptime_in_seconds:{uptime}"),
         "quorlock_builtin:1".to_owned(),
         "# Memory".to_owned(),
-        // Nobody counts it, and nothing is ever evicted.
+        // It is not counted, and nothing is ever evicted.
         "used_memory:0".to_owned(),
         "maxmemory:0".to_owned(),
         "maxmemory_policy:noeviction".to_owned(),

@@ -1,0 +1,75 @@
+//! The observers of a node, which are notified of how it stands.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::contained::contained;
+use crate::node::{Contact, Watcher};
+
+/// The observers of a server or of a cluster. What they panic with stays with them (rule I-31).
+///
+/// They are notified under the lock, so that each learns in order what happens. They do not block.
+#[derive(Debug, Default)]
+pub(super) struct Observers {
+    all: Mutex<Vec<Arc<dyn Watcher>>>,
+}
+
+impl Observers {
+    /// Notifies `observer` of the `contact` now, if there has been any, and of all that follow.
+    pub(super) fn add(&self, observer: Arc<dyn Watcher>, contact: impl FnOnce() -> Option<Contact>) {
+        let mut all = self.all();
+        if let Some(contact) = contact() {
+            notify(&*observer, contact);
+        }
+        all.push(observer);
+    }
+
+    /// Notifies all of the `contact`, which is looked at under the lock.
+    pub(super) fn notify(&self, contact: impl FnOnce() -> Option<Contact>) {
+        let all = self.all();
+        if let Some(contact) = contact() {
+            all.iter().for_each(|observer| notify(&**observer, contact.clone()));
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<dyn Watcher>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn notify(observer: &dyn Watcher, contact: Contact) {
+    contained("a watcher", || observer.see(contact));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeError;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl Watcher for Panics {
+        fn see(&self, _: Contact) {
+            panic!("a panic that the test wants");
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Seen(Mutex<usize>);
+
+    impl Watcher for Seen {
+        fn see(&self, _: Contact) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+
+    #[test]
+    fn an_observer_that_panics_keeps_no_other_from_its_notice() {
+        let (observers, seen) = (Observers::default(), Arc::new(Seen::default()));
+        let lost = || Some(Contact::Lost(NodeError::NotAsked));
+        observers.add(Arc::new(Panics), lost);
+        observers.add(Arc::clone(&seen) as Arc<dyn Watcher>, || None);
+        observers.notify(lost);
+        assert_eq!(*seen.0.lock().unwrap(), 1);
+    }
+}
