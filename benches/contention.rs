@@ -90,7 +90,7 @@ fn client(servers: &Servers) -> Coordinator {
     Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap()
 }
 
-/// The median time of a question to all nodes.
+/// The median time of a request to all nodes.
 async fn round_trip(client: &Coordinator) -> u64 {
     let (clock, mut times) =
         (SystemClock::default(), Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap());
@@ -273,12 +273,16 @@ struct Told;
 
 impl Subscriber for Told {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && matches!(metadata.target(), "quorlock::draw" | "quorlock::wait::contest")
+        metadata.is_event()
+            && matches!(metadata.target(), "quorlock::engine::fencing" | "quorlock::engine::contender")
     }
 
     fn event(&self, event: &Event<'_>) {
-        let count =
-            if event.metadata().target() == "quorlock::draw" { &ROUNDS.written_back } else { &ROUNDS.lost };
+        let count = if event.metadata().target() == "quorlock::engine::fencing" {
+            &ROUNDS.written_back
+        } else {
+            &ROUNDS.lost
+        };
         count.fetch_add(1, Relaxed);
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use quorlock::protocol::{
-    Backoff, Claim, Drawn, Drift, FencingToken, Moment, Quorum, RoundTrip, Tally, Term, Token, node_limit,
+    Backoff, Claim, Drift, FenceVotes, FencingToken, Moment, Quorum, RoundTrip, Tally, Term, Token,
+    node_limit,
 };
 use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
 use quorlock_testkit::memory_nodes;
@@ -38,7 +39,7 @@ fn rules(criterion: &mut Criterion) {
     });
     criterion.bench_function("the largest of five numbers", |bencher| {
         let numbers = [7, 9, 9, 8, 9].map(|number| FencingToken::new(number).unwrap());
-        bencher.iter(|| Drawn::of(black_box(numbers).to_vec()).map(|drawn| drawn.stands(quorum)));
+        bencher.iter(|| FenceVotes::of(black_box(numbers).to_vec()).map(|drawn| drawn.stands(quorum)));
     });
     criterion.bench_function("a new claim and its siblings", |bencher| {
         bencher.iter(|| {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hdrhistogram::Histogram;
 use quorlock::{
-    Address, Asked, Clock, Coordinator, Fencing, Listener, Lock, Node, NodeError, Question, RedisNode, Reply,
-    RestartGuard, Sleep, SystemClock, Wait, protocol::Moment,
+    Address, Capabilities, Clock, Coordinator, Fencing, HintListener, Lock, Node, NodeError, RedisNode,
+    Request, Responder, RestartGuard, SharedRequest, Sleep, SystemClock, Wait, protocol::Moment,
 };
 use quorlock_testkit::{Proxy, Servers, Way};
 
@@ -157,18 +157,22 @@ impl Node for Counting {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        if matches!(*question, Question::WriteBack { .. }) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::WriteBack { .. }) {
             self.written_back.fetch_add(1, Ordering::Relaxed);
         }
-        self.node.ask(question, reply);
+        self.node.ask(request, reply);
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         self.node.ready()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }

@@ -189,7 +189,12 @@ async fn cycles(coordinator: &Coordinator, tasks: usize) -> usize {
 async fn all_well(coordinator: &Coordinator) {
     let lock = coordinator.lock("health");
     eventually("five healthy servers", DEADLINE, async || {
-        lock.inspect().await.unwrap().papers().iter().all(|paper| matches!(paper.said, quorlock::Said::Free))
+        lock.inspect()
+            .await
+            .unwrap()
+            .votes()
+            .iter()
+            .all(|paper| matches!(paper.outcome, quorlock::VoteOutcome::Free))
     })
     .await
     .unwrap();

@@ -59,6 +59,6 @@ fn leader(seen: &Observed) -> Result<&str, Box<dyn Error>> {
     match seen {
         Observed::Leader(leader) => Ok(&leader.value),
         Observed::Nobody => Err("nobody leads".into()),
-        Observed::Unknown(ballot) => Err(format!("nobody knows who leads: {ballot}").into()),
+        Observed::Unknown(report) => Err(format!("nobody knows who leads: {report}").into()),
     }
 }

@@ -4,9 +4,8 @@
 //! cargo run --example own_node
 //! ```
 //!
-//! It answers for the server behind it, and grants nothing while it is drained: what it holds runs
-//! out, and nothing is lost when it is stopped. Whether a node keeps the rules is told by the test
-//! kit's contract suite, which runs here first.
+//! It grants nothing while it is drained, and what it holds runs out. Whether a node keeps the rules is
+//! told by the test kit's contract suite, which runs here first.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    Address, Asked, Coordinator, Listener, Node, NodeError, NodeErrorKind, RedisNode, Reply, RestartGuard,
-    SystemClock,
+    Address, Capabilities, Coordinator, HintListener, Node, NodeError, NodeErrorKind, RedisNode, Responder,
+    RestartGuard, SharedRequest, SystemClock,
 };
 use quorlock_testkit::{Servers, contract::check_contract, eventually};
 
@@ -30,20 +29,24 @@ impl Node for Drainable {
         self.server.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        self.server.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         // Whatever takes something back must always get through.
-        if question.may_create() && self.drained.load(Ordering::Relaxed) {
+        if request.may_create() && self.drained.load(Ordering::Relaxed) {
             let (kind, reason) = (NodeErrorKind::ReadOnly, "it is drained, for an upgrade".into());
             return reply.send(Err(NodeError::Unfit { kind, reason }));
         }
-        self.server.ask(question, reply); // in the order asked, and without blocking
+        self.server.ask(request, reply);
     }
 
     fn ready(&self) -> futures::future::BoxFuture<'static, Result<(), NodeError>> {
         self.server.ready()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.server.listen(listener);
     }
 }
@@ -52,16 +55,14 @@ impl Node for Drainable {
 async fn main() -> Result<(), Box<dyn Error>> {
     quorlock_testkit::serve_if_asked();
     let servers = Servers::start(5).await?;
-    println!("Lock servers: {servers}");
     let node = |url: &String| {
         let server = Arc::new(RedisNode::new(Address::parse(url)?));
         Ok::<_, Box<dyn Error>>(Drainable { server, drained: Arc::default() })
     };
     let nodes = servers.urls().iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let (first, server) = (nodes.first().ok_or("no node")?, servers.first().ok_or("no server")?);
-    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?;
+    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?; // restarts it, too
     println!("The node keeps the contract.");
-
     // These servers were started just now, and for the first time: they have forgotten nothing.
     let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off);
     let lease = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42").acquire().await?;
@@ -71,9 +72,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     eventually("the end of its key", Duration::from_secs(20), empty).await?;
     lease.check()?;
     println!("Its key has run out, and the lock is still held: the other four renew it.");
-    server.restart_empty().await?;
     first.drained.store(false, Ordering::Relaxed);
     lease.release().await?;
-    println!("The server is upgraded, votes again, and nobody had to wait for it.");
+    println!("The first node votes again, and nobody had to wait for it.");
     Ok(())
 }

@@ -8,6 +8,8 @@ mod parse;
 mod sentinel;
 
 pub use cluster::ClusterAddress;
+pub(crate) use cluster::SCHEMES as CLUSTER_SCHEMES;
+pub(crate) use parse::SCHEMES;
 
 /// Where a node listens, and as whom to log in there.
 ///
@@ -134,6 +136,17 @@ impl Address {
         }
     }
 
+    /// The servers that it leads to, in one spelling: [the same](Address::same_server) have one in common.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        match &self.endpoint {
+            Endpoint::Tcp { host, port } | Endpoint::Tls { host, port } => vec![format!("{host}:{port}")],
+            Endpoint::Unix { path } => vec![encoded(&path.to_string_lossy())],
+            Endpoint::Sentinel { service, sentinels } => {
+                sentinels.iter().map(|sentinel| format!("{}@{sentinel}", encoded(service))).collect()
+            }
+        }
+    }
+
     fn new(endpoint: Endpoint) -> Address {
         Address {
             endpoint,
@@ -204,6 +217,13 @@ impl Address {
 
     pub(crate) fn database(&self) -> u32 {
         self.database
+    }
+}
+
+impl From<Endpoint> for Address {
+    /// An address without user and password.
+    fn from(endpoint: Endpoint) -> Address {
+        Address::new(endpoint)
     }
 }
 
@@ -284,10 +304,12 @@ pub enum AddressError {
     #[error("a node address is empty; give one such as `redis://10.0.0.1:6379`")]
     Empty,
     /// It begins with something unknown.
-    #[error(
-        "a node address begins with an unknown scheme; use redis://, rediss://, valkey://, valkeys://, redis+unix://, redis+sentinel:// or redis+cluster://"
-    )]
-    Scheme,
+    #[error("a node address begins with an unknown scheme; use {known}")]
+    #[non_exhaustive]
+    Scheme {
+        /// Those that are known.
+        known: String,
+    },
     /// It asks for TLS, which was not built in.
     #[error(
         "a node address asks for TLS, and this program was built without it; enable the feature `tls` of quorlock"
@@ -304,6 +326,33 @@ pub enum AddressError {
         /// What would be right.
         cure: &'static str,
     },
+    /// In a list, blanks stand between addresses.
+    #[error("separate addresses by commas, and not by blanks")]
+    Blanks,
+    /// In a list, a comma stands within a user or a password.
+    #[error(
+        "an address with a user or a password seems to be cut at a comma; a comma within them is written %2C, \
+         or give the password apart from the address, and each address in a list begins with its scheme, such \
+         as redis://"
+    )]
+    CutAtComma,
+}
+
+impl AddressError {
+    /// Some part of an address is wrong. Of that only what was understood is `shown`, and the rest is fixed
+    /// text: there may be a password anywhere in it.
+    #[must_use]
+    pub fn malformed(shown: impl Into<String>, problem: &'static str, cure: &'static str) -> AddressError {
+        AddressError::Malformed { shown: shown.into(), problem, cure }
+    }
+
+    /// The scheme is none of these.
+    pub(crate) fn scheme<'a>(known: impl IntoIterator<Item = &'a str>) -> AddressError {
+        let mut known: Vec<String> = known.into_iter().map(|scheme| format!("{scheme}://")).collect();
+        let last = known.pop().unwrap_or_default();
+        let known = if known.is_empty() { last } else { format!("{} or {last}", known.join(", ")) };
+        AddressError::Scheme { known }
+    }
 }
 
 #[cfg(test)]

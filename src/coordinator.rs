@@ -7,17 +7,20 @@ use std::time::Duration;
 use futures::future::join_all;
 
 pub use builder::{Builder, RestartGuard};
+pub use kinds::Kinds;
 
 use crate::doctor::rules;
 use crate::doctor::{Examination, Finding, Setting};
 use crate::election::Election;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::health::Health;
 use crate::lock::Lock;
+use crate::node::risk_of_one;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
 
 mod builder;
+mod kinds;
 
 /// Coordinates locks over N independent nodes. Cheap to clone; one for a program is enough.
 ///
@@ -36,9 +39,9 @@ mod builder;
 /// ```
 #[derive(Clone)]
 pub struct Coordinator {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     /// For those who want several locks at once: they stand in lines of their own.
-    together: Arc<OnceLock<Arc<Shared>>>,
+    together: Arc<OnceLock<Arc<EngineContext>>>,
     #[expect(dead_code, reason = "tasks that no runtime drives are kept as long as there is one of these")]
     registry: Arc<Registry>,
 }
@@ -169,7 +172,7 @@ impl Coordinator {
     /// The closing goes on when the future is dropped.
     pub async fn close(&self, patience: Duration) {
         self.shared.closing.cancel();
-        self.shared.nodes.alarms.ring_all();
+        self.shared.nodes.timers.ring_all();
         self.shared.tasks.tracker.close();
         let end = self.shared.now() + patience;
         tokio::select! {
@@ -200,7 +203,7 @@ impl fmt::Debug for Coordinator {
 }
 
 /// What a check-up judges by.
-fn setting(shared: &Shared) -> Setting {
+fn setting(shared: &EngineContext) -> Setting {
     Setting {
         quorum: shared.nodes.quorum,
         ttl: shared.ttl,
@@ -208,5 +211,6 @@ fn setting(shared: &Shared) -> Setting {
         drift: shared.drift,
         quarantine: shared.nodes.quarantine(),
         node_limit: shared.nodes.set_limit,
+        risk_of_one: shared.nodes.iter().next().and_then(|node| risk_of_one(node.capabilities())),
     }
 }

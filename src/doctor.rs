@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::node::facts::Facts;
-pub use finding::{Finding, Matter, Severity, Subject};
+pub use finding::{Check, Finding, Severity, Subject};
 pub use report::{NodeReport, RoundTrips, Standing};
 
-use crate::protocol::Quorum;
+use quorlock_protocol::Quorum;
 
 mod finding;
 mod report;
@@ -33,7 +33,7 @@ pub struct Examination {
 /// What it adds up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Outlook {
+pub enum Summary {
     /// A quorum can be held, and nothing was found that makes it unsafe.
     Sound,
     /// A quorum can be held, and something was found that makes it unsafe.
@@ -60,7 +60,7 @@ impl Examination {
 
     /// What it adds up to.
     #[must_use]
-    pub fn outlook(&self) -> Outlook {
+    pub fn outlook(&self) -> Summary {
         let count = |unknown| {
             let counts = |node: &&NodeReport| match node.standing {
                 Standing::Votes => true,
@@ -70,13 +70,13 @@ impl Examination {
             self.nodes.iter().filter(counts).count()
         };
         if count(true) < self.quorum.needed() {
-            Outlook::NoQuorum
+            Summary::NoQuorum
         } else if self.has(Severity::Unsafe) {
-            Outlook::Unsafe
+            Summary::Unsafe
         } else if count(false) < self.quorum.needed() {
-            Outlook::Unclear
+            Summary::Unclear
         } else {
-            Outlook::Sound
+            Summary::Sound
         }
     }
 
@@ -91,13 +91,13 @@ impl Examination {
 fn count_each_server_once(nodes: &[(Arc<str>, Option<Facts>)], reports: &mut [NodeReport]) {
     let mut seen: Vec<(&str, &Arc<str>)> = Vec::new();
     for ((name, facts), report) in nodes.iter().zip(reports) {
-        let Some(instance) = facts.as_ref().and_then(|facts| facts.instance.as_deref()) else { continue };
-        match seen.iter().find(|(id, _)| *id == instance) {
+        let Some(identity) = facts.as_ref().and_then(|facts| facts.identity.as_deref()) else { continue };
+        match seen.iter().find(|(id, _)| *id == identity) {
             Some((_, first)) => {
                 report.standing =
                     Standing::Excluded { reason: format!("it is the same server as {first}").into() };
             }
-            None => seen.push((instance, name)),
+            None => seen.push((identity, name)),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
-use crate::protocol::{FencingToken, Resource, Token};
+use quorlock_protocol::{FencingToken, Resource, Token};
 
 pub use observer::{Leader, Observed, Observer};
 

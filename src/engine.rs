@@ -6,6 +6,7 @@
 pub(crate) mod acquire_span;
 pub(crate) mod attempt;
 pub(crate) mod cleanup;
+pub(crate) mod commands;
 pub(crate) mod contender;
 pub(crate) mod context;
 pub(crate) mod dispatcher;
@@ -13,7 +14,6 @@ pub(crate) mod fencing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod lease_state;
-pub(crate) mod mail;
 pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod queue;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use crate::address::AddressError;
 use crate::duration;
-use crate::node::Reason;
-use crate::protocol::{Drift, Resource, ResourceError};
-use crate::quorum::ballot::{Ballot, Holder, holders};
+use crate::node::Capability;
+use crate::quorum::vote_report::{Holder, VoteReport, holders};
+use crate::reason::Reason;
+use quorlock_protocol::{Drift, Resource, ResourceError};
 
 /// A setting that cannot work, found before anything is sent.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -36,6 +37,22 @@ pub enum ConfigError {
     SameServerTwice {
         /// The address.
         name: Arc<str>,
+    },
+    /// Two kinds of node want the addresses of one scheme.
+    #[error(
+        "two kinds of node have the scheme {scheme}://; register one of them only, or give the other one a scheme of its own"
+    )]
+    SchemeTwice {
+        /// The scheme.
+        scheme: Arc<str>,
+    },
+    /// No node can be made of an address.
+    #[error("the node {name} cannot be used: {problem:#}")]
+    Node {
+        /// The address.
+        name: Arc<str>,
+        /// Why, as its kind says.
+        problem: Reason,
     },
     /// A quorum that is no majority, or more than all.
     #[error(
@@ -145,12 +162,21 @@ pub enum ConfigError {
         /// Why it is not possible.
         reason: &'static str,
     },
-    /// A node that does not know claims of several resources.
-    #[error(
-        "the node {node} cannot lock several resources at once; if it is of your own making, have it carry \
-         out claims of several keys and say so in `Node::takes_several`"
-    )]
-    TakesOne {
+    /// A node that cannot do what the lock needs.
+    #[error("the node {node} cannot carry out {capability}; {}", instead_of(*.capability))]
+    Unsupported {
+        /// Which node.
+        node: Arc<str>,
+        /// What it cannot do.
+        capability: Capability,
+    },
+    /// A TTL for which a node cannot keep a key.
+    #[error("a TTL of {} is too short for the node {node}, which keeps keys for {} at least", duration::format(*.ttl), duration::format(*.least))]
+    TtlTooShortForNode {
+        /// What was asked for.
+        ttl: Duration,
+        /// The shortest that the node can keep.
+        least: Duration,
         /// Which node.
         node: Arc<str>,
     },
@@ -181,44 +207,67 @@ pub enum ConfigError {
     },
 }
 
+/// What to do where a node cannot do that.
+fn instead_of(capability: Capability) -> &'static str {
+    match capability {
+        Capability::Shared => "leave out `shared`, or use nodes that can",
+        Capability::Several => "lock one resource after the other, or use nodes that can",
+        Capability::InTurn => "leave out `fair`, or use nodes that can",
+        Capability::Transfer => "use nodes that can",
+    }
+}
+
 /// Why a lock was not acquired.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Others hold it, and did so for as long as the caller was willing to wait.
-    #[error("{}", held(.resource, .ballot, *.waited))]
+    #[error("{}", held(.resource, .report, *.waited))]
     Contended {
         /// What was to be locked.
         resource: Resource,
         /// How the nodes voted in the last round.
-        ballot: Box<Ballot>,
+        report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
     },
     /// Too few nodes answered, so nobody knows whether the lock is free.
-    #[error("no quorum for `{resource}`: {ballot}")]
+    #[error("no quorum for `{resource}`: {report}")]
     Unavailable {
         /// What was to be locked.
         resource: Resource,
         /// How the nodes voted in the last round.
-        ballot: Box<Ballot>,
+        report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
     },
     /// So many nodes cannot grant until somebody mends something that waiting is pointless: rights
     /// are missing, an address leads to a replica or to a server that is counted already, or the
     /// key holds data.
-    #[error("no quorum for `{resource}` until its nodes are mended: {ballot}")]
-    NeedsMending {
+    #[error("no quorum for `{resource}` until its nodes are mended: {report}")]
+    Misconfigured {
         /// What was to be locked.
         resource: Resource,
         /// How the nodes voted.
-        ballot: Box<Ballot>,
+        report: Box<VoteReport>,
+    },
+    /// A quorum of the nodes has another number of permits for the semaphore: this program is wrong, or those
+    /// that hold permits are.
+    #[error("{}", other_permits(.resource, .found, .asked))]
+    OtherPermits {
+        /// The semaphore.
+        resource: Resource,
+        /// How many permits it has.
+        found: Arc<str>,
+        /// How many this program asked for.
+        asked: Arc<str>,
+        /// How the nodes voted.
+        report: Box<VoteReport>,
     },
     /// Others hold all permits of the semaphore, and did so for as long as the caller was willing to
     /// wait.
     #[error(transparent)]
-    Full(#[from] Full),
+    Full(#[from] SemaphoreFull),
     /// The options of the lock cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -233,11 +282,12 @@ pub enum AcquireError {
 impl AcquireError {
     /// How the nodes voted, if they were asked.
     #[must_use]
-    pub fn ballot(&self) -> Option<&Ballot> {
+    pub fn report(&self) -> Option<&VoteReport> {
         match self {
-            AcquireError::Contended { ballot, .. }
-            | AcquireError::Unavailable { ballot, .. }
-            | AcquireError::NeedsMending { ballot, .. } => Some(ballot),
+            AcquireError::Contended { report, .. }
+            | AcquireError::Unavailable { report, .. }
+            | AcquireError::Misconfigured { report, .. }
+            | AcquireError::OtherPermits { report, .. } => Some(report),
             AcquireError::Full(_)
             | AcquireError::Config(_)
             | AcquireError::Closed
@@ -246,9 +296,18 @@ impl AcquireError {
     }
 }
 
-fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
+fn other_permits(resource: &Resource, found: &str, asked: &str) -> String {
+    let permits = if found == "1" { "permit" } else { "permits" };
+    let were = if asked == "1" { "was" } else { "were" };
+    format!(
+        "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask \
+         for the same number; another is possible when nobody has held a permit for one TTL"
+    )
+}
+
+fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
     let waited = after(waited);
-    match ballot.holder() {
+    match report.holder() {
         Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
             "`{}` stays taken for up to {} more: {token}{waited}",
             key.as_deref().unwrap_or(resource.as_str()),
@@ -261,7 +320,7 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
             holders(&token, &readers),
             duration::format(remaining),
         ),
-        None => format!("`{resource}` is wanted by several at once{waited}: {ballot}"),
+        None => format!("`{resource}` is wanted by several at once{waited}: {report}"),
     }
 }
 
@@ -269,7 +328,7 @@ fn held(resource: &Resource, ballot: &Ballot, waited: Duration) -> String {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
 #[non_exhaustive]
-pub struct Full {
+pub struct SemaphoreFull {
     /// The semaphore.
     pub resource: Resource,
     /// Who holds each permit, by number; `None` where several contend for it right now.
@@ -320,7 +379,7 @@ pub enum LossReason {
     Expired,
     /// So many nodes no longer hold its key that others may have got it.
     #[error("so many nodes lost its key that somebody else may hold it")]
-    Refuted,
+    QuorumLost,
     /// It was held for as long as `max_hold` allows.
     #[error("it was held for as long as max_hold allows")]
     MaxHold,
@@ -341,12 +400,12 @@ pub enum RenewError {
     Lost(#[from] Lost),
     /// No quorum confirmed the renewal in time. The lease keeps its old end, and may be renewed
     /// until then.
-    #[error("the renewal of `{resource}` was not confirmed, its old end stands: {ballot}")]
+    #[error("the renewal of `{resource}` was not confirmed, its old end stands: {report}")]
     Unconfirmed {
         /// What is locked.
         resource: Resource,
         /// How the nodes voted.
-        ballot: Box<Ballot>,
+        report: Box<VoteReport>,
     },
     /// A call of the blocking API where it must not wait.
     #[error(transparent)]
@@ -361,12 +420,12 @@ pub enum RetainError {
     #[error(transparent)]
     Lost(#[from] Lost),
     /// No quorum confirmed it while the lease lasted: others may acquire the lock before the time is up.
-    #[error("whether `{resource}` stays taken is not certain: {ballot}")]
+    #[error("whether `{resource}` stays taken is not certain: {report}")]
     Unconfirmed {
         /// What was locked.
         resource: Resource,
         /// How the nodes voted in the last round.
-        ballot: Box<Ballot>,
+        report: Box<VoteReport>,
     },
     /// Not a lock that can. This lease of it was given back.
     #[error("`{resource}` does not stay taken: {reason}; it was given back")]

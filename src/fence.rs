@@ -44,7 +44,7 @@ pub mod sql;
 pub use gate::Gate;
 pub use guarded::Guarded;
 
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// Accepts `token` if it is not smaller than the `newest` that the store has seen; `None` if it has
 /// seen none.

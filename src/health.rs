@@ -4,15 +4,15 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{Either, select};
 
-use crate::protocol::Moment;
 use crate::quorum::board::{NodeHealth, StatusBoard};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
+use quorlock_protocol::Moment;
 
 /// How the nodes of a [`Coordinator`](crate::Coordinator) stand, now and whenever that changes.
 ///
 /// Asks no node: it shows what the connections have found out. Until a lock is first acquired or
-/// inspected there are none, and every node is [`Unknown`](crate::Condition::Unknown).
+/// inspected there are none, and every node is [`Unknown`](crate::NodeStatus::Unknown).
 ///
 /// # Examples
 ///

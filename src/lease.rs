@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::engine::hold::{Hold, HoldGuard, WeakHold};
-use crate::error::{Lost, RenewError, RetainError};
-use crate::protocol::{FencingToken, Mode, Resource, Token};
+use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
+use crate::node::Capability;
+use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 mod watch;
 
-use crate::engine::mail::Retention;
+use crate::engine::commands::Retention;
 pub use watch::LeaseWatch;
 
 /// Servers cannot count to any number of milliseconds.
@@ -131,7 +132,7 @@ impl Lease {
     /// The renewal goes on when the future is dropped.
     pub async fn renew(&self) -> Result<(), RenewError> {
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.post(|mail| mail.renewals.push(sender));
+        self.watch.state.post(|commands| commands.renewals.push(sender));
         match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
             // There is nobody who could renew it: it is over, or the runtime is that it lived in.
@@ -163,7 +164,7 @@ impl Lease {
             return Ok(());
         }
         let (reply, replied) = oneshot::channel();
-        state.post(|mail| mail.release = Some(reply));
+        state.post(|commands| commands.release = Some(reply));
         let waited = state.helped(replied).await;
         waited.unwrap_or_else(|_| Err(state.forsake()))
     }
@@ -188,8 +189,8 @@ impl Lease {
     /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked again and again until
     /// the end of the lease: others may get the lock before the time is up.
     /// [`RetainError::Unsupported`] for a lease that is [shared](crate::Lock::shared), of
-    /// [several](crate::Coordinator::lock_all) resources, or held again by its [owner](crate::Owner); it is
-    /// given back.
+    /// [several](crate::Coordinator::lock_all) resources, or held again by its [owner](crate::Owner), and where
+    /// a node is of a kind that cannot [replace a token](crate::Capability::Transfer); it is given back.
     ///
     /// # Cancel safety
     ///
@@ -200,6 +201,8 @@ impl Lease {
             Some("it is of several resources")
         } else if self.mode() == Mode::Shared {
             Some("it is shared with others")
+        } else if !self.watch.state.capabilities.has(Capability::Transfer) {
+            Some("not all of its nodes can replace a lock's token")
         } else {
             None
         };
@@ -212,7 +215,7 @@ impl Lease {
         let wanted = Retention::new(state.clock.now() + time.min(RETAIN_LONGEST), note, reply);
         match state.take_keeper() {
             Some(keeper) => keeper.leave_taken(wanted).await,
-            None => state.post(|mail| mail.retain = Some(wanted)),
+            None => state.post(|commands| commands.retain = Some(wanted)),
         }
         state.helped(replied).await.unwrap_or_else(|_| Err(state.forsake().into()))
     }
@@ -236,15 +239,20 @@ impl Lease {
     ///
     /// [`DowngradeError::Lost`] when the lease is over, [`DowngradeError::HeldAgain`] with the lease when
     /// its [owner](crate::Owner) has another one of the same lock, [`DowngradeError::Several`] with the lease
-    /// where it is of [several](crate::Coordinator::lock_all) resources.
+    /// where it is of [several](crate::Coordinator::lock_all) resources, and
+    /// [`DowngradeError::Unsupported`] with the lease where a node cannot carry out shared locks.
     ///
     /// # Cancel safety
     ///
     /// The lock is given back when the future is dropped, as it has the lease.
     pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
         self.watch.check()?;
+        let resource = self.resource().clone();
         if self.watch.state.claim.is_several() {
-            return Err(DowngradeError::Several { lease: self });
+            return Err(DowngradeError::Several { lease: self, resource });
+        }
+        if !self.watch.state.capabilities.has(Capability::Shared) {
+            return Err(DowngradeError::Unsupported { lease: self, resource });
         }
         {
             let mut mode = self.watch.state.mode();
@@ -256,12 +264,12 @@ impl Lease {
             // it sees there that the lock is shared.
             if self.watch.state.holds.load(Ordering::Acquire) > 1 {
                 drop(mode);
-                return Err(DowngradeError::HeldAgain { lease: self });
+                return Err(DowngradeError::HeldAgain { lease: self, resource });
             }
             *mode = Mode::Shared;
         }
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.post(|mail| mail.downgrade = Some(sender));
+        self.watch.state.post(|commands| commands.downgrade = Some(sender));
         match self.watch.state.helped(receiver).await {
             Ok(Ok(()) | Err(RenewError::Unconfirmed { .. } | RenewError::InAsyncContext(_))) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
@@ -291,26 +299,70 @@ impl Lease {
     }
 }
 
-/// Why a lease was not downgraded.
+/// Why a lease was not downgraded: one of async code, or `L`, one of [`blocking`](crate::blocking).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DowngradeError {
+pub enum DowngradeError<L = Lease> {
     /// The lease is over.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// Its owner has acquired the lock more than once, and another of its leases may rely on being
     /// alone. Nothing has changed.
-    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
+    #[error("`{resource}` is held more than once by its owner; downgrade the last lease that is left")]
     HeldAgain {
         /// The lease, as it was.
-        lease: Lease,
+        lease: L,
+        /// What is locked.
+        resource: Resource,
     },
     /// The lease is of several resources, which are not shared. Nothing has changed.
-    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
+    #[error(
+        "`{resource}` are several resources at once, which cannot be shared; lock each alone to downgrade it"
+    )]
     Several {
         /// The lease, as it was.
-        lease: Lease,
+        lease: L,
+        /// What is locked.
+        resource: Resource,
     },
+    /// A node cannot carry out [shared locks](crate::Capability::Shared). Nothing has changed.
+    #[error("`{resource}` cannot be shared: not all of its nodes can carry out shared locks")]
+    Unsupported {
+        /// The lease, as it was.
+        lease: L,
+        /// What is locked.
+        resource: Resource,
+    },
+    /// A call of the blocking API where it must not wait. Nothing has changed.
+    #[error("{misuse}")]
+    InAsyncContext {
+        /// The lease, as it was.
+        lease: L,
+        /// What to do instead.
+        misuse: InAsyncContext,
+    },
+}
+
+#[cfg(feature = "blocking")]
+impl DowngradeError {
+    /// The same of what is `made` of the lease.
+    pub(crate) fn of<L>(self, made: impl FnOnce(Lease) -> L) -> DowngradeError<L> {
+        match self {
+            DowngradeError::Lost(lost) => DowngradeError::Lost(lost),
+            DowngradeError::HeldAgain { lease, resource } => {
+                DowngradeError::HeldAgain { lease: made(lease), resource }
+            }
+            DowngradeError::Several { lease, resource } => {
+                DowngradeError::Several { lease: made(lease), resource }
+            }
+            DowngradeError::Unsupported { lease, resource } => {
+                DowngradeError::Unsupported { lease: made(lease), resource }
+            }
+            DowngradeError::InAsyncContext { lease, misuse } => {
+                DowngradeError::InAsyncContext { lease: made(lease), misuse }
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Lease {

@@ -115,48 +115,51 @@ mod lock;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod node;
-pub mod protocol;
+pub use quorlock_protocol as protocol;
 mod quorum;
+mod reason;
 mod redis;
 mod runtime;
 mod semaphore;
 mod telemetry;
+mod transport;
 
-#[cfg(feature = "tls")]
-pub use crate::redis::Tls;
 /// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
 #[doc(hidden)]
 pub use crate::redis::scripts;
+#[cfg(feature = "tls")]
+pub use crate::transport::Tls;
 pub use {
-    crate::redis::{
-        ClusterNode, Dial, MissingRight, RedisNode, SentinelErrors, ServerError, ServerErrorKind, Stream,
-        SystemDial,
-    },
+    crate::redis::{ClusterNode, MissingRight, RedisNode, SentinelErrors, ServerError, ServerErrorKind},
     address::{Address, AddressError, ClusterAddress, Endpoint},
-    coordinator::{Builder, Coordinator, RestartGuard},
-    doctor::{Examination, Finding, Matter, NodeReport, Outlook, RoundTrips, Severity, Standing, Subject},
+    coordinator::{Builder, Coordinator, Kinds, RestartGuard},
+    doctor::{Check, Examination, Finding, NodeReport, RoundTrips, Severity, Standing, Subject, Summary},
     election::{Election, Leader, Leadership, Observed, Observer},
     engine::options::{Fencing, Renewal},
     engine::owner::Owner,
-    engine::wait::{HandOver, Wait, Waiting},
+    engine::wait::{Handoff, Wait, Waiting},
     error::{
-        AcquireError, ConfigError, Full, InAsyncContext, LossReason, Lost, RenewError, RetainError, WithError,
+        AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, RetainError, SemaphoreFull,
+        WithError,
     },
     health::Health,
     lease::{DowngradeError, Lease, LeaseWatch},
     lock::Lock,
     node::facts::{
-        ClockReading, Facts, Fsync, Memory, Missing, Need, Place, Refusal, Role, ShardFacts, Software,
-        Trouble,
+        ClockReading, ConnectFailure, Facts, Feature, Fsync, Location, Memory, Missing, MissingPermission,
+        Role, ShardFacts, Software,
     },
     node::{
-        Access, Answer, Asked, Contact, Expiry, Hint, Holding, Instance, Listener, Node, NodeError,
-        NodeErrorKind, Question, Reason, Reply, Vote, Watcher, ask,
+        Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,
+        Holding, Identity, MaxTtlNotes, Node, NodeAddress, NodeError, NodeErrorKind, NodeKind, NodeLimits,
+        Order, Request, Responder, Response, Seams, SharedRequest, StandsFor, StatusListener, Vote, ask,
     },
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
-    quorum::ballot::{Ballot, Holder, Paper, Said},
-    quorum::board::{Condition, NodeHealth},
+    quorum::board::{NodeHealth, NodeStatus},
+    quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport},
+    reason::Reason,
     runtime::clock::{Clock, Sleep, SystemClock},
     runtime::entropy::{Entropy, SystemEntropy},
     semaphore::{Permit, Semaphore},
+    transport::{Dial, Stream, SystemDial},
 };

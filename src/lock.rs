@@ -9,20 +9,21 @@ use futures::future::{BoxFuture, Either, join_all, select};
 use tokio::runtime::Handle;
 
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
-use crate::engine::context::Shared;
-use crate::engine::dispatcher::{By, Service};
+use crate::engine::context::EngineContext;
+use crate::engine::dispatcher::{ServedBy, Service};
 use crate::engine::hold::Hold;
 use crate::engine::options::{AcquireRequest, Fairness, Fencing, Options, Reentry, Renewal, Turn};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{Delivery, Joined, Place, Waiter};
 use crate::engine::readers;
-use crate::engine::wait::{HandOver, Wait, Waiting};
+use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
-use crate::protocol::{Keys, Mode, Moment, Resource, Verdict};
-use crate::quorum::ballot::Ballot;
+use crate::node::Capability;
+use crate::quorum::vote_report::VoteReport;
 use crate::runtime::tasks::Helped;
 use crate::runtime::timer::Until;
+use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict};
 
 mod multi;
 mod revoke;
@@ -47,7 +48,7 @@ mod revoke;
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     name: Arc<str>,
     keys: Keys,
     /// The names, where there are several. A thin pointer: whoever waits keeps a lock, most of one name.
@@ -60,7 +61,7 @@ pub struct Lock {
 const MAX_LABEL: usize = 200;
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Lock {
+    pub(crate) fn new(shared: Arc<EngineContext>, name: &str) -> Lock {
         let name: Arc<str> = name.into();
         let keys = Keys::one(shared.key(&name));
         Lock { keys, together: None, name, options: shared.options.clone(), shared }
@@ -78,7 +79,7 @@ impl Lock {
     }
 
     /// What all locks of its coordinator share, and the key.
-    pub(crate) fn parts(&self) -> (&Arc<Shared>, &Arc<str>) {
+    pub(crate) fn parts(&self) -> (&Arc<EngineContext>, &Arc<str>) {
         (&self.shared, self.keys.first())
     }
 
@@ -130,14 +131,14 @@ impl Lock {
 
     /// How often the lease may pass from one waiter of this process to the next before other
     /// processes get their chance. At most 64 times and one TTL in a row unless set.
-    pub fn hand_over(mut self, hand_over: HandOver) -> Lock {
+    pub fn hand_over(mut self, hand_over: Handoff) -> Lock {
         self.options().hand_over = hand_over;
         self
     }
 
     /// Serves those who wait, in whatever process, in the order in which they came, as far as
     /// their wall clocks agree and all of them ask for fairness. Best effort: it costs more
-    /// requests, a waiter that died holds the others up for a few seconds, and plain waiters
+    /// requests, waiters that died hold the others up for little more than a second, and plain waiters
     /// jump the queue. Leases are not passed on within the process.
     ///
     /// A queue that is exactly first come, first served and survives crashes would need consensus
@@ -224,7 +225,7 @@ impl Lock {
     /// [`Contended`](AcquireError::Contended) when others held it for the whole [wait](Lock::wait),
     /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered at the end of it, or none
     /// could because it was shorter than a round trip, and immediately
-    /// [`NeedsMending`](AcquireError::NeedsMending) or [`Config`](AcquireError::Config).
+    /// [`Misconfigured`](AcquireError::Misconfigured) or [`Config`](AcquireError::Config).
     ///
     /// # Cancel safety
     ///
@@ -339,7 +340,7 @@ impl Lock {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn inspect(&self) -> Result<Ballot, AcquireError> {
+    pub async fn inspect(&self) -> Result<VoteReport, AcquireError> {
         self.check()?;
         self.shared.introduced().await;
         Ok(Box::pin(self.inspect_each()).await)
@@ -372,7 +373,7 @@ impl Lock {
         });
         // Apart from what follows: what is matched on would be kept for as long as it waits.
         let (plan, owner) =
-            match self.plan(wait, since, asking.told()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
                 Ok(prepared) => prepared,
                 Err(error) => return self.told(asking, Err(error.into())),
             };
@@ -486,7 +487,7 @@ impl Lock {
             (Joined::Taken, _) => return None,
             (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
-                let service = Service::begin(shared, plan, By::Holder);
+                let service = Service::begin(shared, plan, ServedBy::Holder);
                 Coming::Led(Box::pin(service.lead(plan.clone())))
             }
             (Joined::First, Mode::Shared) => {
@@ -514,7 +515,7 @@ impl Lock {
 
     /// Ends with the caller's patience. To ask once takes as long as it takes.
     fn patience(&self, plan: &AcquireRequest) -> Until {
-        self.shared.nodes.alarms.until(match plan.wait {
+        self.shared.nodes.timers.until(match plan.wait {
             Wait::UpTo(longest) => Some(plan.since + longest),
             Wait::Never | Wait::Forever => None,
         })
@@ -523,12 +524,12 @@ impl Lock {
     /// The error for a lock that this process itself holds, with what the nodes say of it. To be
     /// boxed: whoever waits does not need the room before it has waited in vain.
     async fn contended(&self, waited: Duration) -> AcquireError {
-        let ballot = match self.inspect().await {
-            Ok(ballot) => Box::new(ballot),
+        let report = match self.inspect().await {
+            Ok(report) => Box::new(report),
             Err(error) => return error,
         };
         match self.resource() {
-            Ok(resource) => AcquireError::Contended { resource, ballot, waited },
+            Ok(resource) => AcquireError::Contended { resource, report, waited },
             Err(error) => error.into(),
         }
     }
@@ -536,19 +537,19 @@ impl Lock {
     /// The error for a caller whose wait was over before the first round was: others hold the lock only if
     /// the nodes say so now, or if others of this process were in front of the caller.
     async fn undecided(&self, behind: bool, waited: Duration) -> AcquireError {
-        let (ballot, resource) = match (self.inspect().await, self.resource()) {
-            (Ok(ballot), Ok(resource)) => (ballot, resource),
+        let (report, resource) = match (self.inspect().await, self.resource()) {
+            (Ok(report), Ok(resource)) => (report, resource),
             (Err(error), _) => return error,
             (_, Err(error)) => return error.into(),
         };
-        if ballot.is_taken() || (behind && ballot.verdict() == Verdict::Contended) {
-            return AcquireError::Contended { resource, ballot: Box::new(ballot), waited };
+        if report.is_taken() || (behind && report.verdict() == Verdict::Contended) {
+            return AcquireError::Contended { resource, report: Box::new(report), waited };
         }
         // That the lock is free now is no answer of the round, of which none had come in time.
-        AcquireError::Unavailable { resource, ballot: Box::new(ballot.without_free()), waited }
+        AcquireError::Unavailable { resource, report: Box::new(report.without_free()), waited }
     }
 
-    fn plan(&self, wait: Wait, since: Moment, told: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
+    fn plan(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
         Ok(Arc::new(AcquireRequest {
             resource: self.check()?,
             keys: self.keys.clone(),
@@ -557,8 +558,9 @@ impl Lock {
                 Fairness::Any => Turn::Any,
                 Fairness::Fair => Turn::Fair(self.shared.ticket()),
             },
+            transfers: self.shared.nodes.capabilities.has(Capability::Transfer),
             since,
-            told: told.clone(),
+            span: span.clone(),
             options: self.options.clone(),
         }))
     }
@@ -584,7 +586,24 @@ impl Lock {
         if self.options.mode == Mode::Shared && self.options.fairness == Fairness::Fair {
             return Err(ConfigError::SharedAndFair);
         }
+        self.check_capabilities()?;
         Ok(resource)
+    }
+
+    /// Whether all nodes can do what this lock needs.
+    fn check_capabilities(&self) -> Result<(), ConfigError> {
+        let needs = [
+            (self.keys.are_several(), Capability::Several),
+            (self.options.mode == Mode::Shared, Capability::Shared),
+            (self.options.fairness == Fairness::Fair, Capability::InTurn),
+        ];
+        let lacking = needs.into_iter().filter(|(needed, _)| *needed).map(|(_, capability)| capability);
+        for capability in lacking {
+            if let Some(node) = self.shared.nodes.without(capability) {
+                return Err(ConfigError::Unsupported { node, capability });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -141,9 +141,9 @@ metrics! {
     NODE_QUARANTINE_END = Gauge "quorlock_node_quarantine_end_timestamp_seconds" in Seconds by ["node"], in &[];
     "Since when, or from when on, the vote of the restarted node counts; 0 if it was in no quarantine"
     NODE_ANSWERS = Counter "quorlock_node_answers_total" in Count by ["node", "answer"], in &[];
-    "Answers of the node to the questions of rounds, by kind"
+    "Answers of the node to the requests of rounds, by kind"
     NODE_ERRORS = Counter "quorlock_node_errors_total" in Count by ["node", "kind"], in &[];
-    "Questions to the node that ended without an answer, by kind of error"
+    "Requests to the node that ended without an answer, by kind of error"
     NODE_LATE = Counter "quorlock_node_late_answers_total" in Count by ["node"], in &[];
     "Answers and errors that came after the round had stopped waiting for the node"
     NODE_SECONDS = Histogram "quorlock_node_request_duration_seconds" in Seconds by ["node", "op"], in TRIPS;

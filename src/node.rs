@@ -1,4 +1,4 @@
-//! One independent lock server, as a few questions.
+//! One independent lock server, as a few requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,38 +8,59 @@ use futures::future::BoxFuture;
 
 use self::facts::Facts;
 
-mod answer;
+mod capabilities;
 pub(crate) mod error;
 pub(crate) mod facts;
 mod hint;
+mod kind;
 pub(crate) mod max_ttls;
-mod prepared;
-mod question;
-mod reply;
+mod request;
+mod responder;
+mod response;
+mod seams;
+mod shared_request;
 
-pub use answer::{Answer, Expiry, Holding, Instance, Vote};
-pub use error::{Access, NodeError, NodeErrorKind, Reason};
-pub use hint::{Contact, Hint, Listener, Watcher};
-pub use prepared::Asked;
-pub use question::Question;
-pub(crate) use reply::{Came, Collect};
-pub use reply::{Reply, ask};
+pub(crate) use capabilities::risk_of_one;
+pub use capabilities::{Capabilities, Capability, Durability, Hints, NodeLimits, Order, StandsFor};
+pub use error::{Access, NodeError, NodeErrorKind};
+pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
+pub use kind::{NodeAddress, NodeKind};
+pub use max_ttls::MaxTtlNotes;
+pub use request::Request;
+pub(crate) use responder::{Collect, ReceivedAt};
+pub use responder::{Responder, ask};
+pub use response::{Expiry, Holding, Identity, Response, Vote};
+pub use seams::Seams;
+pub use shared_request::SharedRequest;
 
 /// One independent lock server. It votes.
 ///
-/// Nothing above this trait knows Redis. A node answers each [`Question`] once, through its
-/// [`Reply`]; an error means *unknown*, never *no*.
+/// Nothing above this trait knows Redis. An implementation keeps these promises, which
+/// `quorlock_testkit::contract` checks:
 ///
-/// Implementations keep two promises. Questions are carried out in the order in which they were
-/// asked, as long as the node was not restarted: a release that was asked after an acquisition
-/// never overtakes it. And [`ask`](Node::ask) does not block: what takes time happens elsewhere.
+/// - *One answer*: each [`Request`] is answered once, through its [`Responder`], and
+///   [`ask`](Node::ask) does not block: what takes time happens elsewhere. The answer is what the store says
+///   after it was asked, and a lock that it grants counts from before it was asked, or from the earlier
+///   moment that the answer [names](Response::counting_from).
+/// - *Unknown is never no*: a store that could not be asked, or has not answered, is a [`NodeError`], whose
+///   variant says whether the request may have been carried out. Nothing is sent twice.
+/// - *Order*: requests for one key are carried out in the order in which they were asked, or the node says
+///   that they are [not](Order::Unordered).
+/// - *A floor*: a key that was granted for a time stays for that time, unless it is released. What a store
+///   may end at any moment, such as a lock of its session, cannot be a node. A TTL that it cannot keep is
+///   refused, as [`Unsupported`](NodeErrorKind::Unsupported).
+/// - *Tombstones*: after a [`Cancel`](Request::Cancel) the requests of that claim that come late do nothing.
+/// - *Memory*: an answer names the [history](Identity) of the data that it comes from. A store that may have
+///   forgotten a grant has a new one.
+/// - *Fencing*: each lock has a counter that only grows. It is this library's own, since the numbers that
+///   stores have for their writes cannot be compared with those of other nodes.
 ///
 /// # Examples
 ///
 /// A node of one's own is one method and a name:
 ///
 /// ```
-/// use quorlock::{Asked, Node, NodeError, Reply};
+/// use quorlock::{SharedRequest, Node, NodeError, Responder};
 ///
 /// #[derive(Debug)]
 /// struct Unplugged;
@@ -49,8 +70,8 @@ pub use reply::{Reply, ask};
 ///         "unplugged"
 ///     }
 ///
-///     fn ask(&self, _question: Asked, reply: Reply) {
-///         reply.send(Err(NodeError::Unreachable { reason: "it is not plugged in".into() }));
+///     fn ask(&self, _request: SharedRequest, responder: Responder) {
+///         responder.send(Err(NodeError::Unreachable { reason: "it is not plugged in".into() }));
 ///     }
 /// }
 /// ```
@@ -58,11 +79,14 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// What people call it: an address without its password.
     fn name(&self) -> &str;
 
-    /// Asks one question. Must not block.
-    fn ask(&self, question: Asked, reply: Reply);
+    /// Asks one thing. Must not block.
+    fn ask(&self, request: SharedRequest, responder: Responder);
 
     /// Ends when the first contact with the server has been made, or has failed. Until then
-    /// questions may have to wait for the connection. Ready at once unless overridden.
+    /// requests may have to wait for the connection. Ready at once unless overridden.
+    ///
+    /// The library also calls it to have a silent node try again, and drops the future: a node that connects
+    /// does so when this is called, and not when the future is polled.
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -73,17 +97,25 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether it understands a claim of [several](crate::protocol::Claim::and) keys: does what is asked at all of them
-    /// or at none. `false` unless overridden: a node that looked at the first key only would let others
-    /// have the rest, so such a claim is not made where a node does not say that it can.
-    fn takes_several(&self) -> bool {
-        false
+    /// What it can do, and what it is. Always the same. The least that a node can be, unless overridden.
+    ///
+    /// What it cannot do is not asked of it: a lock that needs that is refused when it is made, naming the
+    /// node, or does without. A node of others, which adds something to theirs, passes this on.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// What it can keep to, as far as it is known by now. No limits, unless overridden.
+    fn limits(&self) -> NodeLimits {
+        NodeLimits::default()
     }
 
     /// From now on tells `listener` what happens to keys that this node has refused, so that
     /// whoever waits for them need not ask again and again. A node that cannot know says nothing,
     /// and its waiters ask again after pauses.
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    ///
+    /// Called before the node is asked for the first time, once for each listener: all of them stay.
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         drop(listener);
     }
 
@@ -102,7 +134,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Tells `observer` how this node stands to its server, and from now on whenever that changes.
     /// A node that does not know says nothing, and its [health](crate::Health) stays unknown.
-    fn observe(&self, observer: Arc<dyn Watcher>) {
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
         drop(observer);
     }
 }

@@ -1,8 +1,8 @@
 //! A node that is a Redis or Valkey server.
 //!
-//! The only place that names the client crate. A handle asks `admission` whether a question may be put, and
+//! The only place that names the client crate. A handle asks `admission` whether a request may be put, and
 //! puts it into a queue. One task per node does the rest: the `supervisor` dials again and again,
-//! the `handshake` tells who answers and whether it may vote, and a `session` carries questions over
+//! the `handshake` tells who answers and whether it may vote, and a `session` carries requests over
 //! one connection, as `command` has them, until that ends, and `push` the other way. A `connection` is the
 //! bytes: in `resp` each request is written, the end of each message of the server found, which keeps it
 //! small, and its content read. `error` says what errors mean. `inspect` is the check-up, over a connection
@@ -18,20 +18,17 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::address::Address;
 pub use cluster::ClusterNode;
-pub use dial::{Dial, Stream, SystemDial};
 pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
-#[cfg(feature = "tls")]
-pub use tls::Tls;
 
 use self::admission::{Ask, Stage, State};
-pub(crate) use self::connect_limit::ConnectLimit;
 use self::home::Home;
+pub(crate) use self::kind::RedisKind;
 use self::push::Listeners;
-pub(crate) use self::settings::{Membership, Notices, Settings};
+use self::settings::Settings;
 use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
-use crate::node::{Asked, Listener, Node, NodeError, Reply, Watcher};
+use crate::node::{Capabilities, HintListener, Node, NodeError, Responder, SharedRequest, StatusListener};
 
 mod admission;
 mod cluster;
@@ -39,14 +36,14 @@ mod command;
 mod connect_limit;
 mod connection;
 mod contained;
-mod dial;
 mod error;
 mod handshake;
 mod home;
 mod info;
 mod inspect;
+mod kind;
+mod login;
 mod met;
-mod no_tls;
 mod observers;
 mod process;
 mod promotion;
@@ -62,18 +59,15 @@ mod start;
 mod supervisor;
 #[cfg(test)]
 mod tests;
-mod thread;
-#[cfg(feature = "tls")]
-mod tls;
 
 /// A [`Node`] that is a Redis or Valkey server, reached over one supervised connection.
 ///
 /// [`Builder::nodes`](crate::Builder::nodes) makes these from URLs. Make one yourself to wrap it in
 /// a node of your own, or to test it.
 ///
-/// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Its task
+/// Contacts nobody until the first request, or until somebody waits for [`Node::ready`]. Its task
 /// lives on the runtime that is current then, and ends when the node is dropped: after what was
-/// asked by then was answered, or a second later. When that runtime ends, the next question has another
+/// asked by then was answered, or a second later. When that runtime ends, the next request has another
 /// task connect again from its own; so does [`Node::ready`] when the runtime is not driven. A task that
 /// panics begins anew.
 pub struct RedisNode {
@@ -81,7 +75,7 @@ pub struct RedisNode {
     queue: UnboundedSender<Ask>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    desk: Arc<NodeInner>,
+    inner: Arc<NodeInner>,
     home: Arc<Home>,
     /// For connections of a check-up.
     address: Address,
@@ -97,21 +91,21 @@ impl RedisNode {
 
     /// The node at `address`.
     pub(crate) fn with(address: Address, settings: Settings) -> RedisNode {
-        let (queue, questions) = mpsc::unbounded_channel();
+        let (queue, requests) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
         let name: Arc<str> = address.name().into();
         let listeners = Arc::new(Listeners::default());
-        let desk = NodeInner::new(
+        let inner = NodeInner::new(
             Arc::clone(&name),
             address.clone(),
             settings.clone(),
-            questions,
+            requests,
             Arc::clone(&state),
             Arc::clone(&listeners),
         );
-        let (clock, work) = (Arc::clone(&settings.clock), Box::new(Arc::clone(&desk)));
+        let (clock, work) = (Arc::clone(&settings.clock), Box::new(Arc::clone(&inner)));
         let home = Home::new(Arc::clone(&name), clock, work);
-        RedisNode { name, queue, state, listeners, desk, home, address, settings }
+        RedisNode { name, queue, state, listeners, inner, home, address, settings }
     }
 }
 
@@ -120,27 +114,27 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let place = match self.home.begin().and_then(|()| self.state.admit(&question)) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let place = match self.home.begin().and_then(|()| self.state.admit(&request)) {
             Ok(place) => place,
             Err(error) => {
                 // As it has stood since its task was last driven.
-                drop(self.home.knock());
+                drop(self.home.wake());
                 return reply.send(Err(error));
             }
         };
-        if let Err(unsent) = self.queue.send(Ask { question, reply, place, stage: Stage::Fresh }) {
+        if let Err(unsent) = self.queue.send(Ask { request, reply, place, stage: Stage::Fresh }) {
             let reason = "the node was dropped";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let begun = self.home.knock();
-        let (desk, state) = (Arc::clone(&self.desk), Arc::clone(&self.state));
+        let begun = self.home.wake();
+        let (inner, state) = (Arc::clone(&self.inner), Arc::clone(&self.state));
         Box::pin(async move {
             begun?;
-            desk.contacted().await;
+            inner.contacted().await;
             state.connected()
         })
     }
@@ -149,14 +143,14 @@ impl Node for RedisNode {
         self.state.round_trip()
     }
 
-    fn takes_several(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
     }
 
     /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is
     /// asked for them if somebody listens by the time it is made: who listens later, and is the
     /// first, hears from the next connection on. Changes made through this node are not told.
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.listeners.add(listener);
     }
 
@@ -169,7 +163,7 @@ impl Node for RedisNode {
         Box::pin(async move { Some(inspect::examine(address, settings, key).await) })
     }
 
-    fn observe(&self, observer: Arc<dyn Watcher>) {
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
         self.state.observe(observer);
     }
 }

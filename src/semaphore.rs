@@ -8,16 +8,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::options::{Fencing, Renewal};
-use crate::engine::wait::{HandOver, Wait, Waiting};
-use crate::error::{AcquireError, ConfigError, Full, Lost};
+use crate::engine::wait::{Handoff, Wait, Waiting};
+use crate::error::{AcquireError, ConfigError, Lost, SemaphoreFull};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
-use crate::node::{Node, Question};
-use crate::protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
-use crate::quorum::ballot::Ballot;
+use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::{VoteOutcome, VoteReport};
+use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 
 use limit::Limited;
 
@@ -32,7 +32,7 @@ mod limit;
 ///
 /// All who use a semaphore must ask for the same number of permits; the nodes keep it beside the
 /// permits, and whoever asks for another number while one is held gets an error
-/// ([`AcquireError::NeedsMending`]) that says so. To change it, let nobody hold a permit for one TTL.
+/// ([`AcquireError::OtherPermits`]) that says so. To change it, let nobody hold a permit for one TTL.
 ///
 /// Clones share one line: tasks of a process that use clones of one semaphore get permits in the
 /// order they came. Two made by [`Coordinator::semaphore`](crate::Coordinator::semaphore) are as
@@ -64,7 +64,7 @@ pub struct Semaphore {
     name: Arc<str>,
     permits: usize,
     wait: Wait,
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
 }
 
 /// One of a semaphore's permits, held.
@@ -88,7 +88,7 @@ const MOST_PERMITS: usize = 64;
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 
 impl Semaphore {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str, permits: usize) -> Semaphore {
+    pub(crate) fn new(shared: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
         let limit = limit::claim(&format!("{}{name}", shared.key_prefix), permits);
         let limited = |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
         // With lines of its own: the line of a plain lock of the same name knows no limit.
@@ -124,7 +124,7 @@ impl Semaphore {
     }
 
     /// As [`Lock::hand_over`], for each permit.
-    pub fn hand_over(self, hand_over: HandOver) -> Semaphore {
+    pub fn hand_over(self, hand_over: Handoff) -> Semaphore {
         Semaphore { lock: self.lock.hand_over(hand_over), ..self }
     }
 
@@ -158,8 +158,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Full`](AcquireError::Full) when all were taken for the whole [wait](Semaphore::wait), and
-    /// else as [`Lock::acquire`].
+    /// [`SemaphoreFull`](AcquireError::Full) when all were taken for the whole [wait](Semaphore::wait),
+    /// [`OtherPermits`](AcquireError::OtherPermits) when it has another number of permits, and else as
+    /// [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
@@ -189,7 +190,10 @@ impl Semaphore {
             .collect();
         tokio::select! {
             biased;
-            Some((number, lease)) = slots.next() => lease.map(|lease| Permit { number, lease }),
+            Some((number, lease)) = slots.next() => match lease {
+                Ok(lease) => Ok(Permit { number, lease }),
+                Err(error) => Err(self.other_permits(error)),
+            },
             () = self.patience(since) => {
                 drop(slots);
                 Err(self.all_taken(&self.inspect().await?, since))
@@ -203,7 +207,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Semaphore::acquire), but for [`Full`](AcquireError::Full): an error means that
+    /// As [`acquire`](Semaphore::acquire), but for [`SemaphoreFull`](AcquireError::Full): an error means that
     /// nobody could find out.
     ///
     /// # Cancel safety
@@ -257,7 +261,7 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
+    pub async fn inspect(&self) -> Result<Vec<VoteReport>, AcquireError> {
         self.validate()?;
         join_all((0..self.permits).map(async |number| self.slot(number).inspect().await))
             .await
@@ -265,7 +269,7 @@ impl Semaphore {
             .collect()
     }
 
-    /// [`Full`](AcquireError::Full) when all are taken.
+    /// [`SemaphoreFull`](AcquireError::Full) when all are taken.
     async fn take_a_free_one(&self) -> Result<Permit, AcquireError> {
         self.validate()?;
         let since = self.shared.now();
@@ -277,10 +281,10 @@ impl Semaphore {
         {
             return Ok(permit);
         }
-        let ballots = self.inspect().await?;
+        let reports = self.inspect().await?;
         let mut unknown = None;
         for number in order {
-            let may_be_free = ballots.get(number).is_some_and(|ballot| !ballot.is_taken());
+            let may_be_free = reports.get(number).is_some_and(|report| !report.is_taken());
             if may_be_free && !self.is_taken_here(number) {
                 match self.try_slot(number).await {
                     Ok(Some(permit)) => return Ok(permit),
@@ -289,7 +293,7 @@ impl Semaphore {
                 }
             }
         }
-        Err(unknown.unwrap_or_else(|| self.all_taken(&ballots, since)))
+        Err(unknown.unwrap_or_else(|| self.all_taken(&reports, since)))
     }
 
     fn slot(&self, number: usize) -> Lock {
@@ -304,8 +308,29 @@ impl Semaphore {
     }
 
     async fn try_slot(&self, number: usize) -> Result<Option<Permit>, AcquireError> {
-        let lease = self.slot(number).try_acquire().await?;
+        let lease = self.slot(number).try_acquire().await.map_err(|error| self.other_permits(error))?;
         Ok(lease.map(|lease| Permit { number, lease }))
+    }
+
+    /// The same error, or that the semaphore has another number of permits, where a quorum says so.
+    fn other_permits(&self, error: AcquireError) -> AcquireError {
+        let (AcquireError::Unavailable { report, .. } | AcquireError::Misconfigured { report, .. }) = &error
+        else {
+            return error;
+        };
+        let others = || {
+            report.votes().iter().filter_map(|vote| {
+                let VoteOutcome::Failed(NodeError::OtherLimit { found, asked }) = &vote.outcome else {
+                    return None;
+                };
+                Some((found, asked))
+            })
+        };
+        let Some((found, asked)) = others().next() else { return error };
+        let agreed = others().filter(|(other, _)| *other == found).count() >= report.quorum().needed();
+        let (Ok(resource), true) = (Resource::share(&self.name), agreed) else { return error };
+        let (found, asked) = (found.clone(), asked.clone());
+        AcquireError::OtherPermits { resource, found, asked, report: report.clone() }
     }
 
     /// All numbers in random order, so that not everybody wants the first.
@@ -327,28 +352,28 @@ impl Semaphore {
     }
 
     /// Who has the permits, unless too few nodes say.
-    fn all_taken(&self, ballots: &[Ballot], since: Moment) -> AcquireError {
+    fn all_taken(&self, reports: &[VoteReport], since: Moment) -> AcquireError {
         let resource = match Resource::share(&self.name) {
             Ok(resource) => resource,
             Err(error) => return ConfigError::from(error).into(),
         };
         let waited = self.shared.now().since(since);
-        if let Some(silent) = ballots.iter().find(|ballot| ballot.verdict() == Verdict::Unavailable) {
-            let ballot = Box::new(silent.clone());
-            return AcquireError::Unavailable { resource, ballot, waited };
+        if let Some(silent) = reports.iter().find(|report| report.verdict() == Verdict::Unavailable) {
+            let report = Box::new(silent.clone());
+            return AcquireError::Unavailable { resource, report, waited };
         }
-        Full { resource, holders: ballots.iter().map(Ballot::holder).collect(), waited }.into()
+        SemaphoreFull { resource, holders: reports.iter().map(VoteReport::holder).collect(), waited }.into()
     }
 }
 
 /// The number that is kept beside the permits of the semaphore called `name`.
-pub(crate) async fn permits(shared: &Arc<Shared>, name: &str) -> Option<usize> {
+pub(crate) async fn permits(shared: &Arc<EngineContext>, name: &str) -> Option<usize> {
     shared.introduced().await;
     let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();
-    let question = |_| Some(Question::Inspect { key: key.clone() });
-    let round = Round::start(&shared.nodes, Expect::Hear, shared.max_ttl, question);
+    let request = |_| Some(Request::Inspect { key: key.clone() });
+    let round = Round::start(&shared.nodes, Expect::AnyAnswer, shared.max_ttl, request);
     round.settled().await;
-    str::from_utf8(round.ballot().holder()?.token.as_bytes()).ok()?.parse().ok()
+    str::from_utf8(round.report().holder()?.token.as_bytes()).ok()?.parse().ok()
 }
 
 impl fmt::Debug for Semaphore {

@@ -34,7 +34,7 @@ words! {
         Acquired = "acquired",
         Contended = "contended",
         Unavailable = "unavailable",
-        NeedsMending = "needs_mending",
+        Misconfigured = "misconfigured",
         Config = "config",
         Closed = "closed",
         // The caller has stopped waiting.
@@ -51,7 +51,7 @@ impl Outcome {
 
 words! {
     /// Why a lease was lost.
-    Loss { Expired = "expired", Refuted = "refuted", MaxHold = "max_hold", Closed = "closed" }
+    Loss { Expired = "expired", QuorumLost = "quorum_lost", MaxHold = "max_hold", Closed = "closed" }
 }
 
 words! {
@@ -68,7 +68,7 @@ words! {
         // The quorum came after the end of the old validity.
         Late = "late",
         // So many nodes do not hold the key that others may.
-        Refuted = "refuted",
+        QuorumLost = "quorum_lost",
     }
 }
 

@@ -14,7 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
-use quorlock::{AcquireError, Asked, Coordinator, Expiry, Node, NodeError, NodeErrorKind, Reply, Said, Wait};
+use quorlock::{
+    AcquireError, Capabilities, Coordinator, Expiry, Node, NodeError, NodeErrorKind, Responder,
+    SharedRequest, VoteOutcome, Wait,
+};
 use quorlock_testkit::{MemoryNode, SkewedClock};
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +41,7 @@ async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
     assert!(lease.remaining() + took <= VALIDITY, "the time of the round is not given to the holder");
 }
 
-/// A node that is slow to take a question, as when the sender's buffers are full or it is paused:
+/// A node that is slow to take a request, as when the sender's buffers are full or it is paused:
 /// the client's clock goes on meanwhile.
 #[derive(Debug)]
 struct SlowToAsk {
@@ -51,8 +54,12 @@ impl Node for SlowToAsk {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.node.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.node.ask(request, reply);
         self.clock.jump_forward(Duration::from_millis(10));
     }
 }
@@ -77,7 +84,7 @@ async fn i3_a_quorum_that_is_seen_at_the_very_end_of_validity_is_given_back() {
     given_back_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
 }
 
-/// The answers come ten milliseconds after the question, and the suspend.
+/// The answers come ten milliseconds after the request, and the suspend.
 async fn given_back_after_a_suspend_of(suspend: Duration) {
     let bench = bench(3);
     for node in &bench.nodes {
@@ -102,8 +109,8 @@ async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     let _lease = bench.lock().acquire().await.unwrap();
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let error = other.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap_err();
-    let AcquireError::Contended { ballot, .. } = &error else { panic!("{error}") };
-    let holder = ballot.holder().unwrap();
+    let AcquireError::Contended { report, .. } = &error else { panic!("{error}") };
+    let holder = report.holder().unwrap();
     assert_eq!(holder.nodes, 5);
     assert!(holder.remaining <= TTL && holder.remaining > VALIDITY);
     let text = error.to_string();
@@ -152,7 +159,7 @@ async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
         }
         bench.nodes[..down].iter().for_each(|node| node.fail(NodeErrorKind::OutOfSpace, "out of memory"));
         assert!(bench.lock().try_acquire().await.unwrap().is_none());
-        assert_eq!(bench.nodes[4].questions().acquire, 1, "with {down} of the holder's nodes down");
+        assert_eq!(bench.nodes[4].requests().acquire, 1, "with {down} of the holder's nodes down");
     }
 }
 
@@ -166,12 +173,12 @@ async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
         node.disconnect();
     }
     let error = bench.lock().try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    assert_eq!(ballot.granted(), 2);
-    let causes = ballot
-        .papers()
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    assert_eq!(report.granted(), 2);
+    let causes = report
+        .votes()
         .iter()
-        .filter(|paper| matches!(paper.said, Said::Failed(NodeError::Unreachable { .. })));
+        .filter(|vote| matches!(vote.outcome, VoteOutcome::Failed(NodeError::Unreachable { .. })));
     assert_eq!(causes.count(), 3, "each node has a cause of its own");
     assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
     assert!(error.to_string().contains("node-1, node-2, node-3"), "{error}");
@@ -233,8 +240,8 @@ async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn i2_two_addresses_of_one_server_are_one_vote() {
     let bench = bench(3);
-    bench.nodes[1].instance_id("twin");
-    bench.nodes[0].instance_id("twin");
+    bench.nodes[1].call_itself("twin");
+    bench.nodes[0].call_itself("twin");
     bench.nodes[2].disconnect();
     let error = bench.lock().try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("node-2: the same server as node-1"), "{error}");
@@ -288,7 +295,7 @@ async fn a_key_that_holds_data_is_named_and_not_waited_for() {
         node.set_data("r", "an invoice", Expiry::Never);
     }
     let error = bench.lock().wait(Wait::Forever).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
     assert!(error.to_string().contains("no expiry: it is data and not a lock"), "{error}");
     let left = bench.nodes[0].holder("r").unwrap();
     assert_eq!(left.as_bytes(), b"an invoice", "and the data stays");

@@ -29,9 +29,9 @@ fn held(bench: &Bench, lease: &Lease) -> usize {
     bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(lease.token())).count()
 }
 
-/// Questions of all kinds, to all nodes.
+/// Requests of all kinds, to all nodes.
 fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.questions().total()).sum()
+    nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 /// Five nodes, each with a clock of its own.
@@ -150,7 +150,7 @@ async fn a_node_that_stays_away_is_asked_ever_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_hangs_has_one_question_more_to_answer_and_no_others() {
+async fn a_node_that_hangs_has_one_request_more_to_answer_and_no_others() {
     let bench = bench(5);
     bench.nodes[3].set_data("r", "for ever", Expiry::Never);
     bench.nodes[4].delay(MS, TTL);
@@ -161,7 +161,7 @@ async fn a_node_that_hangs_has_one_question_more_to_answer_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_overtakes_no_question_that_was_asked_again() {
+async fn a_release_overtakes_no_request_that_was_asked_again() {
     let bench = bench(5);
     others_have_two(&bench, 2 * MS);
     bench.nodes[3..].iter().for_each(|node| node.delay(30 * MS, MS));

@@ -244,7 +244,7 @@ async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
     let bench = bench(5);
     drop(bench.lock().acquire().await.unwrap());
     bench.settle().await;
-    let before = bench.nodes[0].questions();
+    let before = bench.nodes[0].requests();
     for node in &bench.nodes[..3] {
         node.connecting();
     }
@@ -253,7 +253,7 @@ async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
         node.connect();
     }
     bench.settle().await;
-    assert_eq!(bench.nodes[0].questions().acquire, before.acquire, "nobody wants it any more");
+    assert_eq!(bench.nodes[0].requests().acquire, before.acquire, "nobody wants it any more");
     assert_eq!(bench.keys(), 0);
 }
 
@@ -267,7 +267,7 @@ async fn a_renewal_that_was_given_up_is_not_sent_any_more() {
     lease.release().await.unwrap();
     bench.nodes[0].connect();
     bench.settle().await;
-    assert_eq!(bench.nodes[0].questions().renew, 0, "nobody wants it any more");
+    assert_eq!(bench.nodes[0].requests().renew, 0, "nobody wants it any more");
     assert_eq!(bench.keys(), 0);
 }
 
@@ -311,7 +311,7 @@ async fn a_release_queues_up_behind_what_is_on_its_way_and_needs_no_tombstone() 
     let lease = bench.lock().acquire().await.unwrap();
     lease.release().await.unwrap();
     bench.settle().await;
-    let slow = bench.nodes[2].questions();
+    let slow = bench.nodes[2].requests();
     assert_eq!((slow.acquire, slow.release, slow.cancel), (1, 1, 0), "{slow:?}");
     assert_eq!(bench.nodes[2].holder("r"), None);
 }
@@ -322,7 +322,7 @@ async fn i5_a_release_reaches_only_nodes_that_may_hold_something() {
     let _lease = bench.lock().acquire().await.unwrap();
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
     bench.settle().await;
-    assert!(bench.nodes.iter().all(|node| node.questions().release + node.questions().cancel == 0));
+    assert!(bench.nodes.iter().all(|node| node.requests().release + node.requests().cancel == 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -382,7 +382,7 @@ async fn a_release_that_no_quorum_confirmed_says_so() {
         lease.release().await.unwrap();
         let unconfirmed = watch.unconfirmed_release();
         assert_eq!(unconfirmed.is_none(), confirmed, "{failing} refuse: {unconfirmed:?}");
-        assert!(unconfirmed.is_none_or(|ballot| ballot.to_string().contains("may not run")));
+        assert!(unconfirmed.is_none_or(|report| report.to_string().contains("may not run")));
     }
 }
 

@@ -129,7 +129,7 @@ async fn options_of_a_lock_are_refused_before_anybody_is_asked() {
         assert!(matches!(error, AcquireError::Config(_)), "{error}");
         assert_eq!(error.to_string(), validated);
     }
-    assert!(nodes.iter().all(|node| node.questions().total() == 0), "nobody was asked");
+    assert!(nodes.iter().all(|node| node.requests().total() == 0), "nobody was asked");
 }
 
 #[test]

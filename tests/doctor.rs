@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
-use quorlock::{Coordinator, Matter, Outlook, Severity};
+use quorlock::{Check, Coordinator, Severity, Summary};
 use quorlock_testkit::memory_nodes;
 
 #[test]
 fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
     let docs = include_str!("../docs/doctor.md");
     let mut codes = HashSet::new();
-    for matter in Matter::ALL {
+    for matter in Check::ALL {
         assert!(codes.insert(matter.code()), "{matter} twice");
         assert!(!matter.cure().is_empty());
         assert!(docs.contains(&format!("| `{matter}` |")), "docs/doctor.md does not explain {matter}");
@@ -21,7 +21,7 @@ fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
 async fn nodes_that_cannot_be_examined_are_unknown_and_neither_good_nor_bad() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
     let examination = coordinator.examine().await;
-    assert_eq!(examination.outlook(), Outlook::Unclear);
+    assert_eq!(examination.outlook(), Summary::Unclear);
     let found: Vec<_> = examination.findings.iter().map(|finding| finding.severity).collect();
     assert_eq!(found, [Severity::Unknown]);
     assert!(coordinator.noticed().is_empty());

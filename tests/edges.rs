@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use quorlock::protocol::{
     Backoff, Claim, Drift, Quarantine, Resource, RoundTrip, node_limit, overdue_after, renewal_every,
 };
-use quorlock::{Coordinator, Question, RestartGuard, Token, Vote, Wait, ask};
+use quorlock::{Coordinator, Request, RestartGuard, Token, Vote, Wait, ask};
 use quorlock_testkit::{MemoryNode, memory_nodes};
 
 use common::bench;
@@ -140,18 +140,18 @@ proptest! {
             let (ours, mut theirs) = (claim(&bytes), bytes.clone());
             theirs[at.index(bytes.len())] ^= 1 << bit;
             let ttl = Duration::from_secs(9);
-            let set = Question::Acquire { claim: Arc::clone(&ours), ttl, draw: None };
+            let set = Request::Acquire { claim: Arc::clone(&ours), ttl, fence_hint: None };
             prop_assert_eq!(ask(&node, set).await.unwrap().vote, Vote::Granted);
 
-            let seen = ask(&node, Question::Inspect { key: "r".into() }).await.unwrap().vote;
+            let seen = ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote;
             let Vote::Held(holding) = seen else { return Err(TestCaseError::fail("it is held")) };
             prop_assert_eq!(holding.token.as_bytes(), &*bytes);
             let shown = format!("{0} {0:?}", holding.token);
             prop_assert!(!shown.chars().any(char::is_control), "{:?} could move the cursor", shown);
 
-            ask(&node, Question::Release { claim: claim(&theirs) }).await.unwrap();
+            ask(&node, Request::Release { claim: claim(&theirs) }).await.unwrap();
             prop_assert!(node.holder("r").is_some(), "{:?} released {:?}", theirs, bytes);
-            ask(&node, Question::Release { claim: ours }).await.unwrap();
+            ask(&node, Request::Release { claim: ours }).await.unwrap();
             prop_assert!(node.holder("r").is_none());
             Ok(())
         })?;

@@ -17,8 +17,8 @@ use common::{Bench, TTL, another, bench};
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
-    AcquireError, Asked, Clock, ConfigError, Coordinator, Election, Expiry, Leadership, Listener, LossReason,
-    Node, NodeError, Observed, Observer, Reply, Wait,
+    AcquireError, Capabilities, Clock, ConfigError, Coordinator, Election, Expiry, HintListener, Leadership,
+    LossReason, Node, NodeError, Observed, Observer, Responder, SharedRequest, Wait,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
@@ -60,7 +60,7 @@ async fn told_within(bench: &Bench, time: Duration, observer: &mut Observer) -> 
 }
 
 fn inspections(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.questions().inspect).sum()
+    nodes.iter().map(|node| node.requests().inspect).sum()
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,8 +181,8 @@ async fn nobody_is_not_said_while_too_few_nodes_answer() {
     let still = told_within(&bench, TTL, &mut observer).await;
     assert_eq!(still, None, "three of five are a quorum");
     bench.nodes[2].hang();
-    let Observed::Unknown(ballot) = observer.changed().await else { panic!("two may not speak for five") };
-    assert_eq!(ballot.papers().len(), 5);
+    let Observed::Unknown(report) = observer.changed().await else { panic!("two may not speak for five") };
+    assert_eq!(report.votes().len(), 5);
     drop(leadership);
     bench.pass(3 * TTL).await;
     for node in &bench.nodes {
@@ -210,7 +210,7 @@ async fn a_change_is_told_once_however_often_its_caller_gives_up_waiting() {
     }
     assert_eq!(told.iter().map(leader_of).collect::<Vec<_>>(), [Some("a")]);
     let asked = inspections(&bench.nodes) - before;
-    assert!(asked <= 5 * 5, "giving up is no reason to ask again: {asked} questions in 2 s");
+    assert!(asked <= 5 * 5, "giving up is no reason to ask again: {asked} requests in 2 s");
     leadership.resign().await.unwrap();
     loop {
         tokio::select! {
@@ -326,7 +326,7 @@ struct Cable {
     node: MemoryNode,
     cut: Arc<AtomicBool>,
     /// Whoever waits for an answer waits.
-    unanswered: Arc<Mutex<Vec<Reply>>>,
+    unanswered: Arc<Mutex<Vec<Responder>>>,
 }
 
 impl Node for Cable {
@@ -334,11 +334,15 @@ impl Node for Cable {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         if self.cut.load(Ordering::Relaxed) {
             self.unanswered.lock().unwrap().push(reply);
         } else {
-            self.node.ask(question, reply);
+            self.node.ask(request, reply);
         }
     }
 
@@ -346,7 +350,7 @@ impl Node for Cable {
         async { Ok(()) }.boxed()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }

@@ -183,7 +183,7 @@ async fn a_lost_lease_warns_once_and_before_that_once_of_the_renewals() {
     bench.pass(VALIDITY).await;
     let warnings = log.of(Level::WARN);
     assert_eq!(warnings.len(), 2, "{}", log.all());
-    assert!(warnings[0].contains("renewal not confirmed") && warnings[0].contains("ballot="), "{warnings:?}");
+    assert!(warnings[0].contains("renewal not confirmed") && warnings[0].contains("votes="), "{warnings:?}");
     assert!(warnings[1].contains("lease lost") && warnings[1].contains("reason="), "{warnings:?}");
     assert!(log.with("renewal still not confirmed").len() > 1, "the others are told to those who ask");
 }

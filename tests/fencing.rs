@@ -15,8 +15,8 @@ use std::time::Duration;
 use common::{Bench, LATE, TTL, another, bench};
 use quorlock::protocol::fence_counter;
 use quorlock::{
-    AcquireError, Answer, Asked, Clock, Coordinator, Expiry, Fencing, FencingToken, Lease, Lock, Node, Owner,
-    Reply, Wait, ask,
+    AcquireError, Capabilities, Clock, Coordinator, Expiry, Fencing, FencingToken, Lease, Lock, Node, Owner,
+    Responder, Response, SharedRequest, Wait, ask,
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 use tokio::task::JoinHandle;
@@ -46,7 +46,7 @@ fn put_ahead(bench: &Bench, node: usize, by: Duration) -> u64 {
 }
 
 fn written_back(bench: &Bench) -> usize {
-    bench.nodes.iter().map(|node| node.questions().write_back).sum()
+    bench.nodes.iter().map(|node| node.requests().write_back).sum()
 }
 
 /// An attempt whose votes are in, with numbers that differ, and whose write-back is on its way.
@@ -121,7 +121,7 @@ async fn each_hand_over_within_the_process_draws_a_new_one() {
         assert!(fence > last, "{fence} comes after {last}");
         last = fence;
     }
-    assert_eq!(bench.nodes[0].questions().transfer, 3, "the lock was passed on");
+    assert_eq!(bench.nodes[0].requests().transfer, 3, "the lock was passed on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +179,7 @@ async fn a_counter_that_ran_ahead_in_between_does_not_confirm() {
     put_ahead(&bench, 1, 2 * MAX_TTL);
     put_ahead(&bench, 2, 2 * MAX_TTL);
     let error = attempt.await.unwrap().expect_err("two nodes would let the number be drawn again");
-    assert!(error.ballot().unwrap().to_string().contains("has drawn a larger fencing token"), "{error}");
+    assert!(error.report().unwrap().to_string().contains("has drawn a larger fencing token"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,13 +245,13 @@ async fn a_hand_over_that_was_held_up_for_half_of_max_ttl_is_made_anew() {
     let next = tokio::spawn(async move { hold_and_release(&lock).await });
     bench.settle().await;
     let releasing = tokio::spawn(first.release());
-    while bench.nodes[0].questions().transfer == 0 {
+    while bench.nodes[0].requests().transfer == 0 {
         bench.pass(Duration::from_micros(100)).await;
     }
     clock.jump_forward(MAX_TTL / 2);
     next.await.unwrap();
     releasing.await.unwrap().unwrap();
-    assert_eq!(bench.nodes[0].questions().acquire, 2, "the number that was drawn came too late");
+    assert_eq!(bench.nodes[0].requests().acquire, 2, "the number that was drawn came too late");
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,11 +272,15 @@ impl Node for Unnumbered {
         self.0.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         let node = self.0.clone();
         tokio::spawn(async move {
-            let answer = ask(&node, question).await;
-            reply.send(answer.map(|answer| Answer::new(answer.vote, answer.instance)));
+            let answer = ask(&node, request).await;
+            reply.send(answer.map(|answer| Response::new(answer.vote, answer.identity)));
         });
     }
 }
@@ -287,7 +291,7 @@ async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
     let nodes = bench.nodes.iter().cloned().map(Unnumbered);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let error = lock_of(&client).acquire().await.expect_err("there is no number to hand out");
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error:?}");
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error:?}");
     assert!(error.to_string().contains("switch fencing off for this lock"), "the cure is named: {error}");
     bench.settle().await;
     assert!(lock_of(&client).fencing(Fencing::Off).try_acquire().await.unwrap().is_some());

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Asked, Clock, Coordinator, Entropy, FencingToken, Listener, Node, NodeError, Reply, RestartGuard, Wait,
-    ask,
+    Capabilities, Clock, Coordinator, Entropy, FencingToken, HintListener, Node, NodeError, Responder,
+    RestartGuard, SharedRequest, Wait, ask,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -283,7 +283,7 @@ fn calendar(clock: &Arc<dyn Clock>, chance: &Chance, wrong_by: Duration) -> Arc<
 #[derive(Debug)]
 struct Wire {
     node: MemoryNode,
-    sent: UnboundedSender<(Asked, Reply)>,
+    sent: UnboundedSender<(SharedRequest, Responder)>,
 }
 
 impl Wire {
@@ -293,17 +293,17 @@ impl Wire {
         chance: &Arc<Chance>,
         crashed: &Arc<AtomicBool>,
     ) -> Wire {
-        let (sent, mut arriving) = unbounded_channel::<(Asked, Reply)>();
+        let (sent, mut arriving) = unbounded_channel::<(SharedRequest, Responder)>();
         let (server, clock, chance, crashed) = (node.clone(), clock.clone(), chance.clone(), crashed.clone());
         tokio::spawn(async move {
-            while let Some((question, reply)) = arriving.recv().await {
+            while let Some((request, reply)) = arriving.recv().await {
                 if crashed.load(Relaxed) {
                     continue;
                 }
                 clock.sleep_until(clock.now() + latency(&chance)).await;
                 let (server, clock, back) = (server.clone(), clock.clone(), latency(&chance));
                 // Asked at once, so that the next comes after it; the answer takes its time.
-                let mut answer = Box::pin(async move { ask(&server, question).await });
+                let mut answer = Box::pin(async move { ask(&server, request).await });
                 let now = futures::poll!(answer.as_mut());
                 tokio::spawn(async move {
                     let answer = match now {
@@ -333,16 +333,20 @@ impl Node for Wire {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         // The connection lives as long as its node.
-        drop(self.sent.send((question, reply)));
+        drop(self.sent.send((request, reply)));
     }
 
     fn ready(&self) -> futures::future::BoxFuture<'static, Result<(), NodeError>> {
         self.node.ready()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }

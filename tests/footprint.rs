@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{
-    Answer, Asked, Clock, Coordinator, Instance, Lease, Node, Question, Reply, RestartGuard, Vote, Wait,
+    Capabilities, Clock, Coordinator, Identity, Lease, Node, Request, Responder, Response, RestartGuard,
+    SharedRequest, Vote, Wait,
 };
 use quorlock_testkit::TokioClock;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -24,20 +25,24 @@ const MOST: usize = 900;
 
 /// Grants whatever it is asked, and keeps nothing of it: what is counted is the library's.
 #[derive(Debug)]
-struct Generous(Arc<Instance>);
+struct Generous(Arc<Identity>);
 
 impl Node for Generous {
     fn name(&self) -> &str {
         &self.0.id
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let number = if let Question::Acquire { draw: Some(draw), .. } = &*question {
-            Some(draw.usual())
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let number = if let Request::Acquire { fence_hint: Some(fence_hint), .. } = &*request {
+            Some(fence_hint.usual())
         } else {
             None
         };
-        reply.send(Ok(Answer::new(Vote::Granted, self.0.clone()).with_fencing_token(number)));
+        reply.send(Ok(Response::new(Vote::Granted, self.0.clone()).with_fencing_token(number)));
     }
 }
 
@@ -55,7 +60,7 @@ fn each(region: &Region<'_, System>) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_held_lease_and_a_task_that_waits_take_less_than_a_kilobyte() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let node = |name: &str| Generous(Arc::new(Instance::new(name, Moment::ORIGIN, Duration::ZERO)));
+    let node = |name: &str| Generous(Arc::new(Identity::new(name, Moment::ORIGIN, Duration::ZERO)));
     let nodes = ["a", "b", "c", "d", "e"].map(node);
     let builder = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).ttl(TTL);
     let coordinator = builder.restart_guard(RestartGuard::Off).build().unwrap();

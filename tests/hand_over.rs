@@ -11,7 +11,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::{Fencing, HandOver, Lease, Lock, LossReason, Renewal, Wait};
+use quorlock::{Fencing, Handoff, Lease, Lock, LossReason, Renewal, Wait};
 use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
@@ -22,7 +22,7 @@ fn plain(bench: &Bench) -> Lock {
 }
 
 fn asked(bench: &Bench) -> usize {
-    bench.nodes.iter().map(|node| node.questions().total()).sum()
+    bench.nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 /// Somebody who waits for `lock` from now on.
@@ -138,7 +138,7 @@ async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
 #[tokio::test(start_paused = true)]
 async fn others_get_their_chance_all_the_same() {
     let bench = bench(5);
-    let lock = plain(&bench).hand_over(HandOver::times(3));
+    let lock = plain(&bench).hand_over(Handoff::times(3));
     let first = lock.acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..6 {

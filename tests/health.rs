@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use quorlock::{
-    Address, Clock, Condition, Coordinator, Dial, Health, Lock, NodeHealth, RestartGuard, Stream, Wait,
+    Address, Clock, Coordinator, Dial, Health, Lock, NodeHealth, NodeStatus, RestartGuard, Stream, Wait,
 };
 use quorlock_testkit::builtin::Memory;
 use quorlock_testkit::{BuiltinServer, SeededEntropy, TokioClock};
@@ -158,7 +158,7 @@ fn lock(coordinator: &Coordinator) -> Lock {
 }
 
 /// Waits until the node at `index` stands as `wanted`, and not for ever.
-async fn until(health: &mut Health, index: usize, wanted: impl Fn(&Condition) -> bool) -> NodeHealth {
+async fn until(health: &mut Health, index: usize, wanted: impl Fn(&NodeStatus) -> bool) -> NodeHealth {
     let found = async {
         loop {
             let nodes = health.changed().await.expect("the coordinator is there");
@@ -174,8 +174,8 @@ async fn until(health: &mut Health, index: usize, wanted: impl Fn(&Condition) ->
     }
 }
 
-fn is_connected(condition: &Condition) -> bool {
-    *condition == Condition::Connected
+fn is_connected(condition: &NodeStatus) -> bool {
+    *condition == NodeStatus::Connected
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +185,7 @@ async fn nothing_is_known_before_the_first_contact_and_asking_makes_none() {
     let mut health = client.health();
     world.pass(TTL).await;
     assert_eq!(health.changed().now_or_never(), None, "nothing has changed");
-    assert!(health.now().iter().all(|node| node.condition == Condition::Unknown), "{:?}", health.now());
+    assert!(health.now().iter().all(|node| node.condition == NodeStatus::Unknown), "{:?}", health.now());
     assert!(world.places.lock().unwrap().iter().all(|place| place.serving.is_empty()), "nobody was dialled");
 }
 
@@ -196,12 +196,12 @@ async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_anot
     let mut health = client.health();
     drop(lock(&client).acquire().await.unwrap());
     let node = until(&mut health, 0, is_connected).await;
-    assert_eq!(&*node.instance.unwrap().id, "a1");
+    assert_eq!(&*node.identity.unwrap().id, "a1");
     assert_eq!(node.restarts, 0);
 
     world.kill(0);
-    let node = until(&mut health, 0, |condition| matches!(condition, Condition::Unreachable { .. })).await;
-    assert_eq!(&*node.instance.unwrap().id, "a1", "who it was is remembered");
+    let node = until(&mut health, 0, |condition| matches!(condition, NodeStatus::Unreachable { .. })).await;
+    assert_eq!(&*node.identity.unwrap().id, "a1", "who it was is remembered");
     world.pass(TTL).await;
     assert_eq!(
         health.now()[0].lasted / 1000,
@@ -212,7 +212,7 @@ async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_anot
 
     world.restart(0, "a2");
     let node = until(&mut health, 0, is_connected).await;
-    assert_eq!((&*node.instance.unwrap().id, node.restarts), ("a2", 1));
+    assert_eq!((&*node.identity.unwrap().id, node.restarts), ("a2", 1));
     assert!(is_connected(&health.now()[1].condition), "the others are not affected");
 }
 
@@ -223,9 +223,9 @@ async fn the_end_of_a_quarantine_is_told_although_nothing_happens_then() {
     let mut health = client.health();
     let start = world.clock.now();
     lock(&client).acquire().await.unwrap_err();
-    let quarantined = |condition: &Condition| matches!(condition, Condition::Quarantined { .. });
+    let quarantined = |condition: &NodeStatus| matches!(condition, NodeStatus::Quarantined { .. });
     let node = until(&mut health, 0, quarantined).await;
-    let Condition::Quarantined { left } = node.condition else { unreachable!() };
+    let NodeStatus::Quarantined { left } = node.condition else { unreachable!() };
     assert!(left > QUARANTINE - Duration::from_secs(2) && left <= QUARANTINE, "{left:?}");
     until(&mut health, 0, is_connected).await;
     let waited = world.clock.now().since(start);
@@ -242,7 +242,7 @@ async fn a_node_that_stops_answering_is_stalled_until_it_goes_on() {
     world.pass(TTL).await;
     world.places.lock().unwrap()[2].deaf = true;
     drop(lock(&client).acquire().await.unwrap());
-    let node = until(&mut health, 2, |condition| matches!(condition, Condition::Stalled { .. })).await;
+    let node = until(&mut health, 2, |condition| matches!(condition, NodeStatus::Stalled { .. })).await;
     assert!(node.to_string().contains("stalled"), "{node}");
 }
 
@@ -314,7 +314,7 @@ fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
         until(&mut health, 0, is_connected).await;
         assert_eq!((node("up"), node("connects_total"), node("restarts_total")), (1.0, 1.0, 0.0));
         world.kill(0);
-        until(&mut health, 0, |condition| matches!(condition, Condition::Unreachable { .. })).await;
+        until(&mut health, 0, |condition| matches!(condition, NodeStatus::Unreachable { .. })).await;
         assert_eq!(node("up"), 0.0);
         world.restart(0, "a2");
         until(&mut health, 0, is_connected).await;
@@ -323,7 +323,7 @@ fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
         assert!(ends.abs() < 2.0, "it has just ended: {ends}");
         world.places.lock().unwrap()[0].deaf = true;
         drop(lock(&client).acquire().await.unwrap());
-        until(&mut health, 0, |condition| matches!(condition, Condition::Stalled { .. })).await;
+        until(&mut health, 0, |condition| matches!(condition, NodeStatus::Stalled { .. })).await;
         assert_eq!((node("up"), node("stalls_total")), (0.0, 1.0));
         let second = metrics::with_local_recorder(&recorder, || world.client(RestartGuard::Off));
         world.places.lock().unwrap()[0].deaf = false;

@@ -13,7 +13,10 @@ use common::{bench, bench_with};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
-use quorlock::{Answer, Asked, Clock, Coordinator, Fencing, Instance, Node, Question, Reply, Sleep, Vote};
+use quorlock::{
+    Capabilities, Clock, Coordinator, Fencing, Identity, Node, Request, Responder, Response, SharedRequest,
+    Sleep, Vote,
+};
 use quorlock_testkit::TokioClock;
 
 /// Counts the waits that go on.
@@ -124,21 +127,21 @@ async fn a_lease_that_is_due_before_the_others_is_renewed_in_time() {
 #[derive(Clone, Debug)]
 struct Voter {
     name: String,
-    instance: Arc<Instance>,
+    identity: Arc<Identity>,
     /// What it has been asked and not answered, while it keeps that back.
-    kept: Arc<Mutex<Option<Vec<Reply>>>>,
+    kept: Arc<Mutex<Option<Vec<Responder>>>>,
     released: Arc<AtomicUsize>,
 }
 
 impl Voter {
     fn new(number: usize, clock: &TokioClock) -> Voter {
-        let instance = Instance::new(format!("process {number}"), clock.now(), Duration::from_secs(3600));
+        let identity = Identity::new(format!("process {number}"), clock.now(), Duration::from_secs(3600));
         let name = format!("voter {number}");
-        Voter { name, instance: Arc::new(instance), kept: Arc::default(), released: Arc::default() }
+        Voter { name, identity: Arc::new(identity), kept: Arc::default(), released: Arc::default() }
     }
 
-    fn answer(&self, reply: Reply) {
-        reply.send(Ok(Answer::new(Vote::Granted, self.instance.clone())));
+    fn answer(&self, reply: Responder) {
+        reply.send(Ok(Response::new(Vote::Granted, self.identity.clone())));
     }
 
     fn keep_back(&self) {
@@ -153,7 +156,7 @@ impl Voter {
     /// In how many places its answers are kept.
     fn answers_kept(&self) -> usize {
         // The test and the coordinator have a voter each.
-        Arc::strong_count(&self.instance) - 2
+        Arc::strong_count(&self.identity) - 2
     }
 }
 
@@ -162,8 +165,12 @@ impl Node for Voter {
         &self.name
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        if matches!(*question, Question::Release { .. }) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::Release { .. }) {
             self.released.fetch_add(1, Ordering::Relaxed);
         }
         match &mut *self.kept.lock().unwrap() {
@@ -183,7 +190,7 @@ async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_st
     let lease = coordinator.lock("r").fencing(Fencing::Off).acquire().await.unwrap();
     clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
     assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one is still to come: {voters:?}");
-    assert!(format!("{late:?}").contains("Reply"), "a node may show what it keeps back: {late:?}");
+    assert!(format!("{late:?}").contains("Responder"), "a node may show what it keeps back: {late:?}");
     late.let_go();
     assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
     late.keep_back();

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use common::{Bench, TTL, bench};
 use futures::future::BoxFuture;
-use quorlock::{Asked, Clock, Coordinator, Listener, Lock, Node, NodeError, Question, Reply, Wait};
+use quorlock::{
+    Capabilities, Clock, Coordinator, HintListener, Lock, Node, NodeError, Request, Responder, SharedRequest,
+    Wait,
+};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
@@ -58,7 +61,7 @@ async fn i40_a_lease_that_is_passed_on_stops_its_renewals_of_which_nothing_is_kn
         bench.settle().await;
         first.release().await.unwrap();
         let second = waiting.await.unwrap();
-        assert_eq!(bench.nodes[0].questions().transfer, 1, "it was passed on");
+        assert_eq!(bench.nodes[0].requests().transfer, 1, "it was passed on");
         second.release().await.unwrap();
         bench.settle().await;
         assert_eq!(bench.keys(), 0);
@@ -83,7 +86,7 @@ async fn r13_a_lock_that_was_retained_is_not_taken_again_by_a_late_renewal_of_it
     }
 }
 
-/// A node that cannot be reached any more when it is to release: its connection ends, with the questions
+/// A node that cannot be reached any more when it is to release: its connection ends, with the requests
 /// before on their way.
 #[derive(Debug)]
 struct EndsAtRelease {
@@ -96,21 +99,25 @@ impl Node for EndsAtRelease {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        if matches!(*question, Question::Release { .. }) && !self.ended.swap(true, Ordering::SeqCst) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::Release { .. }) && !self.ended.swap(true, Ordering::SeqCst) {
             self.node.disconnect();
             self.node.delay(Duration::ZERO, Duration::ZERO);
             self.node.connect();
             return reply.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
         }
-        self.node.ask(question, reply);
+        self.node.ask(request, reply);
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         self.node.ready()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// From the bottom to the top. A part names itself and what is on a lower layer, and nothing beside it.
 /// Above all of them are `lib.rs`, with the pages of `guide`, and `blocking`, which uses what programs use.
 const LAYERS: [&[&str]; 12] = [
-    &["protocol"],
-    &["address", "duration", "fence", "metrics", "runtime"],
+    &["address", "duration", "fence", "metrics", "reason", "runtime"],
+    &["transport"],
     &["node"],
     &["doctor", "telemetry"],
     &["quorum", "redis"],

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Address, Asked, Clock, Coordinator, Dial, Endpoint, Node, NodeError, Reply, RestartGuard,
-    Said, Stream, Wait, Watcher,
+    AcquireError, Address, Capabilities, Clock, Coordinator, Dial, Endpoint, Node, NodeError, Responder,
+    RestartGuard, SharedRequest, StatusListener, Stream, VoteOutcome, Wait,
 };
 use quorlock_testkit::{BuiltinServer, MemoryNode, TokioClock};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -35,15 +35,19 @@ impl Node for Measured {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.node.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.node.ask(request, reply);
     }
 
     fn round_trip(&self) -> Option<Duration> {
         Some(self.round_trip)
     }
 
-    fn observe(&self, observer: Arc<dyn Watcher>) {
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
         self.node.observe(observer);
     }
 }
@@ -116,13 +120,13 @@ async fn a_look_waits_for_what_is_needed_and_a_quarter_of_a_second_for_the_rest(
     let bench = bench(5);
     bench.nodes[3..].iter().for_each(MemoryNode::hang);
     let before = bench.clock.now();
-    let ballot = bench.lock().inspect().await.unwrap();
+    let report = bench.lock().inspect().await.unwrap();
     let took = bench.clock.now().since(before);
     assert!(took >= 250 * MS && took <= 260 * MS, "{took:?}");
-    let said: Vec<_> = ballot.papers().iter().map(|paper| &paper.said).collect();
-    assert!(said[..3].iter().all(|said| **said == Said::Free), "{said:?}");
+    let said: Vec<_> = report.votes().iter().map(|vote| &vote.outcome).collect();
+    assert!(said[..3].iter().all(|said| **said == VoteOutcome::Free), "{said:?}");
     assert!(
-        said[3..].iter().all(|said| matches!(said, Said::Failed(NodeError::Unanswered { .. }))),
+        said[3..].iter().all(|said| matches!(said, VoteOutcome::Failed(NodeError::Unanswered { .. }))),
         "{said:?}"
     );
 }

@@ -59,7 +59,7 @@ async fn a_suspended_machine_does_not_renew_what_has_lapsed() {
     clock.jump_forward(TTL);
     bench.pass(TTL).await;
     assert!(lease.check().is_err());
-    assert!(bench.nodes.iter().all(|node| node.questions().renew == 0), "no renewal was sent");
+    assert!(bench.nodes.iter().all(|node| node.requests().renew == 0), "no renewal was sent");
 }
 
 #[tokio::test(start_paused = true)]

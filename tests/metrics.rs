@@ -185,8 +185,8 @@ async fn a_lease_that_is_dropped_lost_closed_or_outlived_leaves_no_gauge_behind(
     counted.bench.nodes.iter().for_each(|node| node.set_data("r", "theirs", quorlock::Expiry::In(LATE)));
     lease.lost().await;
     counted.bench.settle().await;
-    assert_eq!(counted.sample("quorlock_lost_total{reason=\"refuted\"}"), 1.0);
-    assert_eq!(counted.sample("quorlock_renewals_total{outcome=\"refuted\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_lost_total{reason=\"quorum_lost\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_renewals_total{outcome=\"quorum_lost\"}"), 1.0);
     counted.at_rest();
     drop(lease);
     counted.bench.pass(TTL).await;

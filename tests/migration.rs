@@ -128,7 +128,7 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     assert!(lock.try_acquire().await?.is_none());
     assert_eq!(lock.inspect().await?.holder().unwrap().token, *lease.token());
     let error = lock.wait(Wait::UpTo(patience)).acquire().await.unwrap_err();
-    assert_eq!(error.ballot().unwrap().holder().unwrap().token, *lease.token());
+    assert_eq!(error.report().unwrap().holder().unwrap().token, *lease.token());
     assert!(lease.remaining() > ttl / 2);
     lease.check()?;
     let first = lease.fencing_token();

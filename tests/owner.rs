@@ -15,10 +15,10 @@ async fn i19_an_owner_enters_again_without_asking_anybody() {
     let lock = bench.lock().owner(&me);
     let outer = lock.acquire().await.unwrap();
     bench.settle().await;
-    let before: usize = bench.nodes.iter().map(|node| node.questions().total()).sum();
+    let before: usize = bench.nodes.iter().map(|node| node.requests().total()).sum();
     let inner = lock.acquire().await.unwrap();
     let again = lock.try_acquire().await.unwrap().expect("it is ours");
-    assert_eq!(bench.nodes.iter().map(|node| node.questions().total()).sum::<usize>(), before);
+    assert_eq!(bench.nodes.iter().map(|node| node.requests().total()).sum::<usize>(), before);
     assert_eq!(inner.token(), outer.token(), "the same hold");
     assert_eq!(inner.remaining(), outer.remaining(), "with the same end");
     drop((inner, again));

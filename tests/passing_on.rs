@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{TTL, VALIDITY, another, bench};
-use quorlock::{Asked, Coordinator, HandOver, Listener, Lock, LossReason, Node, Question, Reply, Wait};
+use quorlock::{
+    Capabilities, Coordinator, Handoff, HintListener, Lock, LossReason, Node, Request, Responder,
+    SharedRequest, Wait,
+};
 use quorlock_testkit::{InSocket, MemoryNode};
 
 const MS: Duration = Duration::from_millis(1);
@@ -50,7 +53,7 @@ async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
     first.release().await.unwrap();
     let second = next.await.unwrap().unwrap();
     bench.pass(Duration::from_secs(1)).await;
-    let asked = bench.nodes[0].questions();
+    let asked = bench.nodes[0].requests();
     assert_eq!((asked.transfer, asked.release + asked.cancel), (1, 0), "the first one never had that node");
     second.release().await.unwrap();
 }
@@ -73,18 +76,18 @@ async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
         for task in waiting {
             task.await.unwrap();
         }
-        bench.nodes[0].questions().transfer
+        bench.nodes[0].requests().transfer
     };
-    assert_eq!(passed_on(HandOver::times(0), 3, MS).await, 0);
-    assert_eq!(passed_on(HandOver::times(2), 4, MS).await, 2, "the fourth asks anew");
-    let within = HandOver::times(9).within(20 * MS);
+    assert_eq!(passed_on(Handoff::times(0), 3, MS).await, 0);
+    assert_eq!(passed_on(Handoff::times(2), 4, MS).await, 2, "the fourth asks anew");
+    let within = Handoff::times(9).within(20 * MS);
     assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would come when the time is over");
 }
 
 #[tokio::test(start_paused = true)]
 async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
     let bench = bench(5);
-    let lock = forever(&bench.coordinator).hand_over(HandOver::times(5));
+    let lock = forever(&bench.coordinator).hand_over(Handoff::times(5));
     let greedy: Arc<AtomicUsize> = Arc::default();
     let tasks: Vec<_> = (0..200)
         .map(|_| {
@@ -154,8 +157,8 @@ async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
     assert!(second.remaining() > VALIDITY - 10 * MS, "and a full TTL");
     assert!(second.remaining() <= VALIDITY - 2 * MS, "from before it was sent");
     bench.settle().await;
-    assert_eq!(bench.nodes.iter().map(|node| node.questions().release).sum::<usize>(), 0);
-    assert_eq!(bench.nodes.iter().map(|node| node.questions().transfer).sum::<usize>(), 5, "one round");
+    assert_eq!(bench.nodes.iter().map(|node| node.requests().release).sum::<usize>(), 0);
+    assert_eq!(bench.nodes.iter().map(|node| node.requests().transfer).sum::<usize>(), 5, "one round");
     assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(second.token())));
 }
 
@@ -194,16 +197,20 @@ impl Node for Panicking {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let renews = matches!(*question, Question::Renew { .. });
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let renews = matches!(*request, Request::Renew { .. });
         assert!(
             !(renews && self.armed.swap(false, Ordering::Relaxed)),
             "this node panics, as it was told to"
         );
-        self.node.ask(question, reply);
+        self.node.ask(request, reply);
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }

@@ -75,7 +75,7 @@ async fn whoever_asks_for_a_renewal_that_is_on_its_way_waits_for_that_one() {
     };
     let renewed = tokio::join!(lease.renew(), later);
     assert!(matches!(renewed, (Ok(()), Ok(()))), "{renewed:?}");
-    assert!(bench.nodes.iter().all(|node| node.questions().renew == 1));
+    assert!(bench.nodes.iter().all(|node| node.requests().renew == 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,7 @@ async fn i11_too_many_nodes_without_the_key_end_the_lease_before_its_validity() 
     }
     let before = bench.clock.now();
     let lost = lease.lost().await;
-    assert_eq!(lost.reason, LossReason::Refuted);
+    assert_eq!(lost.reason, LossReason::QuorumLost);
     assert!(bench.clock.now().since(before) <= THIRD, "told at the next renewal, not at the end");
     bench.settle().await;
     assert!(bench.nodes[..3].iter().all(|node| node.holder("r").is_some()), "the others keep theirs");
@@ -193,7 +193,7 @@ async fn a_manual_lease_is_not_renewed_behind_the_holders_back() {
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::Expired);
-    assert!(bench.nodes.iter().all(|node| node.questions().renew == 0));
+    assert!(bench.nodes.iter().all(|node| node.requests().renew == 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,7 +230,7 @@ async fn a_renewal_takes_the_place_of_a_vote_that_was_not_sent() {
     bench.pass(TTL / 2).await;
     bench.nodes[4].connect();
     bench.settle().await;
-    let asked = bench.nodes[4].questions();
+    let asked = bench.nodes[4].requests();
     assert_eq!((asked.acquire, asked.renew), (0, 1), "a vote that comes after its renewal is of no use");
     assert_eq!(bench.nodes[4].holder("r").as_ref(), Some(lease.token()));
 }
@@ -243,7 +243,7 @@ async fn leases_due_together(bench: &Bench, count: usize) -> Vec<Lease> {
 
 /// How many renewals each node was asked for.
 fn renewals(nodes: &[MemoryNode]) -> Vec<usize> {
-    nodes.iter().map(|node| node.questions().renew).collect()
+    nodes.iter().map(|node| node.requests().renew).collect()
 }
 
 /// By when the last renewal is sent that was due after a third of the TTL.

@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{TTL, another, bench, bench_with};
-use quorlock::{RestartGuard, Said, Wait};
+use quorlock::{RestartGuard, VoteOutcome, Wait};
 
 /// `max_ttl`, which is 30 s unless set, with the allowance for drift.
 const QUARANTINE: Duration = Duration::from_millis(30_302);
@@ -37,10 +37,10 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let lock = other.lock("r").ttl(TTL).wait(Wait::Never);
     let error = lock.acquire().await.expect_err("two grants and a vote that does not count");
-    let ballot = error.ballot().unwrap();
-    let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{ballot}") };
+    let report = error.report().unwrap();
+    let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{report}") };
     assert!(left > Duration::from_secs(29) && left <= QUARANTINE, "{left:?}");
-    assert!(ballot.to_string().contains("restarted too recently to vote: 30.3s to go"), "{ballot}");
+    assert!(report.to_string().contains("restarted too recently to vote: 30.3s to go"), "{report}");
 }
 
 #[tokio::test(start_paused = true)]

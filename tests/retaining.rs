@@ -57,8 +57,8 @@ async fn r10_the_lock_is_free_at_no_moment_in_between() {
         bench.pass(MS / 2).await;
     }
     retaining.await.unwrap().unwrap();
-    let questions = bench.nodes[0].questions();
-    assert_eq!((questions.transfer, questions.release), (1, 0), "one round");
+    let requests = bench.nodes[0].requests();
+    assert_eq!((requests.transfer, requests.release), (1, 0), "one round");
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,14 +93,14 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         stored.await.unwrap();
         let secret = answer.split(' ').next().unwrap().to_owned();
         assert!(secret.len() >= 16, "a token of 128 bits, in whatever form: {answer}");
-        let ballot = lock.inspect().await.unwrap();
+        let report = lock.inspect().await.unwrap();
         let refused = coordinator.lock("orders/42").wait(Wait::Never).acquire().await.unwrap_err();
         let examination = coordinator.examine().await;
         for (what, text) in [
             ("a coordinator", shown(&coordinator)),
             ("a lock", shown(&lock)),
             ("a lease", shown(&lease) + &shown(&lease.watch())),
-            ("a ballot", shown(&ballot) + &ballot.to_string()),
+            ("a ballot", shown(&report) + &report.to_string()),
             ("a refusal", shown(&refused) + &refused.to_string()),
             ("a check-up", shown(&examination)),
             ("what was noticed", shown(&coordinator.noticed())),

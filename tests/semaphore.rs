@@ -16,8 +16,8 @@ use std::time::Duration;
 use common::{Bench, TTL, VALIDITY, another, bench};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
-    AcquireError, ConfigError, Entropy as _, Expiry, LossReason, Lost, NodeError, Permit, Renewal, Said,
-    Semaphore, Wait, WithError,
+    AcquireError, ConfigError, Entropy as _, Expiry, LossReason, Lost, NodeError, Permit, Renewal, Semaphore,
+    VoteOutcome, Wait, WithError,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
 
@@ -29,9 +29,9 @@ fn elsewhere(bench: &Bench, permits: usize) -> Semaphore {
     another(&bench.clock, &bench.nodes, |builder| builder).semaphore(NAME, permits).ttl(TTL)
 }
 
-/// Questions of all kinds, to all nodes.
+/// Requests of all kinds, to all nodes.
 fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.questions().total()).sum()
+    nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 /// Keys of permits, at all nodes.
@@ -199,8 +199,8 @@ async fn a_wait_that_is_over_says_who_had_the_permits() {
     assert!(full.waited >= TTL && bench.clock.now().since(began) <= TTL + 100 * MS);
     assert!(error.to_string().contains("waited 10s"), "{error}");
     assert!(matches!(semaphore.clone().wait(Wait::Never).acquire().await, Err(AcquireError::Full(_))));
-    let ballots = semaphore.inspect().await.unwrap();
-    assert!(ballots.iter().all(|ballot| ballot.holder().is_some()));
+    let reports = semaphore.inspect().await.unwrap();
+    assert!(reports.iter().all(|report| report.holder().is_some()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +210,8 @@ async fn a_node_whose_answer_decides_nothing_is_said_not_to_be_waited_for() {
     for node in &bench.nodes[3..] {
         node.delay(50 * MS, 50 * MS);
     }
-    let error = elsewhere(&bench, 2).wait(Wait::Never).acquire().await.unwrap_err().to_string();
+    let error = elsewhere(&bench, 2).wait(Wait::Never).acquire().await.unwrap_err();
+    let error = error.report().unwrap().to_string();
     assert!(error.contains("node-4, node-5: not waited for"), "three of five decide: {error}");
     assert!(!error.contains("had not answered"), "of a healthy node: {error}");
     drop(permit);
@@ -222,13 +223,10 @@ async fn p1_another_number_of_permits_is_an_error_that_says_so() {
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     for other in [1, 2, 5] {
         let error = elsewhere(&bench, other).wait(Wait::UpTo(TTL)).acquire().await.unwrap_err();
-        let AcquireError::NeedsMending { ballot, .. } = &error else { panic!("{error}") };
-        let differs = |said: &Said| matches!(said, Said::Failed(NodeError::OtherLimit { .. }));
-        assert!(ballot.papers().iter().filter(|paper| differs(&paper.said)).count() >= 3, "{error}");
-        assert!(
-            error.to_string().contains(&format!("4 permits there, and this program asks for {other}")),
-            "{error}"
-        );
+        let AcquireError::OtherPermits { report, .. } = &error else { panic!("{error}") };
+        let differs = |said: &VoteOutcome| matches!(said, VoteOutcome::Failed(NodeError::OtherLimit { .. }));
+        assert!(report.votes().iter().filter(|vote| differs(&vote.outcome)).count() >= 3, "{error}");
+        assert!(error.to_string().contains(&format!("has 4 permits, and {other} w")), "{error}");
     }
     bench.pass(20 * MS).await;
     assert_eq!(keys(&bench, 5), 5, "those who were refused have left nothing");
@@ -307,7 +305,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_for_a_free_permit_is_two_questions_to_each_node_in_one_round_trip() {
+async fn asking_for_a_free_permit_is_two_requests_to_each_node_in_one_round_trip() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -372,7 +370,7 @@ async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_we
     }
     first.lease.release().await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(matches!(error, AcquireError::OtherPermits { .. }), "{error}");
     bench.settle().await;
     assert_eq!(keys(&bench, 1), 0);
 }

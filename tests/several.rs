@@ -18,8 +18,9 @@ use common::{Bench, LATE, TTL, another, bench};
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    AcquireError, Asked, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint, Listener, Lock,
-    LossReason, Node, Owner, Renewal, Reply, Said, Wait, WithError,
+    AcquireError, Capabilities, Capability, ConfigError, Coordinator, DowngradeError, Expiry, Fencing, Hint,
+    HintListener, Lock, LossReason, Node, Owner, Renewal, Responder, SharedRequest, VoteOutcome, Wait,
+    WithError,
 };
 use quorlock_testkit::MemoryNode;
 
@@ -46,7 +47,7 @@ impl Bench {
     }
 
     fn asked(&self) -> usize {
-        self.nodes.iter().map(|node| node.questions().acquire).sum()
+        self.nodes.iter().map(|node| node.requests().acquire).sum()
     }
 }
 
@@ -84,9 +85,9 @@ async fn m1_one_that_is_held_keeps_all_and_the_error_says_which_and_by_whom() {
     let error = bench.both().wait(Wait::UpTo(SECOND)).acquire().await.unwrap_err();
     let said = error.to_string();
     assert!(said.contains("`a + b` is held at `b` by") && said.contains("nightly"), "{said}");
-    let holder = error.ballot().unwrap().holder().unwrap();
+    let holder = error.report().unwrap().holder().unwrap();
     assert_eq!((holder.key.as_deref(), holder.nodes), (Some("b"), 5));
-    assert!(error.ballot().unwrap().to_string().contains("`b` is held by"), "{said}");
+    assert!(error.report().unwrap().to_string().contains("`b` is held by"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +126,7 @@ async fn one_resource_given_once_or_twice_is_a_plain_lock() {
     bench.settle().await;
     once.release().await.unwrap();
     waiting.await.unwrap().unwrap();
-    let passed_on: usize = bench.nodes.iter().map(|node| node.questions().transfer).sum();
+    let passed_on: usize = bench.nodes.iter().map(|node| node.requests().transfer).sum();
     assert_eq!(passed_on, 3, "in the same line as everybody who waits for it here");
 }
 
@@ -162,8 +163,12 @@ impl Node for OfOneKey {
         self.0.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.0.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().without(Capability::Several)
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.0.ask(request, reply);
     }
 }
 
@@ -173,7 +178,13 @@ async fn a_node_that_does_not_say_that_it_takes_several_is_not_asked_for_them() 
     let nodes = bench.nodes.iter().cloned().map(OfOneKey);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let error = client.lock_all(["a", "b"]).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Config(ConfigError::TakesOne { .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            AcquireError::Config(ConfigError::Unsupported { capability: Capability::Several, .. })
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains("node-1"), "{error}");
     drop(client.lock("a").acquire().await.unwrap());
 }
@@ -195,7 +206,7 @@ async fn m2_a_lease_that_is_gone_at_one_resource_is_lost() {
         for node in &bench.nodes[..3] {
             node.remove(gone);
         }
-        assert_eq!(lease.lost().await.reason, LossReason::Refuted, "{gone}");
+        assert_eq!(lease.lost().await.reason, LossReason::QuorumLost, "{gone}");
         bench.pass(SECOND).await;
         assert_eq!(bench.locked(["a", "b"]), [0, 0], "a lease that is lost leaves nothing");
     }
@@ -319,7 +330,7 @@ async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resou
     bench.nodes[1].set_data(&counter, ahead, Expiry::In(TTL));
     bench.nodes[2].delay(LATE, LATE);
     let both = bench.both().acquire().await.unwrap();
-    let written: usize = bench.nodes.iter().map(|node| node.questions().write_back).sum();
+    let written: usize = bench.nodes.iter().map(|node| node.requests().write_back).sum();
     assert!(written > 0, "the nodes drew different numbers");
     for node in &bench.nodes[..2] {
         assert_eq!([node.fencing_token("a"), node.fencing_token("b")], [both.try_fencing_token(); 2]);
@@ -396,9 +407,9 @@ async fn whoever_contends_asks_first_the_node_of_the_one_in_the_way() {
         let lock = bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever);
         let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
         bench.pass(SECOND / 10).await;
-        let before: Vec<_> = bench.nodes.iter().map(|node| node.questions().acquire).collect();
+        let before: Vec<_> = bench.nodes.iter().map(|node| node.requests().acquire).collect();
         bench.pass(SECOND * 4).await;
-        let more = bench.nodes.iter().zip(before).map(|(node, before)| node.questions().acquire - before);
+        let more = bench.nodes.iter().zip(before).map(|(node, before)| node.requests().acquire - before);
         let asked: Vec<_> = more.enumerate().filter(|(_, more)| *more > 0).map(|(node, _)| node).collect();
         let first = Claim::new(name.into(), Token::new(7, "")).preferred_node(5);
         assert_eq!(asked.first(), Some(&first), "{name} is in the way, and {asked:?} were asked");
@@ -442,9 +453,9 @@ async fn whoever_waits_asks_again_when_the_keys_in_the_way_have_run_out() {
 struct Reticent(MemoryNode);
 
 #[derive(Debug)]
-struct Muffled(Arc<dyn Listener>);
+struct Muffled(Arc<dyn HintListener>);
 
-impl Listener for Muffled {
+impl HintListener for Muffled {
     fn hear(&self, hint: Hint<'_>) {
         if hint == Hint::Hearing {
             self.0.hear(hint);
@@ -457,15 +468,15 @@ impl Node for Reticent {
         self.0.name()
     }
 
-    fn takes_several(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.0.ask(question, reply);
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.0.ask(request, reply);
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.0.listen(Arc::new(Muffled(listener)));
     }
 }
@@ -569,7 +580,7 @@ async fn a_lease_of_several_is_not_downgraded_and_stays_as_it_is() {
     let lease = bench.both().acquire().await.unwrap();
     let error = lease.downgrade().await.unwrap_err();
     assert!(error.to_string().contains("several resources at once"), "{error}");
-    let DowngradeError::Several { lease } = error else { panic!("{error}") };
+    let DowngradeError::Several { lease, .. } = error else { panic!("{error}") };
     bench.pass(TTL).await;
     assert_eq!((lease.check(), bench.locked(["a", "b"])), (Ok(()), [3, 3]));
     assert!(bench.one("b").shared().try_acquire().await.unwrap().is_none());
@@ -611,13 +622,13 @@ async fn an_inspection_tells_who_holds_which_and_a_revocation_takes_all() {
     let wide = bench.coordinator.lock_all(["0", "a", "b"]);
     assert_eq!(wide.inspect().await.unwrap().holder(), None);
     let lease = bench.both().acquire().await.unwrap();
-    let ballot = wide.inspect().await.unwrap();
-    let holder = ballot.holder().unwrap();
+    let report = wide.inspect().await.unwrap();
+    let holder = report.holder().unwrap();
     assert_eq!((holder.key.as_deref(), &holder.token, holder.nodes), (Some("a"), lease.token(), 5));
-    let ballot = bench.stranger().lock_all(["a", "b"]).revoke(&holder.token).await.unwrap();
-    assert!(ballot.papers().iter().all(|paper| paper.said == Said::Granted), "{ballot}");
+    let report = bench.stranger().lock_all(["a", "b"]).revoke(&holder.token).await.unwrap();
+    assert!(report.votes().iter().all(|vote| vote.outcome == VoteOutcome::Granted), "{report}");
     assert_eq!(bench.locked(["a", "b"]), [0, 0]);
-    assert_eq!(lease.lost().await.reason, LossReason::Refuted);
+    assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
     bench.pass(SECOND).await;
     assert_eq!(bench.locked(["a", "b"]), [0, 0], "no renewal has stored it again");
 }
@@ -629,7 +640,7 @@ async fn what_is_revoked_at_one_of_them_is_lost_at_all_and_not_stored_again() {
         let bench = bench(5);
         let lease = bench.both().acquire().await.unwrap();
         bench.stranger().lock(name).revoke(lease.token()).await.unwrap();
-        assert_eq!(lease.lost().await.reason, LossReason::Refuted);
+        assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
         assert_eq!(bench.locked([name]), [0]);
         bench.pass(SECOND).await;
         assert_eq!(bench.locked(["a", "b"]), [0, 0]);

@@ -16,7 +16,10 @@ use std::time::Duration;
 
 use common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::future::join_all;
-use quorlock::{AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Mode, Owner, Renewal, Wait};
+use quorlock::protocol::Ticket;
+use quorlock::{
+    AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Mode, Owner, Renewal, Request, Wait, ask,
+};
 use quorlock_testkit::SkewedClock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -107,7 +110,7 @@ async fn s3_a_share_whose_marker_was_lost_at_too_many_nodes_is_lost() {
         node.remove("r");
     }
     let _ben = bench.reader().acquire().await.unwrap();
-    assert_eq!(ann.lost().await.reason, LossReason::Refuted);
+    assert_eq!(ann.lost().await.reason, LossReason::QuorumLost);
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,7 +315,7 @@ async fn an_owner_may_share_what_it_holds_alone_and_not_the_other_way_round() {
     let inner = shared.acquire().await.expect("it is alone anyway");
     assert_eq!(inner.mode(), Mode::Exclusive);
     let error = outer.downgrade().await.unwrap_err();
-    let DowngradeError::HeldAgain { lease: outer } = error else { panic!("{error}") };
+    let DowngradeError::HeldAgain { lease: outer, .. } = error else { panic!("{error}") };
     assert_eq!(outer.mode(), Mode::Exclusive, "nothing has changed");
     drop(inner);
     let outer = outer.downgrade().await.unwrap();
@@ -351,14 +354,32 @@ async fn readers_of_one_process_do_not_queue_behind_each_other() {
     drop(bench.lock().acquire().await.unwrap());
 }
 
+/// The short heartbeat is for a fair order, in which the lock is free.
+#[tokio::test(start_paused = true)]
+async fn a_reader_behind_a_writer_that_waits_asks_again_by_hints_and_slow_heartbeats() {
+    let bench = bench(5);
+    let first = bench.reader().acquire().await.unwrap();
+    for node in &bench.nodes {
+        let (key, ticket, patience) = (Arc::from("r"), Ticket::new(1, 1), Duration::from_secs(6));
+        ask(node, Request::Intend { key, ticket, patience }).await.unwrap();
+    }
+    let before = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
+    let second = tokio::spawn(acquire(bench.reader().wait(Wait::Forever)));
+    bench.pass(Duration::from_millis(900)).await;
+    let asked = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>() - before;
+    assert!(!second.is_finished() && asked == 5, "once at each node, not {asked} requests");
+    second.abort();
+    drop(first);
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_readers_that_wait_here_enter_when_the_writer_goes() {
     let bench = bench(5);
     let writer = bench.lock().acquire().await.unwrap();
     let many: Vec<_> = (0..100).map(|_| tokio::spawn(acquire(bench.reader().wait(Wait::Forever)))).collect();
     bench.pass(SECOND).await;
-    let asked = bench.nodes.iter().map(|node| node.questions().acquire).sum::<usize>();
-    assert!(asked < 40, "one of them asks for all: {asked} questions");
+    let asked = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
+    assert!(asked < 40, "one of them asks for all: {asked} requests");
     writer.release().await.unwrap();
     let leases = join_all(many).await.into_iter().map(|lease| lease.unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!((leases.len(), bench.shares()), (100, vec![100; 5]));
@@ -440,8 +461,8 @@ async fn an_inspection_tells_who_reads() {
         bench.reader().label("ann").acquire().await.unwrap(),
         bench.reader().label("ben").acquire().await.unwrap(),
     ];
-    let ballot = bench.lock().inspect().await.unwrap();
-    let holder = ballot.holder().unwrap();
+    let report = bench.lock().inspect().await.unwrap();
+    let holder = report.holder().unwrap();
     assert_eq!((holder.nodes, holder.readers.len()), (5, 2));
     let said = holder.describe();
     assert!(said.starts_with("2 readers: ") && said.contains("ann") && said.contains("ben"), "{said}");

@@ -16,10 +16,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::protocol::{Claim, Draw, Verdict};
+use quorlock::protocol::{Claim, FenceHint, Verdict};
 use quorlock::{
-    AcquireError, Asked, Clock, Coordinator, Expiry, FencingToken, Hint, Listener, Lock, Node, Question,
-    Renewal, Reply, Token, Wait, ask as ask_node,
+    AcquireError, Capabilities, Clock, Coordinator, Expiry, FencingToken, Hint, HintListener, Lock, Node,
+    Renewal, Request, Responder, SharedRequest, Token, Wait, ask as ask_node,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
@@ -29,9 +29,9 @@ fn forever(coordinator: &Coordinator) -> Lock {
     coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
 }
 
-/// Questions of all kinds, to all nodes.
+/// Requests of all kinds, to all nodes.
 fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.questions().total()).sum()
+    nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 /// So many tasks take the lock once each, for a millisecond. Returns the order in which they had
@@ -151,7 +151,7 @@ async fn of_those_who_wait_one_goes_first_and_gets_the_lock_in_two_round_trips()
 
 /// Whoever was to go first may have gone, or died.
 #[tokio::test(start_paused = true)]
-async fn where_the_first_does_not_come_the_others_wait_as_long_as_a_question_takes() {
+async fn where_the_first_does_not_come_the_others_wait_as_long_as_a_request_takes() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -181,14 +181,18 @@ impl Node for Noting {
         self.0.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        if let Question::Acquire { draw: Some(draw), .. } = &*question {
-            self.1.lock().unwrap().push(draw.contended);
-        }
-        self.0.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if let Request::Acquire { fence_hint: Some(fence_hint), .. } = &*request {
+            self.1.lock().unwrap().push(fence_hint.contended);
+        }
+        self.0.ask(request, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.0.listen(listener);
     }
 }
@@ -196,7 +200,7 @@ impl Node for Noting {
 /// Who does not know it asks without a script, which raises the counters also where it is refused: then
 /// whoever gets the lock has to write its number back, in a second round.
 #[tokio::test(start_paused = true)]
-async fn that_others_want_a_lock_is_known_to_the_first_question_of_the_next_contest() {
+async fn that_others_want_a_lock_is_known_to_the_first_request_of_the_next_contest() {
     let bench = bench(5);
     let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
     let nodes = bench.nodes.iter().cloned().map(|node| Noting(node, noted.clone()));
@@ -222,8 +226,8 @@ async fn that_others_want_a_lock_is_known_to_the_first_question_of_the_next_cont
     // The one node that knows of it answers when the lock has been given back.
     bench.pass(Duration::from_secs(4)).await;
     let claim = Arc::new(Claim::new("r".into(), Token::found(b"somebody")));
-    let draw = Some(Draw::at(bench.clock.wall(), Some(FencingToken::ZERO), TTL));
-    ask_node(&bench.nodes[4], Question::Acquire { claim, ttl: TTL, draw }).await.unwrap();
+    let fence_hint = Some(FenceHint::at(bench.clock.wall(), Some(FencingToken::ZERO), TTL));
+    ask_node(&bench.nodes[4], Request::Acquire { claim, ttl: TTL, fence_hint }).await.unwrap();
     bench.nodes[4].delay(Duration::ZERO, 10 * MS);
     held.release().await.unwrap();
     bench.pass(20 * MS).await;
@@ -332,9 +336,9 @@ async fn a_connection_that_ends_makes_a_waiter_ask_again_since_hints_may_be_lost
 struct Mumbling(MemoryNode);
 
 #[derive(Debug)]
-struct Muffled(Arc<dyn Listener>);
+struct Muffled(Arc<dyn HintListener>);
 
-impl Listener for Muffled {
+impl HintListener for Muffled {
     fn hear(&self, hint: Hint<'_>) {
         if hint == Hint::Hearing {
             self.0.hear(hint);
@@ -347,27 +351,35 @@ impl Node for Mumbling {
         self.0.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.0.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.0.ask(request, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.0.listen(Arc::new(Muffled(listener)));
     }
 }
 
 /// A node that tells a process of what it has itself taken back, as Redis 6.0 does.
 #[derive(Debug)]
-struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn Listener>>>);
+struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn HintListener>>>);
 
 impl Node for Echoing {
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let changes = matches!(*question, Question::Release { .. });
-        self.0.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let changes = matches!(*request, Request::Release { .. });
+        self.0.ask(request, reply);
         if changes {
             for listener in &*self.1.lock().unwrap() {
                 listener.hear(Hint::Changed(b"r"));
@@ -375,7 +387,7 @@ impl Node for Echoing {
         }
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.1.lock().unwrap().push(listener.clone());
         self.0.listen(listener);
     }
@@ -683,7 +695,7 @@ async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
     let error = waited_for_a_millisecond(&lock).await;
     assert!(matches!(error, AcquireError::Unavailable { .. }), "no client holds it: {error}");
     assert!(error.to_string().contains("had not answered yet"), "{error}");
-    assert_eq!(error.ballot().unwrap().verdict(), Verdict::Unavailable, "{error}");
+    assert_eq!(error.report().unwrap().verdict(), Verdict::Unavailable, "{error}");
 
     for node in &bench.nodes[..3] {
         node.hang();

@@ -16,6 +16,9 @@ pub struct ClusterAddress {
     seeds: Vec<Address>,
 }
 
+pub(crate) const SCHEMES: [&str; 4] =
+    ["redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"];
+
 const FORM: &str = "write `redis+cluster://host:port,host:port`";
 
 impl ClusterAddress {
@@ -25,7 +28,7 @@ impl ClusterAddress {
     ///
     /// Says what is wrong and what would be right, and no more of the address than was understood.
     pub fn parse(text: &str) -> Result<ClusterAddress, AddressError> {
-        let (scheme, rest) = scheme_of(text).ok_or(AddressError::Scheme)?;
+        let (scheme, rest) = scheme_of(text).ok_or_else(|| AddressError::scheme(SCHEMES))?;
         let malformed =
             |problem, cure| AddressError::Malformed {
                 shown: format!("{scheme}+cluster://…"), problem, cure

@@ -23,10 +23,25 @@ pub(super) fn parse(text: &str) -> Result<Address, AddressError> {
             Some((Scheme::Tls, _)) if !cfg!(feature = "tls") => Err(AddressError::NoTls),
             Some((scheme, Kind::Service)) => super::sentinel::parse(rest, scheme),
             Some((scheme, Kind::Server)) => parse_tcp(text, scheme),
-            None => Err(AddressError::Scheme),
+            None => Err(AddressError::scheme(SCHEMES)),
         },
     }
 }
+
+/// The schemes of single servers and of services.
+pub(crate) const SCHEMES: [&str; 11] = [
+    "redis",
+    "rediss",
+    "valkey",
+    "valkeys",
+    "redis+unix",
+    "valkey+unix",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "valkey+sentinel",
+    "valkeys+sentinel",
+];
 
 /// What stands behind the scheme.
 enum Kind {

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::coop::poll_proceed;
 
 use crate::error::{ConfigError, InAsyncContext};
-use crate::node::Reason;
+use crate::reason::Reason;
 use crate::runtime::clock::Clock;
 
 /// A handle to the one background thread of the program, for those who wait on threads of their own.

@@ -7,7 +7,7 @@ use super::{Lease, LeaseWatch};
 use crate::election::Observed;
 use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, InAsyncContext, Lost};
-use crate::protocol::{FencingToken, Resource, Token};
+use quorlock_protocol::{FencingToken, Resource, Token};
 
 /// An election, as [`crate::Election`], whose calls wait on the thread that makes them.
 ///

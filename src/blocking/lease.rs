@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
-use crate::lease::DowngradeError as Refused;
-use crate::protocol::{FencingToken, Mode, Resource, Token};
-use crate::quorum::ballot::Ballot;
+use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that
 /// fails.
@@ -137,12 +136,7 @@ impl Lease {
             Err(misuse) => return Err(DowngradeError::InAsyncContext { lease: self, misuse }),
         };
         let lease = |held| Lease::new(held, &self.background);
-        match thread.block_on(self.held.downgrade()) {
-            Ok(held) => Ok(lease(held)),
-            Err(Refused::Lost(lost)) => Err(DowngradeError::Lost(lost)),
-            Err(Refused::HeldAgain { lease: held }) => Err(DowngradeError::HeldAgain { lease: lease(held) }),
-            Err(Refused::Several { lease: held }) => Err(DowngradeError::Several { lease: lease(held) }),
-        }
+        thread.block_on(self.held.downgrade()).map(lease).map_err(|error| error.of(lease))
     }
 
     /// As [`crate::Lease::retain`]: ends the lease and leaves the lock taken for another `time`, held by no
@@ -186,7 +180,7 @@ impl LeaseWatch {
 
     /// As [`LeaseWatch::unconfirmed_release`](crate::LeaseWatch::unconfirmed_release).
     #[must_use]
-    pub fn unconfirmed_release(&self) -> Option<Ballot> {
+    pub fn unconfirmed_release(&self) -> Option<VoteReport> {
         self.watch.unconfirmed_release()
     }
 
@@ -252,32 +246,5 @@ impl LeaseWatch {
     }
 }
 
-/// Why a writer did not become a reader, as [`crate::DowngradeError`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DowngradeError {
-    /// The lease is over.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
-    /// alone. Nothing has changed.
-    #[error("`{}` is held more than once by its owner; downgrade the last lease that is left", .lease.resource())]
-    HeldAgain {
-        /// The lease, as it was.
-        lease: Lease,
-    },
-    /// The lease is of several resources, which are not shared. Nothing has changed.
-    #[error("`{}` are several resources at once, which cannot be shared; lock each alone to downgrade it", .lease.resource())]
-    Several {
-        /// The lease, as it was.
-        lease: Lease,
-    },
-    /// It was called where it must not wait. Nothing has changed.
-    #[error("{misuse}")]
-    InAsyncContext {
-        /// The lease, as it was.
-        lease: Lease,
-        /// What to do instead.
-        misuse: InAsyncContext,
-    },
-}
+/// Why a writer did not become a reader.
+pub type DowngradeError = crate::DowngradeError<Lease>;

@@ -6,10 +6,10 @@ use super::Lease;
 use super::background::Background;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
-use crate::engine::wait::{HandOver, Wait, Waiting};
+use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::protocol::Token;
-use crate::quorum::ballot::Ballot;
+use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::Token;
 
 /// A name and options, as [`crate::Lock`], whose calls wait on the thread that makes them.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Lock {
     }
 
     /// As [`crate::Lock::hand_over`].
-    pub fn hand_over(self, hand_over: HandOver) -> Lock {
+    pub fn hand_over(self, hand_over: Handoff) -> Lock {
         Lock { lock: self.lock.hand_over(hand_over), ..self }
     }
 
@@ -146,7 +146,7 @@ impl Lock {
     /// # Errors
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn inspect(&self) -> Result<Ballot, AcquireError> {
+    pub fn inspect(&self) -> Result<VoteReport, AcquireError> {
         self.background.run(self.lock.inspect())?
     }
 
@@ -164,7 +164,7 @@ impl Lock {
     /// # Errors
     ///
     /// [`AcquireError::Config`] as there, and [`AcquireError::InAsyncContext`].
-    pub fn revoke(&self, token: &Token) -> Result<Ballot, AcquireError> {
+    pub fn revoke(&self, token: &Token) -> Result<VoteReport, AcquireError> {
         Ok(self.background.run(self.lock.revoke(token))??)
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Lease;
 use super::background::Background;
 use crate::engine::options::{Fencing, Renewal};
-use crate::engine::wait::{HandOver, Wait, Waiting};
+use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::quorum::ballot::Ballot;
+use crate::quorum::vote_report::VoteReport;
 
 /// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
 ///
@@ -71,7 +71,7 @@ impl Semaphore {
     }
 
     /// As [`crate::Semaphore::hand_over`].
-    pub fn hand_over(self, hand_over: HandOver) -> Semaphore {
+    pub fn hand_over(self, hand_over: Handoff) -> Semaphore {
         Semaphore { inner: self.inner.hand_over(hand_over), ..self }
     }
 
@@ -137,7 +137,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn inspect(&self) -> Result<Vec<Ballot>, AcquireError> {
+    pub fn inspect(&self) -> Result<Vec<VoteReport>, AcquireError> {
         self.background.run(self.inner.inspect())?
     }
 

@@ -1,7 +1,6 @@
 //! The settings of a coordinator, and the check that they can work.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,21 +9,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Coordinator;
-use crate::address::{Address, AddressError, ClusterAddress};
-use crate::engine::context::{Shared, context};
+use super::kinds::Kinds;
+use crate::engine::context::{EngineContext, context};
 use crate::engine::options::Options;
 use crate::engine::queue::{Ear, Lines};
 use crate::error::ConfigError;
-use crate::node::Node;
 use crate::node::max_ttls::MaxTtls;
-use crate::protocol::{Drift, Quarantine, Quorum, gate};
+use crate::node::{MaxTtlNotes, Node, NodeKind, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
-#[cfg(feature = "tls")]
-use crate::redis::Tls;
-use crate::redis::{ClusterNode, ConnectLimit, Dial, Membership, Notices, RedisNode, Settings, SystemDial};
-use crate::runtime::clock::{Clock, SystemClock};
-use crate::runtime::entropy::{Entropy, SystemEntropy};
+use crate::runtime::clock::Clock;
+use crate::runtime::entropy::Entropy;
 use crate::telemetry::Meters;
+use crate::transport::Dial;
+#[cfg(feature = "tls")]
+use crate::transport::{SystemDial, Tls};
+use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
@@ -47,71 +46,22 @@ pub enum RestartGuard {
 #[derive(Debug)]
 #[must_use = "call `build` to get a coordinator"]
 pub struct Builder {
-    /// Parsed at once: a URL in plain text may have a password in it.
-    addresses: Vec<Result<Site, AddressError>>,
+    kinds: Kinds,
+    urls: Vec<HiddenUrl>,
     custom: Vec<Arc<dyn Node>>,
-    username: Option<String>,
-    password: Option<Secret>,
+    /// What the nodes work with, but for what [`build`](Builder::build) adds.
+    seams: Seams,
     quorum: Option<usize>,
     drift: f64,
     ttl: Option<Duration>,
     max_ttl: Option<Duration>,
-    node_limit: Option<Duration>,
-    connect_limit: Option<Duration>,
     guard: RestartGuard,
-    key_prefix: String,
-    label: String,
-    clock: Arc<dyn Clock>,
-    entropy: Arc<dyn Entropy>,
-    dial: Arc<dyn Dial>,
-    #[cfg(feature = "tls")]
-    tls: Option<Tls>,
 }
 
-/// Where a node is.
-#[derive(Clone, Debug)]
-enum Site {
-    Server(Address),
-    Cluster(ClusterAddress),
-}
+/// A URL, which may have a password in it.
+struct HiddenUrl(String);
 
-impl Site {
-    fn parse(text: &str) -> Result<Site, AddressError> {
-        if ClusterAddress::is_meant(text) {
-            ClusterAddress::parse(text).map(Site::Cluster)
-        } else {
-            Address::parse(text).map(Site::Server)
-        }
-    }
-
-    fn servers(&self) -> &[Address] {
-        match self {
-            Site::Server(address) => slice::from_ref(address),
-            Site::Cluster(cluster) => cluster.seeds(),
-        }
-    }
-
-    fn node(self, settings: Settings) -> Arc<dyn Node> {
-        match self {
-            Site::Server(address) => Arc::new(RedisNode::with(address, settings)),
-            Site::Cluster(address) => Arc::new(ClusterNode::with(address, settings)),
-        }
-    }
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Site::Server(address) => address.fmt(f),
-            Site::Cluster(cluster) => cluster.fmt(f),
-        }
-    }
-}
-
-/// A password, which nobody gets to see.
-struct Secret(String);
-
-impl fmt::Debug for Secret {
+impl fmt::Debug for HiddenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
@@ -120,31 +70,20 @@ impl fmt::Debug for Secret {
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            addresses: Vec::new(),
+            kinds: Kinds::default(),
+            urls: Vec::new(),
             custom: Vec::new(),
-            username: None,
-            password: None,
+            seams: Seams::default(),
             quorum: None,
             drift: Drift::default().factor(),
             ttl: None,
             max_ttl: None,
-            node_limit: None,
-            connect_limit: None,
             guard: RestartGuard::On,
-            key_prefix: String::new(),
-            label: String::new(),
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            dial: Arc::new(SystemDial::default()),
-            #[cfg(feature = "tls")]
-            tls: None,
         }
     }
 }
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// How long a vote waits for replicas, unless a node limit is set: all that is asked behind it waits, too.
-const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
 /// How long the first use waits for a quorum of nodes to be contacted, unless a connect limit is set. Those
 /// that are servers say sooner that they cannot be.
 const LONGEST_INTRODUCTION: Duration = Duration::from_secs(10);
@@ -169,15 +108,30 @@ impl Builder {
     /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
     /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
     /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
-    /// [`Address::wait`]. A whole Redis Cluster is one node as well,
-    /// `redis+cluster://host:port,host:port`: see [`ClusterAddress`]. `docs/topologies.md` has what
-    /// happens to a lock in each case.
+    /// [`Address::wait`](crate::Address::wait). A whole Redis Cluster is one node as well,
+    /// `redis+cluster://host:port,host:port`: see
+    /// [`ClusterAddress`](crate::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
+    /// case.
+    ///
+    /// Nodes of other [kinds](Builder::kind) stand among them.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
-        self.addresses.extend(urls.into_iter().map(|url| Site::parse(url.as_ref())));
+        self.urls.extend(urls.into_iter().map(|url| HiddenUrl(url.as_ref().to_owned())));
         self
     }
 
-    /// Adds nodes of another kind: in-memory ones in tests, or your own.
+    /// Lets [`nodes`](Builder::nodes) name nodes of one more kind, by the schemes of that.
+    pub fn kind(mut self, kind: impl NodeKind) -> Builder {
+        self.kinds = self.kinds.with(kind);
+        self
+    }
+
+    /// Replaces the kinds that [`nodes`](Builder::nodes) can name.
+    pub fn kinds(mut self, kinds: Kinds) -> Builder {
+        self.kinds = kinds;
+        self
+    }
+
+    /// Adds nodes that are ready: in-memory ones in tests, or your own.
     pub fn custom_nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Builder {
         self.custom.extend(nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Node>));
         self
@@ -185,13 +139,13 @@ impl Builder {
 
     /// The ACL user for nodes whose URL names none.
     pub fn username(mut self, username: impl Into<String>) -> Builder {
-        self.username = Some(username.into());
+        self.seams.username = Some(Into::<String>::into(username).into());
         self
     }
 
     /// The password for nodes whose URL has none. It appears in no message.
     pub fn password(mut self, password: impl Into<String>) -> Builder {
-        self.password = Some(Secret(password.into()));
+        self.seams.password = Some(Into::<String>::into(password).into());
         self
     }
 
@@ -222,7 +176,7 @@ impl Builder {
     /// Every client must use the same. Each leaves its own at the nodes when it connects, under
     /// `quorlock:gate:{PREFIX}:max-ttl`, for a month; a client that finds another one there warns,
     /// [tells the program](Coordinator::noticed), and waits for restarted nodes as long as the larger asks
-    /// for. Custom nodes keep no such note.
+    /// for. Nodes of other kinds may, by [`Seams::max_ttls`](crate::Seams::max_ttls).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
@@ -235,7 +189,7 @@ impl Builder {
     /// lock is given up that too few nodes answer for: so there is little to gain by a smaller number.
     /// The TTL must be ten times as long.
     pub fn node_limit(mut self, limit: Duration) -> Builder {
-        self.node_limit = Some(limit);
+        self.seams.node_limit = Some(limit);
         self
     }
 
@@ -244,7 +198,7 @@ impl Builder {
     /// of the one or two exchanges that follow is one. It delays no round, but the first use of a
     /// coordinator waits that long where a quorum of nodes does not answer.
     pub fn connect_limit(mut self, limit: Duration) -> Builder {
-        self.connect_limit = Some(limit);
+        self.seams.connect_limit = Some(limit);
         self
     }
 
@@ -258,41 +212,41 @@ impl Builder {
     /// Stands before every resource name in its key. Empty unless set, so that Redlock clients of
     /// other languages that use the bare name are excluded; some use `redlock:`.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
-        self.key_prefix = prefix.into();
+        self.seams.key_prefix = Into::<String>::into(prefix).into();
         self
     }
 
     /// What others read of this program while it holds a lock, after `host:pid`. Empty unless set.
     pub fn label(mut self, label: impl Into<String>) -> Builder {
-        self.label = label.into();
+        self.seams.label = Into::<String>::into(label).into();
         self
     }
 
     /// Replaces the clock, in tests and simulations.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
-        self.clock = Arc::new(clock);
+        self.seams.clock = Arc::new(clock);
         self
     }
 
     /// Replaces the source of randomness, in simulations.
     pub fn entropy(mut self, entropy: impl Entropy) -> Builder {
-        self.entropy = Arc::new(entropy);
+        self.seams.entropy = Arc::new(entropy);
         self
     }
 
-    /// Whom to trust, and which certificate to show, at `rediss://` addresses. Replaces what
+    /// Peer to trust, and which certificate to show, at `rediss://` addresses. Replaces what
     /// [`dial`](Builder::dial) has set: a dialler of your own may take it by
     /// [`SystemDial::with_tls`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Builder {
-        self.dial = Arc::new(SystemDial::with_tls(tls.clone()));
-        self.tls = Some(tls);
+        self.seams.dial = Arc::new(SystemDial::with_tls(tls.clone()));
+        self.seams.tls = tls;
         self
     }
 
     /// Replaces how connections are made, in simulations.
     pub fn dial(mut self, dial: impl Dial) -> Builder {
-        self.dial = Arc::new(dial);
+        self.seams.dial = Arc::new(dial);
         self
     }
 
@@ -305,17 +259,15 @@ impl Builder {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
-        if self.connect_limit.is_some_and(|limit| limit.is_zero()) {
+        if self.seams.connect_limit.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the connect limit" });
         }
-        if self.node_limit.is_some_and(|limit| limit.is_zero()) {
+        if self.seams.node_limit.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the node limit" });
         }
         #[cfg(feature = "tls")]
-        if let Some(Err(problem)) = self.tls.as_ref().map(Tls::check) {
-            return Err(ConfigError::Tls { problem });
-        }
-        let count = self.addresses.len() + self.custom.len();
+        self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
+        let count = self.urls.len() + self.custom.len();
         if count == 0 {
             return Err(ConfigError::NoNodes);
         }
@@ -328,43 +280,44 @@ impl Builder {
         };
         let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
         let nodes = self.make_nodes(&max_ttls)?;
-        if let [node] = &nodes[..] {
-            let node = node.name();
-            info!(
-                node,
-                "one node: while it is down nothing is locked, and no other remembers what it forgets"
-            );
+        if let [node] = &nodes[..]
+            && let Some(risk) = risk_of_one(node.capabilities())
+        {
+            info!(node = node.name(), "one node: {risk}");
         }
         let quarantine = match self.guard {
             RestartGuard::On => Quarantine::new(max_ttl, drift),
             RestartGuard::Off => Quarantine::none(),
         };
-        let least_ttl =
-            self.node_limit.map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
+        let least_ttl = self
+            .seams
+            .node_limit
+            .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
         for (node, listened) in nodes.iter().enumerate() {
             for lines in [&lines, &readers] {
                 listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));
             }
         }
-        let (host, label) = (host(), Arc::<str>::from(self.label));
+        let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
-        let nodes = Nodes::new(nodes, quorum, self.clock, (quarantine, max_ttls), self.node_limit);
-        let (tasks, registry) = Tasks::new(nodes.alarms.clone());
-        let shared = Shared {
+        let nodes =
+            Nodes::new(nodes, quorum, self.seams.clock, (quarantine, max_ttls), self.seams.node_limit);
+        let (tasks, registry) = Tasks::new(nodes.timers.clone());
+        let shared = EngineContext {
             nodes: Arc::new(nodes),
-            entropy: self.entropy,
+            entropy: self.seams.entropy,
             drift,
             ttl,
             least_ttl,
             max_ttl,
-            introduction: self.connect_limit.unwrap_or(LONGEST_INTRODUCTION),
-            key_prefix: self.key_prefix,
+            introduction: self.seams.connect_limit.unwrap_or(LONGEST_INTRODUCTION),
+            key_prefix: self.seams.key_prefix,
             context: (std::process::id(), context(&host, &label).into()),
             options: Arc::new(Options::new(ttl, label.clone(), meters.lock(""))),
             label,
             host,
-            number: Shared::next_number(),
+            number: EngineContext::next_number(),
             tasks,
             closing: CancellationToken::new(),
             lines,
@@ -377,50 +330,25 @@ impl Builder {
     }
 
     fn make_nodes(&self, max_ttls: &Arc<MaxTtls>) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
-        let mut sites: Vec<Site> = Vec::with_capacity(self.addresses.len());
-        for site in &self.addresses {
-            let mut site = site.clone()?;
-            match &mut site {
-                Site::Server(address) => self.fill_in_credentials(address),
-                Site::Cluster(cluster) => cluster.each_seed(|seed| self.fill_in_credentials(seed)),
+        self.kinds.check()?;
+        let mut known = Vec::new();
+        let mut nodes = Vec::with_capacity(self.urls.len() + self.custom.len());
+        for HiddenUrl(url) in &self.urls {
+            let (kind, address) = self.kinds.parse(url)?;
+            let name = || address.to_string().into();
+            let servers = address.servers().into_iter().map(|server| (kind, server));
+            let servers: Vec<_> = servers.collect();
+            if servers.iter().any(|server| known.contains(server)) {
+                return Err(ConfigError::SameServerTwice { name: name() });
             }
-            let mut known = sites.iter().flat_map(Site::servers);
-            if known.any(|known| site.servers().iter().any(|server| server.same_server(known))) {
-                return Err(ConfigError::SameServerTwice { name: site.to_string().into() });
-            }
-            sites.push(site);
+            known.extend(servers);
+            let max_ttls = Some(MaxTtlNotes::of(max_ttls, nodes.len()));
+            let guards_restarts = self.guard == RestartGuard::On;
+            let seams = Seams { guards_restarts, max_ttls, ..self.seams.clone() };
+            nodes.push(address.node(&seams).map_err(|problem| ConfigError::Node { name: name(), problem })?);
         }
-        let redis = sites.into_iter().enumerate().map(|(index, site)| {
-            let settings = Settings {
-                clock: self.clock.clone(),
-                entropy: self.entropy.clone(),
-                dial: self.dial.clone(),
-                connect_limit: self.connect_limit.map_or(ConnectLimit::default(), ConnectLimit::Whole),
-                notices: Notices::Logged,
-                membership: Membership::Alone,
-                copy_limit: self.node_limit.map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
-                gate: match self.guard {
-                    RestartGuard::On => Some(gate(&self.key_prefix).into()),
-                    RestartGuard::Off => None,
-                },
-                max_ttls: Some((max_ttls.clone(), index)),
-            };
-            site.node(settings)
-        });
-        Ok(redis.chain(self.custom.iter().cloned()).collect())
-    }
-
-    /// What the address says of user and password goes first.
-    fn fill_in_credentials(&self, address: &mut Address) {
-        if address.password().is_some() {
-            return;
-        }
-        if let (None, Some(username)) = (address.user(), &self.username) {
-            address.set_user(username);
-        }
-        if let Some(Secret(password)) = &self.password {
-            address.set_password(password);
-        }
+        nodes.extend(self.custom.iter().cloned());
+        Ok(nodes)
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Finding {
     /// Of what it was found.
     pub subject: Subject,
     /// What was found.
-    pub matter: Matter,
+    pub matter: Check,
     /// The sentence, with the evidence.
     pub evidence: String,
     /// What to do about it.
@@ -74,26 +74,26 @@ pub enum Subject {
 /// Makes the list: for each matter a word that stays, what it means, and the usual cure.
 macro_rules! matters {
     ($($name:ident $code:literal $meaning:literal $cure:literal)*) => {
-        /// What can be found. [`Matter::code`] stays the same, for programs.
+        /// What can be found. [`Check::code`] stays the same, for programs.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
-        pub enum Matter {
+        pub enum Check {
             $(#[doc = $meaning] $name,)*
         }
 
-        const MATTERS: &[Matter] = &[$(Matter::$name),*];
+        const MATTERS: &[Check] = &[$(Check::$name),*];
 
-        impl Matter {
+        impl Check {
             fn words(self) -> (&'static str, &'static str) {
-                match self { $(Matter::$name => ($code, $cure),)* }
+                match self { $(Check::$name => ($code, $cure),)* }
             }
         }
     };
 }
 
-impl Matter {
+impl Check {
     /// All of them.
-    pub const ALL: &[Matter] = MATTERS;
+    pub const ALL: &[Check] = MATTERS;
 
     /// A word for programs.
     #[must_use]
@@ -243,7 +243,7 @@ matters! {
         "look on the server itself, or grant the check-up the right to ask: `+info +config|get +time`"
 }
 
-impl fmt::Display for Matter {
+impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.code())
     }

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::finding::{Finding, Matter, Severity, Subject};
+use super::finding::{Check, Finding, Severity, Subject};
 use super::report::{NodeReport, RoundTrips, Standing};
 use super::setting::Setting;
 use crate::duration;
-use crate::node::facts::{Facts, Need, Role};
-use crate::protocol::{Moment, Past, SUCCESSION};
+use crate::node::facts::{Facts, Feature, Role};
+use quorlock_protocol::{Moment, Past, SUCCESSION};
 
 mod cluster;
 mod deployment;
@@ -67,7 +67,7 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     }
     // What only some fencing tokens need does not keep it from voting: a lock with one was tried.
     let barred =
-        |need| needed_to_vote(need) && !(need == Need::Fencing && matches!(facts.lock, Some(Ok(()))));
+        |need| needed_to_vote(need) && !(need == Feature::Fencing && matches!(facts.lock, Some(Ok(()))));
     if let Some(refusal) = facts.refusals.iter().find(|refusal| barred(refusal.need)) {
         return excluded(&format!("its user may not run {}", refusal.command));
     }
@@ -78,8 +78,8 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
     if left.is_zero() { Standing::Votes } else { Standing::Quarantined { left } }
 }
 
-fn needed_to_vote(need: Need) -> bool {
-    matches!(need, Need::Locks | Need::Fencing)
+fn needed_to_vote(need: Feature) -> bool {
+    matches!(need, Feature::Locks | Feature::Fencing)
 }
 
 /// How much longer its vote does not count.
@@ -96,7 +96,7 @@ pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
 
 /// For how long its process has been running, as the restart guard believes it.
 pub(super) fn running(facts: &Facts) -> Duration {
-    crate::protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
+    quorlock_protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
 }
 
 /// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
@@ -105,28 +105,28 @@ pub(crate) fn age(facts: &Facts) -> Duration {
         Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
         Some(false) | None => Past::Master,
     };
-    crate::protocol::age(running(facts), past, None, Moment::ORIGIN)
+    quorlock_protocol::age(running(facts), past, None, Moment::ORIGIN)
 }
 
 /// Where findings about one subject are noted.
-pub(super) struct Sheet<'a> {
+pub(super) struct Findings<'a> {
     node: Option<&'a Arc<str>>,
     findings: Vec<Finding>,
 }
 
-impl<'a> Sheet<'a> {
-    fn of_node(name: &'a Arc<str>) -> Sheet<'a> {
-        Sheet { node: Some(name), findings: Vec::new() }
+impl<'a> Findings<'a> {
+    fn of_node(name: &'a Arc<str>) -> Findings<'a> {
+        Findings { node: Some(name), findings: Vec::new() }
     }
 
-    fn note(&mut self, severity: Severity, matter: Matter, evidence: impl Into<String>) {
+    fn note(&mut self, severity: Severity, matter: Check, evidence: impl Into<String>) {
         self.cured(severity, matter, evidence, matter.cure());
     }
 
     fn cured(
         &mut self,
         severity: Severity,
-        matter: Matter,
+        matter: Check,
         evidence: impl Into<String>,
         cure: impl Into<String>,
     ) {

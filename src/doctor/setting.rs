@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{Drift, Quarantine, Quorum};
+use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 /// What a coordinator is set to.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Setting {
     pub(crate) quarantine: Quarantine,
     /// How long a round waits for a node, where that is set.
     pub(crate) node_limit: Option<Duration>,
+    /// What is to be feared where there is one node.
+    pub(crate) risk_of_one: Option<&'static str>,
 }
 
 impl Setting {

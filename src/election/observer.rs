@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::queue::Lines;
 use crate::lock::Lock;
-use crate::node::{Expiry, Holding, Question};
-use crate::protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
-use crate::quorum::ballot::{Ballot, Said};
+use crate::node::{Expiry, Holding, Request};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::{VoteOutcome, VoteReport};
+use quorlock_protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
 
 /// Is told who leads an [election](crate::Election), as the nodes have it.
 ///
@@ -20,7 +20,7 @@ use crate::quorum::round::{Expect, Round};
 /// often leaders change, it asks at most a hundred times a second.
 #[derive(Debug)]
 pub struct Observer {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     key: Arc<str>,
     ttl: Duration,
     /// Its own, since others may stand in line for the key.
@@ -44,7 +44,7 @@ pub enum Observed {
     /// got lost may still lead until its validity ends.
     Nobody,
     /// Too few nodes answer to tell. The ballot says why.
-    Unknown(Box<Ballot>),
+    Unknown(Box<VoteReport>),
 }
 
 /// Whoever leads.
@@ -157,23 +157,23 @@ impl Observer {
         self.shared.introduced().await;
         let round = self.asking.get_or_insert_with(|| {
             self.lines.ask_anew(&self.key);
-            let question = |_| Some(Question::Inspect { key: self.key.clone() });
-            Round::start(&self.shared.nodes, Expect::Hear, self.ttl, question)
+            let request = |_| Some(Request::Inspect { key: self.key.clone() });
+            Round::start(&self.shared.nodes, Expect::AnyAnswer, self.ttl, request)
         });
         round.settled().await;
-        let ballot = round.ballot();
+        let report = round.report();
         self.asking = None;
-        self.pause = self.pause(&ballot);
-        Observed::of(ballot)
+        self.pause = self.pause(&report);
+        Observed::of(report)
     }
 
     /// Until when to wait, and for whom.
     ///
     /// A leader is one no longer when so many nodes have changed that it has no quorum; nobody becomes
     /// one before as many as it takes for a quorum have.
-    fn pause(&mut self, ballot: &Ballot) -> Pause {
+    fn pause(&mut self, report: &VoteReport) -> Pause {
         let (now, entropy) = (self.shared.now(), &self.shared.entropy);
-        let count = Count::of(ballot);
+        let count = Count::of(report);
         let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
         let least = now + LEAST_PAUSE;
         if count.is_unknown() {
@@ -196,9 +196,9 @@ impl Observer {
 }
 
 impl Observed {
-    pub(crate) fn of(ballot: Ballot) -> Observed {
-        let count = Count::of(&ballot);
-        match ballot.holder() {
+    pub(crate) fn of(report: VoteReport) -> Observed {
+        let count = Count::of(&report);
+        match report.holder() {
             // Readers who share a lock of that name do not lead.
             Some(holder) if count.leads() && !holder.token.is_marker() => Observed::Leader(Leader {
                 value: value_of(&holder.token),
@@ -206,7 +206,7 @@ impl Observed {
                 fencing_token: holder.fencing_token,
                 remaining: holder.remaining,
             }),
-            _ if count.is_unknown() => Observed::Unknown(Box::new(ballot)),
+            _ if count.is_unknown() => Observed::Unknown(Box::new(report)),
             _ => Observed::Nobody,
         }
     }
@@ -225,7 +225,7 @@ impl fmt::Display for Observed {
         match self {
             Observed::Leader(leader) => write!(f, "led by {}", leader.token),
             Observed::Nobody => f.write_str("nobody leads"),
-            Observed::Unknown(ballot) => write!(f, "nobody knows who leads: {ballot}"),
+            Observed::Unknown(report) => write!(f, "nobody knows who leads: {report}"),
         }
     }
 }
@@ -250,34 +250,38 @@ struct Count {
 }
 
 impl Count {
-    fn of(ballot: &Ballot) -> Count {
-        let holder = ballot.holder();
+    fn of(report: &VoteReport) -> Count {
+        let holder = report.holder();
         let mut count = Count {
-            needed: ballot.quorum().needed(),
+            needed: report.quorum().needed(),
             held: 0,
             silent: 0,
             answered: NodeSet::default(),
             ends: Vec::new(),
         };
-        for (index, paper) in ballot.papers().iter().enumerate() {
-            match &paper.said {
-                Said::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
+        for (index, vote) in report.votes().iter().enumerate() {
+            match &vote.outcome {
+                VoteOutcome::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
                     count.answered.insert(index);
                     if holder.as_ref().is_some_and(|holder| holder.token == *token) {
                         count.held += 1;
                         count.ends.push(*end);
                     }
                 }
-                Said::Free | Said::Granted | Said::Behind | Said::Ahead | Said::Restored => {
+                VoteOutcome::Free
+                | VoteOutcome::Granted
+                | VoteOutcome::Behind
+                | VoteOutcome::Ahead
+                | VoteOutcome::Restored => {
                     count.answered.insert(index);
                 }
                 // Data under the name of the election says nothing about who leads.
-                Said::Held(_)
-                | Said::Quarantined { .. }
-                | Said::Duplicate { .. }
-                | Said::Pending
-                | Said::Failed(_)
-                | Said::Skipped => count.silent += 1,
+                VoteOutcome::Held(_)
+                | VoteOutcome::Quarantined { .. }
+                | VoteOutcome::Duplicate { .. }
+                | VoteOutcome::Pending
+                | VoteOutcome::Failed(_)
+                | VoteOutcome::Skipped => count.silent += 1,
             }
         }
         count.ends.sort_unstable();

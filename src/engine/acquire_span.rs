@@ -6,8 +6,8 @@ use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
 
 use crate::error::AcquireError;
-use crate::protocol::Moment;
 use crate::telemetry::{Acquiring, LockMeter, Outcome};
+use quorlock_protocol::Moment;
 
 /// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
 /// a word, and a span would be five.
@@ -19,7 +19,7 @@ impl SpanHandle {
         SpanHandle(if span.is_disabled() { None } else { Some(Arc::new(span)) })
     }
 
-    pub(crate) fn span(&self) -> Span {
+    pub(crate) fn get(&self) -> Span {
         self.0.as_deref().map_or_else(Span::none, Span::clone)
     }
 }
@@ -28,7 +28,7 @@ impl SpanHandle {
 /// [ended](Asking::end), it was cancelled.
 pub(crate) struct AcquireSpan {
     since: Moment,
-    told: SpanHandle,
+    span: SpanHandle,
     meter: Option<Acquiring>,
 }
 
@@ -48,18 +48,18 @@ impl AcquireSpan {
             outcome = Empty,
             elapsed = Empty
         );
-        AcquireSpan { since, told: SpanHandle::by(span), meter: Some(meter.acquiring(since)) }
+        AcquireSpan { since, span: SpanHandle::by(span), meter: Some(meter.acquiring(since)) }
     }
 
     /// For whoever acts for the caller.
-    pub(crate) fn told(&self) -> &SpanHandle {
-        &self.told
+    pub(crate) fn span(&self) -> &SpanHandle {
+        &self.span
     }
 
     /// `None` if somebody else in this process has the lock.
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
         let outcome = outcome.map_or(Outcome::Contended, classified);
-        if let Some(span) = &self.told.0 {
+        if let Some(span) = &self.span.0 {
             span.record("elapsed", display(crate::duration::format(now().since(self.since))));
             span.record("outcome", outcome.word());
         }
@@ -72,7 +72,7 @@ impl AcquireSpan {
 impl Drop for AcquireSpan {
     fn drop(&mut self) {
         if self.meter.is_some() {
-            self.told.span().record("outcome", Outcome::Cancelled.word());
+            self.span.get().record("outcome", Outcome::Cancelled.word());
         }
     }
 }
@@ -82,7 +82,7 @@ fn classified(outcome: Result<(), &AcquireError>) -> Outcome {
         Ok(()) => Outcome::Acquired,
         Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => Outcome::Contended,
         Err(AcquireError::Unavailable { .. }) => Outcome::Unavailable,
-        Err(AcquireError::NeedsMending { .. }) => Outcome::NeedsMending,
+        Err(AcquireError::Misconfigured { .. } | AcquireError::OtherPermits { .. }) => Outcome::Misconfigured,
         Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => Outcome::Config,
         Err(AcquireError::Closed) => Outcome::Closed,
     }

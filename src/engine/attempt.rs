@@ -6,22 +6,22 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::cleanup::Cleanup;
-use super::context::Shared;
+use super::context::EngineContext;
 use super::fencing;
 use super::fencing::Decision;
 use super::options::{AcquireRequest, Turn};
 use super::wait::Wait;
-use crate::node::{Asked, Question};
-use crate::protocol::Standing;
-use crate::protocol::{Claim, Draw, FencingToken, LINE_PATIENCE, Mode, Moment, Token, Verdict};
-use crate::quorum::ballot::Ballot;
-use crate::quorum::key_states::Standings;
+use crate::node::{Request, SharedRequest};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Claim, FenceHint, FencingToken, LINE_PATIENCE, Mode, Moment, Token, Verdict};
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
+pub(crate) enum AskOrder {
     /// All at once: one round trip, and the rule where there is no contest.
     AllAtOnce,
     /// First the one that all who contend for the key ask first; the others only if it does not
@@ -56,7 +56,7 @@ impl Preference {
 /// Dropped before it has become a lease, it is taken back at every node that it may have reached
 /// (rules I-5 and I-20).
 pub(crate) struct Attempt {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     /// Where it is taken back from: it may be dropped outside of any runtime.
     runtime: Handle,
     plan: Arc<AcquireRequest>,
@@ -64,7 +64,7 @@ pub(crate) struct Attempt {
     round: Arc<Round>,
     /// The node that was asked first, alone.
     preferred: Option<usize>,
-    question: Asked,
+    request: SharedRequest,
     /// What was decided, once it is.
     decision: Option<Decision>,
     kept: bool,
@@ -77,29 +77,29 @@ impl Attempt {
     ///
     /// Outside a Tokio runtime.
     pub(crate) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
         plan: &Arc<AcquireRequest>,
-        order: Order,
+        order: AskOrder,
         seen: Option<FencingToken>,
     ) -> Attempt {
         let runtime = Handle::current();
-        let draw = shared.draw(plan, seen);
-        let claim = new_claim(shared, plan, draw);
-        let (question, aim) = (Asked::from(question(plan, &claim, draw)), aim(draw));
+        let fence_hint = shared.fence_hint(plan, seen);
+        let claim = new_claim(shared, plan, fence_hint);
+        let (request, expect) = (SharedRequest::from(request(plan, &claim, fence_hint)), expect(fence_hint));
         // In fair order every node must know that we wait.
         let preferred = match (order, plan.turn) {
-            (Order::PreferredFirst(preference), Turn::Any) => {
+            (AskOrder::PreferredFirst(preference), Turn::Any) => {
                 let nodes = shared.nodes.quorum.nodes();
                 Some(preference.first(claim.preferred_node(nodes), nodes))
             }
-            (Order::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
+            (AskOrder::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
         };
         let round = match preferred {
-            Some(first) => Round::start_at(&shared.nodes, aim, plan.ttl, first, &question),
-            None => Round::start(&shared.nodes, aim, plan.ttl, |_| Some(question.clone())),
+            Some(first) => Round::start_at(&shared.nodes, expect, plan.ttl, first, &request),
+            None => Round::start(&shared.nodes, expect, plan.ttl, |_| Some(request.clone())),
         };
         let (shared, plan) = (shared.clone(), plan.clone());
-        Attempt { shared, runtime, plan, claim, round, preferred, question, decision: None, kept: false }
+        Attempt { shared, runtime, plan, claim, round, preferred, request, decision: None, kept: false }
     }
 
     /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
@@ -112,7 +112,7 @@ impl Attempt {
             if self.round.refuses(preferred).await {
                 return Verdict::Contended;
             }
-            self.round.ask_rest(&self.question);
+            self.round.ask_rest(&self.request);
         }
         let decision = fencing::decide(&self.shared, &self.claim, &self.round).await;
         self.decision.insert(decision).verdict
@@ -120,7 +120,7 @@ impl Attempt {
 
     /// Until when a lease from this attempt may be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.shared.drift.deadline(self.round.sent, self.plan.ttl)
+        self.shared.drift.deadline(self.round.counts_from(), self.plan.ttl)
     }
 
     /// Whether a verdict that is known at `now` is in time.
@@ -137,8 +137,8 @@ impl Attempt {
         self.claim.token()
     }
 
-    pub(crate) fn ballot(&self) -> Ballot {
-        self.decision.as_ref().map_or(&self.round, |decision| &decision.round).ballot()
+    pub(crate) fn report(&self) -> VoteReport {
+        self.decision.as_ref().map_or(&self.round, |decision| &decision.round).report()
     }
 
     /// The nodes that have granted it by now.
@@ -176,10 +176,16 @@ impl Drop for Attempt {
 }
 
 /// A claim that nobody has made before, whose number is to be drawn in this way.
-pub(crate) fn new_claim(shared: &Shared, plan: &AcquireRequest, draw: Option<Draw>) -> Arc<Claim> {
+pub(crate) fn new_claim(
+    shared: &EngineContext,
+    plan: &AcquireRequest,
+    fence_hint: Option<FenceHint>,
+) -> Arc<Claim> {
     let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
-    Arc::new(match (plan.mode, draw) {
-        (Mode::Exclusive, Some(draw)) => plan.keys.claim(Token::numbered(random, draw.usual(), context)),
+    Arc::new(match (plan.mode, fence_hint) {
+        (Mode::Exclusive, Some(fence_hint)) => {
+            plan.keys.claim(Token::numbered(random, fence_hint.usual(), context))
+        }
         (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
         // Readers draw no number of their own.
         (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
@@ -188,11 +194,11 @@ pub(crate) fn new_claim(shared: &Shared, plan: &AcquireRequest, draw: Option<Dra
 
 /// Takes `claim` back in the background, wherever it may stand.
 pub(crate) fn clean_up(
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineContext>,
     runtime: &Handle,
     claim: &Arc<Claim>,
     ttl: Duration,
-    standings: Standings,
+    standings: KeyStates,
 ) {
     if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings) {
         shared.tasks.spawn(sweep.finish(), runtime);
@@ -200,18 +206,18 @@ pub(crate) fn clean_up(
 }
 
 /// What a round wants that may draw a fencing token.
-pub(crate) fn aim(draw: Option<Draw>) -> Expect {
-    draw.map_or(Expect::Hold, |_| Expect::Draw)
+pub(crate) fn expect(fence_hint: Option<FenceHint>) -> Expect {
+    fence_hint.map_or(Expect::Hold, |_| Expect::Number)
 }
 
-fn question(plan: &AcquireRequest, claim: &Arc<Claim>, draw: Option<Draw>) -> Question {
+fn request(plan: &AcquireRequest, claim: &Arc<Claim>, fence_hint: Option<FenceHint>) -> Request {
     let (claim, ttl) = (claim.clone(), plan.ttl);
     match plan.turn {
-        Turn::Any => Question::Acquire { claim, ttl, draw },
+        Turn::Any => Request::Acquire { claim, ttl, fence_hint },
         Turn::Fair(ticket) => {
             // A client that asks once does not wait, so nodes do not wait for it either.
             let patience = if plan.wait == Wait::Never { Duration::ZERO } else { LINE_PATIENCE };
-            Question::AcquireInTurn { claim, ttl, ticket, patience, draw }
+            Request::AcquireInTurn { claim, ttl, ticket, patience, fence_hint }
         }
     }
 }

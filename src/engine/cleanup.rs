@@ -10,21 +10,21 @@ use tokio::runtime::Handle;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
-use super::context::Shared;
-use crate::node::{Asked, Question, Vote, ask};
-use crate::protocol::Standing;
-use crate::protocol::{Backoff, Claim, Moment, Verdict};
-use crate::quorum::ballot::Ballot;
-use crate::quorum::key_states::Standings;
+use super::context::EngineContext;
+use crate::node::{Request, SharedRequest, Vote, ask};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::VoteReport;
 use crate::runtime::timer::Timer;
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Backoff, Claim, Moment, Verdict};
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
 /// It outlives the caller. It ends when every node has confirmed, or when the keys it could not
 /// reach have ended by themselves.
 pub(crate) struct Cleanup {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     claim: Arc<Claim>,
     ttl: Duration,
     round: Arc<Round>,
@@ -39,34 +39,34 @@ impl Cleanup {
     /// Asks at once; `None` if no node may hold anything.
     ///
     /// Where the key stands, or is on its way there, it is released: the release queues up behind
-    /// what is on its way. Where nobody knows, because the connection that carried a question has
+    /// what is on its way. Where nobody knows, because the connection that carried a request has
     /// ended, it is cancelled: the tombstone stops what comes late. The same for a
     /// release that fails. A node that has refused, or was never written to, holds nothing (rule
     /// I-5).
     pub(crate) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
         claim: &Arc<Claim>,
         ttl: Duration,
-        standings: Standings,
+        standings: KeyStates,
     ) -> Option<Cleanup> {
         if standings.all_without() {
             return None;
         }
-        let release = LazyCell::new(|| Asked::from(Question::Release { claim: claim.clone() }));
-        let cancel = LazyCell::new(|| Asked::from(cancel(shared, claim)));
+        let release = LazyCell::new(|| SharedRequest::from(Request::Release { claim: claim.clone() }));
+        let cancel = LazyCell::new(|| SharedRequest::from(cancel(shared, claim)));
         let nodes = shared.nodes.quorum.nodes();
         let at_all =
-            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::OnItsWay));
+            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::InFlight));
         let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
             // Those who wait hear of it from the preferred node.
             let round =
-                Round::start_at(&shared.nodes, Expect::LetGo, ttl, claim.preferred_node(nodes), &release);
+                Round::start_at(&shared.nodes, Expect::Released, ttl, claim.preferred_node(nodes), &release);
             round.ask_rest(&release);
             round
         } else {
-            Round::start(&shared.nodes, Expect::LetGo, ttl, |index| match standings.get(index) {
+            Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
                 Standing::Without => None,
-                Standing::Holds | Standing::OnItsWay => Some(release.clone()),
+                Standing::Holds | Standing::InFlight => Some(release.clone()),
                 Standing::Unknown => Some(cancel.clone()),
             })
         };
@@ -80,8 +80,8 @@ impl Cleanup {
     }
 
     /// What the nodes have said so far.
-    pub(crate) fn ballot(&self) -> Ballot {
-        self.round.ballot()
+    pub(crate) fn report(&self) -> VoteReport {
+        self.round.report()
     }
 
     /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait
@@ -89,7 +89,7 @@ impl Cleanup {
     pub(crate) fn is_wanted(&self) -> bool {
         let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
         self.met_others()
-            || (self.round.standings().get(preferred) == Standing::OnItsWay
+            || (self.round.standings().get(preferred) == Standing::InFlight
                 && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
     }
 
@@ -132,7 +132,7 @@ impl Cleanup {
     async fn chase(&self, index: usize) {
         let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
         // It may have been asked of a task that stands still.
-        self.round.knock();
+        self.round.wake_silent();
         let first = async { self.round.answer_of(index).await.unwrap_or(Ok(Vote::Free)) };
         let Some(mut answer) = self.in_time(first).await else { return };
         while let Err(error) = answer {
@@ -179,7 +179,7 @@ struct CleanupTail {
 struct Left {
     sweep: Cleanup,
     /// Rings when the time of a node is up.
-    alarm: Timer,
+    timer: Timer,
     runtime: Handle,
     /// Whoever closes the coordinator waits for this as for a task.
     token: TaskTrackerToken,
@@ -189,19 +189,19 @@ impl CleanupTail {
     fn begin(sweep: Cleanup, runtime: Handle) {
         let (shared, round, token) =
             (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
-        let left = Left { sweep, alarm: Timer::default(), runtime, token };
+        let left = Left { sweep, timer: Timer::default(), runtime, token };
         let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
         let Some(limit) = round.listen(&context) else { return waker.wake() };
-        let mut alarm = Timer::default();
-        shared.nodes.alarms.set(&mut alarm, limit, &context);
+        let mut timer = Timer::default();
+        shared.nodes.timers.set(&mut timer, limit, &context);
         if let Some(left) = &mut *remainder.left() {
-            left.alarm = alarm;
+            left.timer = timer;
             return;
         }
         // The last answer was there before.
-        shared.nodes.alarms.stop(&mut alarm);
+        shared.nodes.timers.stop(&mut timer);
     }
 
     fn left(&self) -> MutexGuard<'_, Option<Left>> {
@@ -212,9 +212,9 @@ impl CleanupTail {
 /// The last answer has come, or the time of a node is up.
 impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
-        let Some(Left { sweep, mut alarm, runtime, token }) = self.left().take() else { return };
+        let Some(Left { sweep, mut timer, runtime, token }) = self.left().take() else { return };
         let shared = sweep.shared.clone();
-        shared.nodes.alarms.stop(&mut alarm);
+        shared.nodes.timers.stop(&mut timer);
         sweep.met_others();
         if !sweep.is_done() {
             shared.tasks.spawn(sweep.finish(), &runtime);
@@ -225,6 +225,6 @@ impl Wake for CleanupTail {
 }
 
 /// The tombstone must outlive every request of the claim that may still arrive.
-fn cancel(shared: &Shared, claim: &Arc<Claim>) -> Question {
-    Question::Cancel { claim: claim.clone(), linger: shared.max_ttl }
+fn cancel(shared: &EngineContext, claim: &Arc<Claim>) -> Request {
+    Request::Cancel { claim: claim.clone(), linger: shared.max_ttl }
 }

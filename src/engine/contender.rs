@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use tracing::trace;
 
-use super::attempt::{Attempt, Order, Preference};
-use super::context::Shared;
+use super::attempt::{AskOrder, Attempt, Preference};
+use super::context::EngineContext;
 use super::options::{AcquireRequest, News, Turn};
 use super::subscription::Ears;
 use super::wait::{Wait, Waiting, tell};
 use crate::error::AcquireError;
-use crate::node::{Asked, Expiry, Holding, Question};
-use crate::protocol::{
-    Backoff, COURTESY, EXPIRY_JITTER, FencingToken, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, Keys, Mode,
-    Moment, Ticket, Token, Verdict, fraction, preferred_node,
-};
-use crate::quorum::ballot::{Ballot, Paper, Said};
+use crate::node::{Expiry, Holding, Request, SharedRequest};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
+use quorlock_protocol::{
+    Backoff, COURTESY, FencingToken, INTENT_AGE, INTENT_PATIENCE, Keys, Mode, Moment, Refusal, Ticket, Token,
+    Verdict, fraction, preferred_node,
+};
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
 /// learnt: whether there is a contest at all.
 pub(crate) struct Contest {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     keys: Keys,
-    order: Order,
+    order: AskOrder,
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
     refused_by: Option<Token>,
@@ -33,7 +33,7 @@ pub(crate) struct Contest {
     first: First,
     /// Our attempt that the preferred node may name as the first.
     ours: Option<Token>,
-    /// How long the last question took.
+    /// How long the last request took.
     took: Duration,
     /// The largest fencing token met here; nought, where it is only known that others want the lock.
     seen: Option<FencingToken>,
@@ -88,12 +88,12 @@ struct Pause {
 }
 
 impl Contest {
-    pub(crate) fn new(shared: &Arc<Shared>, keys: &Keys, mode: Mode) -> Contest {
+    pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contest {
         let contended = shared.lines.others_want(keys.line(), || shared.now());
         Contest {
             shared: shared.clone(),
             keys: keys.clone(),
-            order: Order::AllAtOnce,
+            order: AskOrder::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
             first: First::Nobody,
@@ -136,7 +136,7 @@ impl Contest {
             }
             if plan.wait == Wait::Never {
                 // Who asks once needs the verdict, and not what one node says.
-                self.order = Order::AllAtOnce;
+                self.order = AskOrder::AllAtOnce;
             }
             ears.ask_anew();
             let mut attempt = Attempt::start(&self.shared, plan, self.order, self.seen);
@@ -144,42 +144,42 @@ impl Contest {
             let verdict = attempt.verdict().await;
             let now = self.shared.now();
             self.rounds += attempt.rounds();
-            if verdict == Verdict::Carried && attempt.in_time(now) {
+            if verdict == Verdict::Won && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                 if self.met_others() {
                     self.seen = self.seen.max(attempt.largest_number());
-                    self.learn(&attempt.ballot());
-                    self.order = Order::PreferredFirst(self.preference);
+                    self.learn(&attempt.report());
+                    self.order = AskOrder::PreferredFirst(self.preference);
                     (self.first, self.ours) = (First::Nobody, None);
                 }
                 return Ok(attempt);
             }
-            let ballot = attempt.ballot();
+            let report = attempt.report();
             // Even if nobody has spoken of a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
                 self.shared.lines.meet_others(self.keys.line(), now);
             }
-            self.learn_who_is_first(&ballot, attempt.token());
-            self.learn(&ballot);
+            self.learn_who_is_first(&report, attempt.token());
+            self.learn(&report);
             self.took = now.since(asked);
             drop(attempt);
-            trace!(keys = %self.keys, %verdict, %ballot, "not acquired");
+            trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
             let asks_once = plan.wait == Wait::Never;
-            if asks_once && splits < SPLITS && ballot.is_split() {
+            if asks_once && splits < SPLITS && report.is_split() {
                 if splits == 0 {
                     // Longer than the others' votes are on their way, or all would meet again.
                     let first = FIRST_PAUSE.max(now.since(asked));
                     self.pauses = Backoff::new(first, LONGEST_PAUSE.max(first * 4));
                 }
                 splits += 1;
-            } else if let Some(error) = last_word(plan, verdict, &ballot, now) {
+            } else if let Some(error) = last_word(plan, verdict, &report, now) {
                 return Err(error);
             }
-            let pause = self.pause(verdict, &ballot, ears, now);
+            let pause = self.pause(verdict, &report, ears, now);
             if !asks_once {
-                self.intend(plan, &ballot, now);
-                self.tell(plan, News { verdict, ballot: Box::new(ballot) }, now);
+                self.intend(plan, &report, now);
+                self.tell(plan, News { verdict, report: Box::new(report) }, now);
             }
             let changed = tokio::select! {
                 biased;
@@ -187,20 +187,21 @@ impl Contest {
                 changed = self.rest(pause, ears) => changed,
             };
             let at_once = changed && self.first == First::We;
-            self.order = if at_once { Order::AllAtOnce } else { Order::PreferredFirst(self.preference) };
+            self.order =
+                if at_once { AskOrder::AllAtOnce } else { AskOrder::PreferredFirst(self.preference) };
         }
     }
 
     /// Learns who is to go first when the lock is given back, by what the node that was preferred has said to
     /// the attempt with this `token`.
-    fn learn_who_is_first(&mut self, ballot: &Ballot, token: &Token) {
-        let nodes = ballot.quorum().nodes();
+    fn learn_who_is_first(&mut self, report: &VoteReport, token: &Token) {
+        let nodes = report.quorum().nodes();
         let preferred = self.preference.first(preferred_node(self.keys.first(), nodes), nodes);
-        self.first = match ballot.papers().get(preferred).map(|paper| &paper.said) {
-            Some(Said::Held(Holding { first: Some(first), .. })) => {
+        self.first = match report.votes().get(preferred).map(|vote| &vote.outcome) {
+            Some(VoteOutcome::Held(Holding { first: Some(first), .. })) => {
                 let again = self.ours.as_ref() == Some(first);
                 let in_vain = match self.first {
-                    First::We => again && self.order == Order::AllAtOnce,
+                    First::We => again && self.order == AskOrder::AllAtOnce,
                     First::WeInVain => again,
                     First::Nobody | First::Another => false,
                 };
@@ -213,7 +214,7 @@ impl Contest {
             }
             said => {
                 // Where it has not answered yet, it may say so the next time.
-                self.ours = matches!(said, Some(Said::Pending)).then(|| token.clone());
+                self.ours = matches!(said, Some(VoteOutcome::Pending)).then(|| token.clone());
                 First::Nobody
             }
         };
@@ -222,13 +223,13 @@ impl Contest {
     /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
     /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
     /// lock: or writers that wait for each other would keep readers out for ever.
-    fn intend(&mut self, plan: &AcquireRequest, ballot: &Ballot, now: Moment) {
-        let by_readers = |paper: &Paper| {
-            let Said::Held(holding) = &paper.said else { return None };
+    fn intend(&mut self, plan: &AcquireRequest, report: &VoteReport, now: Moment) {
+        let by_readers = |vote: &NodeVote| {
+            let VoteOutcome::Held(holding) = &vote.outcome else { return None };
             let key = holding.key.as_ref().unwrap_or(self.keys.first());
             holding.token.is_marker().then(|| key.clone())
         };
-        let shared_key = ballot.papers().iter().find_map(by_readers);
+        let shared_key = report.votes().iter().find_map(by_readers);
         let Some(key) = shared_key.filter(|_| self.mode == Mode::Exclusive) else { return };
         if self.intent.as_ref().is_some_and(|intent| intent.key != key) {
             self.desist(plan);
@@ -239,21 +240,21 @@ impl Contest {
         let ticket = self.intent.take().map_or_else(|| self.shared.ticket(), |intent| intent.ticket);
         self.intent = Some(Intent { key: key.clone(), ticket, said: now });
         let patience = INTENT_PATIENCE;
-        let question = |_| Some(Question::Intend { key: key.clone(), ticket, patience });
-        drop(Round::start(&self.shared.nodes, Expect::Hear, plan.ttl, question));
+        let request = |_| Some(Request::Intend { key: key.clone(), ticket, patience });
+        drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
     }
 
     /// The writer waits no longer: it has the lock, or has given up.
     fn desist(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, ticket, .. }) = self.intent.take() {
-            let question = |_| Some(Question::Desist { key: key.clone(), ticket });
-            drop(Round::start(&self.shared.nodes, Expect::Hear, plan.ttl, question));
+            let request = |_| Some(Request::Desist { key: key.clone(), ticket });
+            drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
         }
     }
 
     /// Lets others go first, who wanted the lock while this process had it.
     pub(crate) async fn give_way(&mut self) {
-        self.order = Order::PreferredFirst(self.preference);
+        self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
         self.shared.rest_until(self.shared.now() + pause).await;
@@ -264,28 +265,28 @@ impl Contest {
     /// A node that alone refuses twice, and for the same holder, may be alone with that: the next
     /// one is asked instead. When all were asked, and somebody has a quorum, it is known which nodes
     /// hold something else.
-    fn learn(&mut self, ballot: &Ballot) {
-        if let Some(contested) = ballot.holder().and_then(|holder| holder.key) {
+    fn learn(&mut self, report: &VoteReport) {
+        if let Some(contested) = report.holder().and_then(|holder| holder.key) {
             // There those are who contend for it alone, or together with others.
-            self.preference.home = Some(preferred_node(&contested, ballot.quorum().nodes()));
+            self.preference.home = Some(preferred_node(&contested, report.quorum().nodes()));
         }
         let mut refusing = Vec::new();
         let mut silent = NodeSet::default();
-        for (node, paper) in ballot.papers().iter().enumerate() {
-            match &paper.said {
-                Said::Held(holding) => refusing.push((node, &holding.token)),
-                Said::Pending | Said::Failed(_) => silent.insert(node),
-                Said::Granted
-                | Said::Restored
-                | Said::Behind
-                | Said::Ahead
-                | Said::Free
-                | Said::Quarantined { .. }
-                | Said::Duplicate { .. }
-                | Said::Skipped => {}
+        for (node, vote) in report.votes().iter().enumerate() {
+            match &vote.outcome {
+                VoteOutcome::Held(holding) => refusing.push((node, &holding.token)),
+                VoteOutcome::Pending | VoteOutcome::Failed(_) => silent.insert(node),
+                VoteOutcome::Granted
+                | VoteOutcome::Restored
+                | VoteOutcome::Behind
+                | VoteOutcome::Ahead
+                | VoteOutcome::Free
+                | VoteOutcome::Quarantined { .. }
+                | VoteOutcome::Duplicate { .. }
+                | VoteOutcome::Skipped => {}
             }
         }
-        if let ([(_, token)], Order::PreferredFirst(_), 0) = (&*refusing, self.order, ballot.granted()) {
+        if let ([(_, token)], AskOrder::PreferredFirst(_), 0) = (&*refusing, self.order, report.granted()) {
             if self.refused_by.as_ref() == Some(*token) {
                 self.preference.passed += 1;
             }
@@ -294,9 +295,9 @@ impl Contest {
         }
         self.refused_by = None;
         self.preference.passed = 0;
-        let needed = ballot.quorum().needed();
-        let holder = ballot.holder().filter(|holder| holder.nodes >= needed);
-        if holder.is_some() || ballot.granted() >= needed {
+        let needed = report.quorum().needed();
+        let holder = report.holder().filter(|holder| holder.nodes >= needed);
+        if holder.is_some() || report.granted() >= needed {
             let holder = holder.map(|holder| holder.token);
             let strays = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
             // Of those that have said nothing it is known what was known.
@@ -306,7 +307,7 @@ impl Contest {
     }
 
     fn tell(&self, plan: &AcquireRequest, news: News, now: Moment) {
-        let holder = news.ballot.holder();
+        let holder = news.report.holder();
         if let Some(on_wait) = &plan.on_wait {
             let waited = now.since(plan.since);
             tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, waited });
@@ -314,66 +315,60 @@ impl Contest {
         self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || holder, now);
     }
 
-    /// How long to wait, and for whom.
-    ///
-    /// *Held*: somebody has a quorum, or, when only the preferred node was asked, that node. The
-    /// nodes tell when that changes; a quorum must have become possible before asking again can
-    /// help. *Split*, or an outage: nobody will tell, so a short random pause it is. The same where
-    /// too few nodes tell of changes. In any case no longer than until enough keys have run out.
-    fn pause(&mut self, verdict: Verdict, ballot: &Ballot, ears: &Ears, now: Moment) -> Pause {
+    /// How long to wait, and for which nodes: as the [rule](Refusal::rest) has it, by what the nodes have said.
+    fn pause(&mut self, verdict: Verdict, report: &VoteReport, ears: &Ears, now: Moment) -> Pause {
         let entropy = &self.shared.entropy;
-        let needed = ballot.quorum().needed();
+        let needed = report.quorum().needed();
         let (mut refusing, mut granted) = (NodeSet::default(), NodeSet::default());
         let mut behind = 0;
         let mut ends: Vec<Duration> = Vec::new();
         let mut in_the_way: Vec<Arc<str>> = Vec::new();
-        for (index, paper) in ballot.papers().iter().enumerate() {
-            match &paper.said {
-                Said::Held(Holding { expiry: Expiry::In(remaining), key, .. }) => {
+        for (index, vote) in report.votes().iter().enumerate() {
+            match &vote.outcome {
+                VoteOutcome::Held(Holding { expiry: Expiry::In(remaining), key, .. }) => {
                     refusing.insert(index);
                     ends.push(*remaining);
                     in_the_way.extend(key.clone().filter(|key| !in_the_way.contains(key)));
                 }
-                Said::Behind => {
+                VoteOutcome::Behind => {
                     refusing.insert(index);
                     behind += 1;
                 }
-                Said::Granted => granted.insert(index),
-                Said::Held(_)
-                | Said::Ahead
-                | Said::Restored
-                | Said::Free
-                | Said::Quarantined { .. }
-                | Said::Duplicate { .. }
-                | Said::Pending
-                | Said::Failed(_)
-                | Said::Skipped => {}
+                VoteOutcome::Granted => granted.insert(index),
+                VoteOutcome::Held(_)
+                | VoteOutcome::Ahead
+                | VoteOutcome::Restored
+                | VoteOutcome::Free
+                | VoteOutcome::Quarantined { .. }
+                | VoteOutcome::Duplicate { .. }
+                | VoteOutcome::Pending
+                | VoteOutcome::Failed(_)
+                | VoteOutcome::Skipped => {}
             }
         }
-        let asked_one =
-            matches!(self.order, Order::PreferredFirst(_)) && refusing.len() == 1 && ballot.granted() == 0;
-        let held = ballot.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
-        let (wanted, among) = if asked_one {
-            (1, refusing)
+        let mut refusal = Refusal::new(report.granted(), needed);
+        refusal.held = report.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
+        // Readers are told to stay behind a writer that waits while others share the lock.
+        refusal.free = behind >= needed && self.mode == Mode::Exclusive;
+        refusal.by_one =
+            matches!(self.order, AskOrder::PreferredFirst(_)) && refusing.len() == 1 && report.granted() == 0;
+        // Where the lock was granted, a change is our own, of taking it back: Redis 6.0 tells that too.
+        let among = if refusal.by_one { refusing } else { granted.complement() };
+        let rest = if verdict == Verdict::Contended {
+            let hearing = ears.heard(&in_the_way).hearing(among);
+            refusal.rest(hearing, &mut ends, || entropy.half())
         } else {
-            // A change where the lock was granted is our own, of taking it back: Redis 6.0 tells that too.
-            (needed.saturating_sub(ballot.granted()).max(1), granted.complement())
+            None
         };
-        let told = ears.heard(&in_the_way).hearing(among) >= wanted;
-        if verdict != Verdict::Contended || !(held || asked_one) || !told {
-            let pause = self.pauses.next(entropy.half());
-            return Pause { until: now + pause, wanted: usize::MAX, among, in_the_way };
-        }
-        ends.sort_unstable();
-        let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |remaining| {
-            remaining.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half()))
-        });
-        let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
-        Pause { until: now + expiry.min(heartbeat), wanted, among, in_the_way }
+        let (pause, wanted) = match rest {
+            Some(rest) => (rest, refusal.hints_wanted()),
+            None => (self.pauses.next(entropy.half()), usize::MAX),
+        };
+        Pause { until: now + pause, wanted, among, in_the_way }
     }
 
     /// Waits for the end of the pause, or for enough hints, and says whether these came. Where somebody else
-    /// goes first it waits for about as long again as that one's question takes.
+    /// goes first it waits for about as long again as that one's request takes.
     async fn rest(&self, pause: Pause, ears: &Ears) -> bool {
         // Asked for before the first look, so that no hint comes between.
         let bell = ears.bell();
@@ -409,28 +404,34 @@ impl Drop for Bid<'_> {
         // hold up the others. Nodes that granted have taken it out of the line; a client that asked once
         // never joined it.
         if let (Turn::Fair(ticket), true) = (self.plan.turn, self.plan.wait != Wait::Never) {
-            let leave = Asked::from(Question::LeaveLine { key: self.plan.keys.first().clone(), ticket });
+            let leave =
+                SharedRequest::from(Request::LeaveLine { key: self.plan.keys.first().clone(), ticket });
             let nodes = &self.contest.shared.nodes;
             if (0..nodes.quorum.nodes()).any(|node| !self.granted.contains(node)) {
-                let question = |node| (!self.granted.contains(node)).then(|| leave.clone());
-                drop(Round::start(nodes, Expect::Hear, self.plan.ttl, question));
+                let request = |node| (!self.granted.contains(node)).then(|| leave.clone());
+                drop(Round::start(nodes, Expect::AnyAnswer, self.plan.ttl, request));
             }
         }
     }
 }
 
 /// The error for somebody who does not want to wait, or for whom waiting is pointless.
-fn last_word(plan: &AcquireRequest, verdict: Verdict, ballot: &Ballot, now: Moment) -> Option<AcquireError> {
-    if ballot.needs_mending() {
-        let (resource, ballot) = (plan.resource.clone(), Box::new(ballot.clone()));
-        return Some(AcquireError::NeedsMending { resource, ballot });
+fn last_word(
+    plan: &AcquireRequest,
+    verdict: Verdict,
+    report: &VoteReport,
+    now: Moment,
+) -> Option<AcquireError> {
+    if report.misconfigured() {
+        let (resource, report) = (plan.resource.clone(), Box::new(report.clone()));
+        return Some(AcquireError::Misconfigured { resource, report });
     }
     let in_vain = match plan.wait {
         Wait::Never => true,
         // Quarantines end at a known time. To say at once what is missing is better than after it.
-        Wait::UpTo(longest) => !ballot.may_carry_within((plan.since + longest).since(now)),
+        Wait::UpTo(longest) => !report.may_carry_within((plan.since + longest).since(now)),
         Wait::Forever => false,
     };
-    let news = || News { verdict, ballot: Box::new(ballot.clone()) };
+    let news = || News { verdict, report: Box::new(report.clone()) };
     in_vain.then(|| plan.not_acquired(news(), now.since(plan.since)))
 }

@@ -11,17 +11,17 @@ use super::keeper::Renewals;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::Lines;
 use crate::error::ConfigError;
-use crate::protocol::{Draw, Drift, FencingToken, Mode, Moment, Ticket};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
+use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment, Ticket};
 
 /// What all locks of a coordinator share.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EngineContext {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) drift: Drift,
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) max_ttl: Duration,
     /// The longest that the first use waits for connections.
     pub(crate) introduction: Duration,
-    pub(crate) key_prefix: String,
+    pub(crate) key_prefix: Arc<str>,
     pub(crate) label: Arc<str>,
     /// Of a lock for which nothing else is set.
     pub(crate) options: Arc<Options>,
@@ -49,25 +49,25 @@ pub(crate) struct Shared {
     pub(crate) meters: Meters,
 }
 
-impl Shared {
+impl EngineContext {
     pub(crate) fn next_number() -> u64 {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The same over other nodes, with lines of its own that hear the same hints.
-    pub(crate) fn over(&self, nodes: Nodes) -> Arc<Shared> {
-        Arc::new(Shared { nodes: Arc::new(nodes), ..self.branch() })
+    pub(crate) fn over(&self, nodes: Nodes) -> Arc<EngineContext> {
+        Arc::new(EngineContext { nodes: Arc::new(nodes), ..self.branch() })
     }
 
     /// The same, with lines of its own that hear the same hints.
-    pub(crate) fn aside(&self) -> Arc<Shared> {
+    pub(crate) fn aside(&self) -> Arc<EngineContext> {
         Arc::new(self.branch())
     }
 
-    fn branch(&self) -> Shared {
-        let number = Shared::next_number();
-        Shared { number, lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
+    fn branch(&self) -> EngineContext {
+        let number = EngineContext::next_number();
+        EngineContext { number, lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
     }
 
     /// Those who wait in this mode.
@@ -93,7 +93,7 @@ impl Shared {
 
     /// The same for what several runtimes may drive: a timer of its own would belong to one of them.
     pub(crate) fn rest_until(&self, moment: Moment) -> Until {
-        self.nodes.alarms.until(Some(moment))
+        self.nodes.timers.until(Some(moment))
     }
 
     /// A place in the line of those who wait in fair order, as of now.
@@ -103,9 +103,9 @@ impl Shared {
     }
 
     /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.
-    pub(crate) fn draw(&self, plan: &AcquireRequest, seen: Option<FencingToken>) -> Option<Draw> {
+    pub(crate) fn fence_hint(&self, plan: &AcquireRequest, seen: Option<FencingToken>) -> Option<FenceHint> {
         match plan.fencing {
-            Fencing::On => Some(Draw::at(self.nodes.clock.wall(), seen, self.clock_bound())),
+            Fencing::On => Some(FenceHint::at(self.nodes.clock.wall(), seen, self.clock_bound())),
             Fencing::Off => None,
         }
     }
@@ -123,7 +123,12 @@ impl Shared {
         } else if ttl > self.max_ttl {
             Err(ConfigError::TtlTooLong { ttl, max_ttl: self.max_ttl })
         } else {
-            Ok(())
+            match self.nodes.least_ttl() {
+                Some((least, node)) if ttl < least => {
+                    Err(ConfigError::TtlTooShortForNode { ttl, least, node })
+                }
+                _ => Ok(()),
+            }
         }
     }
 

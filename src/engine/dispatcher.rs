@@ -8,13 +8,13 @@ use tracing::Instrument as _;
 
 use super::attempt::Attempt;
 use super::contender::Contest;
-use super::context::Shared;
+use super::context::EngineContext;
 use super::hold::Hold;
 use super::keeper::{Keeper, Succession};
 use super::options::AcquireRequest;
 use super::queue::Waiter;
 use crate::error::AcquireError;
-use crate::protocol::Mode;
+use quorlock_protocol::Mode;
 
 /// Serves those who wait, one after the other, until one of them has the lock or nobody waits.
 async fn serve(mut service: Service, mut waiter: Waiter) {
@@ -26,7 +26,7 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
         };
         match won {
             Some(Ok((attempt, rounds))) => {
-                service.by = By::Holder;
+                service.by = ServedBy::Holder;
                 let shared = service.shared.clone();
                 let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(service.rest());
                 return keeper.deliver_to(waiter, rounds);
@@ -44,16 +44,16 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
 /// The service of a line. Whoever has it serves those who wait there; dropped, it goes to a task that
 /// does, or the line ends with it where nobody waits.
 pub(crate) struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     key: Arc<str>,
     mode: Mode,
-    by: By,
+    by: ServedBy,
     /// What is known of the struggle with others, if there has been one.
     contest: Option<Box<Contest>>,
 }
 
 /// By whom a line is served.
-pub(crate) enum By {
+pub(crate) enum ServedBy {
     /// By whoever is first in it or has the lock. After that, by a task.
     Holder,
     /// By a task of which that is the purpose. Should it end before the line does, because it panicked
@@ -65,13 +65,13 @@ pub(crate) enum By {
 
 impl Service {
     /// Of the line in which whoever has this plan is first.
-    pub(crate) fn begin(shared: Arc<Shared>, plan: &AcquireRequest, by: By) -> Service {
+    pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Service {
         Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
     }
 
     /// The lock is held: whoever has it has the line served after that.
     fn rest(mut self) -> Box<dyn Succession> {
-        self.by = By::Nobody;
+        self.by = ServedBy::Nobody;
         match self.contest.take() {
             Some(contest) => contest,
             // Without a size, so that it takes no room.
@@ -81,13 +81,13 @@ impl Service {
 
     /// Serves the line of `key` after a lease. Readers do not rest: they serve their line by a task.
     fn resumed(
-        shared: Arc<Shared>,
+        shared: Arc<EngineContext>,
         key: Arc<str>,
         contest: Option<Box<Contest>>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
         // From here on the line ends with it, should it be dropped before it is polled.
-        let service = Service { shared, key, mode: Mode::Exclusive, by: By::Task, contest };
+        let service = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contest };
         Box::pin(serve(service, first))
     }
 
@@ -117,7 +117,7 @@ impl Service {
         if shared.lines.owes_courtesy(&self.key, || shared.now()) {
             contest.give_way().await;
         }
-        let won = contest.win(plan).instrument(plan.told.span()).await;
+        let won = contest.win(plan).instrument(plan.span.get()).await;
         let rounds = contest.rounds;
         if !contest.met_others() {
             self.contest = None;
@@ -129,7 +129,7 @@ impl Service {
     pub(crate) fn next(&mut self) -> Option<Waiter> {
         let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
-            self.by = By::Nobody;
+            self.by = ServedBy::Nobody;
         }
         next
     }
@@ -137,7 +137,12 @@ impl Service {
 
 /// A contest goes on after the lease that it has won, with what it has learnt.
 impl Succession for Contest {
-    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()> {
+    fn serve(
+        self: Box<Self>,
+        shared: Arc<EngineContext>,
+        key: Arc<str>,
+        first: Waiter,
+    ) -> BoxFuture<'static, ()> {
         Service::resumed(shared, key, Some(self), first)
     }
 }
@@ -146,26 +151,31 @@ impl Succession for Contest {
 struct Uncontended;
 
 impl Succession for Uncontended {
-    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()> {
+    fn serve(
+        self: Box<Self>,
+        shared: Arc<EngineContext>,
+        key: Arc<str>,
+        first: Waiter,
+    ) -> BoxFuture<'static, ()> {
         Service::resumed(shared, key, None, first)
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        match mem::replace(&mut self.by, By::Nobody) {
-            By::Holder => {
+        match mem::replace(&mut self.by, ServedBy::Nobody) {
+            ServedBy::Holder => {
                 if let Some(waiter) = self.next() {
                     // Whoever waits has a runtime that is driven, as far as anybody knows.
                     let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
                     let (mode, contest) = (self.mode, self.contest.take());
-                    let service = Service { shared, key, mode, by: By::Task, contest };
+                    let service = Service { shared, key, mode, by: ServedBy::Task, contest };
                     self.shared.tasks.spawn(serve(service, waiter), &runtime);
                 }
             }
-            By::Task => self.shared.lines_of(self.mode).end(&self.key),
-            By::Nobody => {}
+            ServedBy::Task => self.shared.lines_of(self.mode).end(&self.key),
+            ServedBy::Nobody => {}
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use super::context::Shared;
-use crate::node::{Asked, Question};
-use crate::protocol::{Claim, FencingToken, Moment, Verdict};
+use super::context::EngineContext;
+use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
+use quorlock_protocol::{Claim, FencingToken, Moment, Verdict};
 
 /// What came of an attempt.
 pub(crate) struct Decision {
@@ -34,9 +34,9 @@ impl Decision {
 /// # Cancel safety
 ///
 /// May be called again.
-pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
+pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
     let verdict = votes.verdict().await;
-    let drawn = if verdict == Verdict::Carried { votes.drawn() } else { None };
+    let drawn = if verdict == Verdict::Won { votes.drawn() } else { None };
     let Some(drawn) = drawn else {
         return Decision { verdict, fence: None, round: votes.clone() };
     };
@@ -45,8 +45,9 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
     }
     debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
     shared.meters.wrote_back();
-    let question = Asked::from(Question::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
-    let round = Round::start(&shared.nodes, Expect::Hold, votes.ttl, |_| Some(question.clone()));
+    let request =
+        SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
+    let round = Round::start(&shared.nodes, Expect::Hold, votes.ttl, |_| Some(request.clone()));
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
 }
 
@@ -56,10 +57,10 @@ pub(crate) async fn decide(shared: &Shared, claim: &Arc<Claim>, votes: &Arc<Roun
 /// A number is no younger than the clocks were when the attempt ended. If the nodes then lose their
 /// counters and come back after their quarantine, of `max_ttl` and more, the next number is larger:
 /// given clocks that agree within half of it, and attempts that take no longer than the other half.
-pub(crate) fn in_time(shared: &Shared, votes: &Round, deadline: Moment, now: Moment) -> bool {
-    let latest = match votes.aim {
-        Expect::Draw => deadline.min(votes.sent + shared.clock_bound()),
-        Expect::Hold | Expect::LetGo | Expect::Hear => deadline,
+pub(crate) fn in_time(shared: &EngineContext, votes: &Round, deadline: Moment, now: Moment) -> bool {
+    let latest = match votes.expect {
+        Expect::Number => deadline.min(votes.sent + shared.clock_bound()),
+        Expect::Hold | Expect::Released | Expect::AnyAnswer => deadline,
     };
     now < latest
 }

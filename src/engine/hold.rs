@@ -43,7 +43,7 @@ impl HoldGuard {
 impl Drop for HoldGuard {
     fn drop(&mut self) {
         if let Some(state) = self.give_up() {
-            state.post(|mail| mail.dropped = true);
+            state.post(|commands| commands.dropped = true);
         }
     }
 }

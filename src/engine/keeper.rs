@@ -17,28 +17,28 @@ use tracing::{debug, warn};
 
 use super::attempt::{Attempt, clean_up};
 use super::cleanup::Cleanup;
-use super::context::Shared;
+use super::commands::{HolderCommands, Retention};
+use super::context::EngineContext;
 use super::hold::Hold;
 use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
-use super::mail::{Mail, Retention};
-use super::options::{AcquireRequest, Renewal};
+use super::options::AcquireRequest;
 use super::queue::Whose;
-use super::wait::{HandOver, HandoffStreak};
+use super::wait::{Handoff, HandoffStreak};
 use crate::error::{LossReason, Lost, RenewError};
-use crate::node::{Asked, Question};
-use crate::protocol::{Backoff, COURTESY, Claim, FencingToken, Mode, Moment, Verdict};
-use crate::quorum::ballot::{Ballot, Holder};
-use crate::quorum::key_states::Standings;
+use crate::node::{Capabilities, Request, SharedRequest};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::{Holder, VoteReport};
 use crate::runtime::clock::Clock;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::Timer;
 use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
-use again::Again;
-use throttle::OnItsWay;
+use quorlock_protocol::{COURTESY, Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use repair::RepairSchedule;
+use throttle::InFlight;
 
-mod again;
+mod repair;
 mod retaining;
 mod succession;
 mod throttle;
@@ -49,7 +49,7 @@ pub(crate) use throttle::Renewals;
 /// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
 /// who do something is in boxes.
 pub(crate) struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
     /// Where others of this process wait for it.
@@ -59,22 +59,17 @@ pub(crate) struct Keeper {
     /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
     runtime: Handle,
     ttl: Duration,
-    renewal: Renewal,
-    hand_over: HandOver,
+    hand_over: Handoff,
     meter: LockMeter,
     /// What the rounds before the latest one have left at each node.
-    standings: Standings,
-    /// When the latest round was sent.
-    sent: Moment,
+    standings: KeyStates,
     /// A renewal whose verdict is still open.
     renewing: Option<Box<Renewing>>,
-    /// When to renew next; never for a lease that is renewed by hand.
-    due: Option<Moment>,
-    /// How long to wait for the next try, where the latest renewal was not confirmed.
-    retry: Option<Box<Backoff>>,
+    /// When to renew next.
+    schedule: RenewalSchedule,
     /// When to ask the nodes again that did not grant, where too few did.
-    again: Option<Box<Again>>,
-    alarm: Timer,
+    again: Option<Box<RepairSchedule>>,
+    timer: Timer,
     held: Held,
     series: HandoffStreak,
 }
@@ -86,7 +81,7 @@ struct Renewing {
     asked_by: Vec<RenewReply>,
     /// Counted until then.
     #[expect(dead_code, reason = "counts until it is dropped")]
-    counted: OnItsWay,
+    counted: InFlight,
 }
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
@@ -97,7 +92,7 @@ enum Event {
     /// The verdict on a renewal is there.
     Verdict(Verdict),
     /// The holder wants something.
-    Mail(Mail),
+    Commands(HolderCommands),
     /// The coordinator is being closed.
     Closing,
     /// A renewal is due, or the end has come.
@@ -116,7 +111,7 @@ enum Ended {
 
 impl Keeper {
     /// Of a lease from this `attempt`.
-    pub(crate) fn new(shared: &Arc<Shared>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
+    pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let deadline = attempt.deadline();
         let (claim, round, fence) = attempt.keep();
         Keeper::of(shared, plan, claim, &round, fence, deadline)
@@ -129,7 +124,7 @@ impl Keeper {
     }
 
     fn of(
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
         plan: &AcquireRequest,
         claim: Arc<Claim>,
         round: &Arc<Round>,
@@ -137,8 +132,7 @@ impl Keeper {
         deadline: Moment,
     ) -> Box<Keeper> {
         let hold_until = plan.max_hold.map(|longest| round.sent + longest);
-        let state =
-            LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, clock_and_tasks(shared));
+        let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, lease_env(shared));
         let mut keeper = Keeper {
             state,
             claim,
@@ -146,29 +140,26 @@ impl Keeper {
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
-            renewal: plan.renewal,
             hand_over: plan.hand_over(),
             meter: plan.meter.clone(),
-            standings: Standings::default(),
-            sent: round.sent,
+            standings: KeyStates::default(),
             renewing: None,
-            due: plan.renewal.due(round.sent, plan.ttl),
-            retry: None,
+            schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
             again: None,
-            alarm: Timer::default(),
+            timer: Timer::default(),
             held: plan.meter.held(round.sent),
             series: HandoffStreak::new(round.sent),
             shared: shared.clone(),
         };
         let standings = keeper.state.follow(round);
-        keeper.look_for_gaps(standings);
+        keeper.schedule_repair(standings);
         Box::new(keeper)
     }
 
     /// Hands the lease out, which took so many rounds, and tells the others who has it now.
     pub(crate) fn deliver(self: Box<Self>, plan: &AcquireRequest, rounds: usize) -> Hold {
         let now = self.shared.now();
-        let (resource, span) = (&self.state.resource, &plan.told.span());
+        let (resource, span) = (&self.state.resource, &plan.span.get());
         if !span.is_disabled() {
             span.record("rounds", rounds).record("token", self.state.token().short());
         }
@@ -182,7 +173,7 @@ impl Keeper {
         }
         let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {
-            wanted.set_out();
+            wanted.unpark();
         }
         hold
     }
@@ -192,8 +183,8 @@ impl Keeper {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
-        self.shared.nodes.alarms.set_on(&self.runtime, &mut self.alarm, wake, &context);
-        // Only now: when the coordinator is closed after that, all alarms ring.
+        self.shared.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
+        // Only now: when the coordinator is closed after that, all timers fire.
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
@@ -235,37 +226,38 @@ impl Keeper {
             let now = self.shared.now();
             let running = self.state.term.remaining(now).is_some();
             let outcome = match event {
-                Event::Mail(Mail { retain: Some(wanted), .. }) if running => {
+                Event::Commands(HolderCommands { retain: Some(wanted), .. }) if running => {
                     return Some(Ended::Retained(wanted));
                 }
-                Event::Mail(mail) if mail.ends() && running => return Some(Ended::Released(mail.release)),
-                Event::Mail(mail) if mail.ends() => {
+                Event::Commands(commands) if commands.ends() && running => {
+                    return Some(Ended::Released(commands.release));
+                }
+                Event::Commands(commands) if commands.ends() => {
                     let lost = self.state.end(self.state.lapsed(now));
-                    if let Some(reply) = mail.release {
+                    if let Some(reply) = commands.release {
                         drop(reply.send(Err(lost.clone())));
                     }
-                    if let Some(wanted) = mail.retain {
+                    if let Some(wanted) = commands.retain {
                         wanted.reply(Err(lost.clone().into()));
                     }
                     Err(lost.reason)
                 }
                 _ if !running => Err(self.state.lapsed(now)),
-                Event::Mail(Mail { downgrade: Some(reply), mut renewals, .. }) => {
+                Event::Commands(HolderCommands { downgrade: Some(reply), mut renewals, .. }) => {
                     renewals.push(reply);
                     self.downgrade(renewals);
                     // Whoever waits there waits for readers now, of whom this is one.
                     drop(self.take_successor());
                     Ok(())
                 }
-                Event::Mail(mail) => {
-                    self.renew(mail.renewals);
+                Event::Commands(commands) => {
+                    self.renew(commands.renewals);
                     Ok(())
                 }
                 Event::Verdict(verdict) => self.count(verdict, now),
                 Event::Closing => Err(LossReason::Closed),
                 Event::Time => {
-                    if self.renewing.is_none() && self.due.is_some_and(|due| now >= due) && !self.put_off(now)
-                    {
+                    if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {
                         self.renew(Vec::new());
                     } else if self.is_to_ask_again(now) {
                         self.ask_again(now);
@@ -291,8 +283,8 @@ impl Keeper {
             return Poll::Ready(Some(Event::Verdict(verdict)));
         }
         let waits = self.renewing.is_some();
-        if let Some(mail) = self.state.read(waits.then_some(&*context)) {
-            return Poll::Ready(Some(Event::Mail(mail)));
+        if let Some(commands) = self.state.read(waits.then_some(&*context)) {
+            return Poll::Ready(Some(Event::Commands(commands)));
         }
         let now = self.shared.now();
         let wake = self.wake(now);
@@ -300,8 +292,8 @@ impl Keeper {
             return Poll::Ready(Some(Event::Time));
         }
         if waits {
-            // Before the coordinator is looked at: when it is closed after that, all alarms ring.
-            self.shared.nodes.alarms.set(&mut self.alarm, wake, context);
+            // Before the coordinator is looked at: when it is closed after that, all timers fire.
+            self.shared.nodes.timers.set(&mut self.timer, wake, context);
         }
         if self.shared.closing.is_cancelled() {
             return Poll::Ready(Some(Event::Closing));
@@ -316,17 +308,13 @@ impl Keeper {
             return end;
         }
         let again = self.again.as_ref().map(|again| again.at);
-        self.due.into_iter().chain(again).chain([end]).min().unwrap_or(end)
+        self.schedule.due().into_iter().chain(again).chain([end]).min().unwrap_or(end)
     }
 
-    /// Puts off what is due, while many other renewals are on their way, and says whether it has. One that
-    /// follows another that was not confirmed is late enough.
+    /// Puts off what is due, while many other renewals are on their way, and says whether it has.
     fn put_off(&mut self, now: Moment) -> bool {
-        let (ttl, shared) = (self.ttl, &self.shared);
-        let due = self.renewal.due(self.sent, ttl).filter(|_| self.retry.is_none());
-        let later = due.and_then(|due| shared.renewals.put_off(due, ttl, now, || shared.entropy.half()));
-        self.due = later.or(self.due);
-        later.is_some()
+        let shared = &self.shared;
+        shared.renewals.are_many() && self.schedule.put_off(now, || shared.entropy.half())
     }
 
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
@@ -340,9 +328,9 @@ impl Keeper {
         // What it has not sent yet must not come after a release: the new round takes its place.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let question = Asked::from(Question::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(question.clone()));
-        self.sent = round.sent;
+        let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
+        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
+        self.schedule.send(round.sent);
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
         let counted = self.shared.renewals.begin();
@@ -385,10 +373,10 @@ impl Keeper {
         let without = round.tally(now).denied();
         let (meter, left) = (&self.meter, self.state.left(now));
         let outcome = if without >= self.shared.nodes.quorum.blocking() {
-            meter.renewed(Renewed::Refuted);
-            Err(LossReason::Refuted)
-        } else if verdict == Verdict::Carried {
-            let deadline = self.shared.drift.deadline(round.sent, self.ttl);
+            meter.renewed(Renewed::QuorumLost);
+            Err(LossReason::QuorumLost)
+        } else if verdict == Verdict::Won {
+            let deadline = self.shared.drift.deadline(round.counts_from(), self.ttl);
             if self.state.renew(deadline, now) {
                 meter.renewed(Renewed::Confirmed);
                 meter.remaining(At::Renewal, left, self.ttl);
@@ -404,25 +392,21 @@ impl Keeper {
         let reply = match outcome {
             Ok(true) => {
                 debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
-                self.due = self.renewal.due(round.sent, self.ttl);
-                self.retry = None;
+                self.schedule.confirm();
                 Ok(())
             }
             Ok(false) => {
-                let ballot = round.ballot();
+                let report = round.report();
                 let resource = &self.state.resource;
                 // The first of a series may be worth a look; the others say the same.
-                if self.retry.is_some() {
-                    debug!(%resource, %ballot, ?left, "renewal still not confirmed, trying again");
+                if self.schedule.is_failing() {
+                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
                 } else {
-                    warn!(%resource, %ballot, ?left, "renewal not confirmed, trying again");
+                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 }
-                let retry = self.retry.get_or_insert_with(|| Box::new(retry_backoff(self.ttl)));
-                if self.due.is_some() {
-                    self.due = Some(now + retry.next(self.shared.entropy.half()));
-                }
+                self.schedule.fail(now, self.shared.entropy.half());
                 let resource = self.state.resource.clone();
-                Err(RenewError::Unconfirmed { resource, ballot: Box::new(ballot) })
+                Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
@@ -446,8 +430,8 @@ impl Keeper {
         if let Some(sweep) = sweep {
             let verdict = sweep.confirmed().await;
             self.meter.released(verdict);
-            if verdict != Verdict::Carried {
-                self.not_confirmed(sweep.ballot());
+            if verdict != Verdict::Won {
+                self.not_confirmed(sweep.report());
             }
             if sweep.is_wanted() {
                 self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
@@ -457,10 +441,10 @@ impl Keeper {
     }
 
     /// No quorum has confirmed that the lock is given back.
-    fn not_confirmed(&self, ballot: Ballot) {
+    fn not_confirmed(&self, report: VoteReport) {
         let (resource, token) = (&self.state.resource, self.state.token().short());
-        warn!(%resource, %token, %ballot, "release not confirmed; it may stay locked until its TTL ends");
-        self.state.not_confirmed(ballot);
+        warn!(%resource, %token, votes = %report, "release not confirmed; it may stay locked until its TTL ends");
+        self.state.not_confirmed(report);
     }
 
     /// The holder gives the lock back.
@@ -499,25 +483,25 @@ impl Keeper {
 
     /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
     /// is on its way is overtaken by nothing, since what follows queues up behind it.
-    fn settle(&self) -> Standings {
+    fn settle(&self) -> KeyStates {
         let abandoned = |round: &Round| {
             round.abandon();
             round.standings()
         };
-        let latest = match self.state.take_trail() {
+        let latest = match self.state.take_last_round() {
             LastRound::None => None,
-            LastRound::OnItsWay(round) => Some(abandoned(&round)),
+            LastRound::InFlight(round) => Some(abandoned(&round)),
             LastRound::Settled(standings) => Some(standings),
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
-        // What was not asked changes nothing: a question that is still on its way stays that.
-        latest.into_iter().chain(renewed).fold(self.standings, Standings::then)
+        // What was not asked changes nothing: a request that is still on its way stays that.
+        latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
     }
 }
 
 /// What the state of a lease needs of those that all leases share.
-fn clock_and_tasks(shared: &Shared) -> (&Arc<dyn Clock>, Weak<Registry>) {
-    (&shared.nodes.clock, shared.tasks.registry())
+fn lease_env(shared: &EngineContext) -> (&Arc<dyn Clock>, Weak<Registry>, Capabilities) {
+    (&shared.nodes.clock, shared.tasks.registry(), shared.nodes.capabilities)
 }
 
 impl ParkedKeeper for Keeper {
@@ -545,7 +529,7 @@ impl ParkedKeeper for Keeper {
         FinishInBackground::new(work, &shared.tasks, runtime)
     }
 
-    fn set_out(mut self: Box<Self>) {
+    fn unpark(mut self: Box<Self>) {
         let now = self.shared.now();
         if now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
@@ -558,31 +542,26 @@ impl ParkedKeeper for Keeper {
     }
 }
 
-/// A runtime that is driven rings an alarm far sooner, unless the process stood still.
+/// A runtime that is driven fires a timer far sooner, unless the process stood still.
 const LATE: Duration = Duration::from_millis(20);
 
 /// How a loss is counted. A release is none.
 fn counted(reason: LossReason) -> Option<Loss> {
     match reason {
         LossReason::Expired => Some(Loss::Expired),
-        LossReason::Refuted => Some(Loss::Refuted),
+        LossReason::QuorumLost => Some(Loss::QuorumLost),
         LossReason::MaxHold => Some(Loss::MaxHold),
         LossReason::Closed => Some(Loss::Closed),
         LossReason::Released => None,
     }
 }
 
-/// A renewal that failed is tried again soon, and ever less eagerly.
-fn retry_backoff(ttl: Duration) -> Backoff {
-    Backoff::new(ttl / 100, ttl / 10)
-}
-
 /// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.nodes.alarms.stop(&mut self.alarm);
-        self.state.close_desk();
-        drop(self.state.take_trail());
+        self.shared.nodes.timers.stop(&mut self.timer);
+        self.state.close_slot();
+        drop(self.state.take_last_round());
         drop(self.take_successor());
     }
 }

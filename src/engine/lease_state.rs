@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::mail::{Mail, Retention};
+use super::commands::{HolderCommands, Retention};
 use crate::error::{LossReason, Lost};
-use crate::protocol::Standing;
-use crate::protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
-use crate::quorum::ballot::Ballot;
-use crate::quorum::key_states::Standings;
+use crate::node::Capabilities;
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{OnSettled, Round};
+use crate::quorum::vote_report::VoteReport;
 use crate::runtime::clock::Clock;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::{Helped, Registry};
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// What the lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct LeaseState {
     /// No renewal moves the deadline beyond this.
     hold_until: Moment,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What all nodes can do.
+    pub(crate) capabilities: Capabilities,
     /// Of the tasks, of which one may have the keeper.
     pub(crate) registry: Weak<Registry>,
     /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
@@ -42,7 +45,7 @@ pub(crate) struct LeaseState {
     reason: Mutex<Option<LossReason>>,
     /// How often its owner has it.
     pub(crate) holds: AtomicU32,
-    desk: Mutex<KeeperSlot>,
+    slot: Mutex<KeeperSlot>,
     trail: Mutex<LastRound>,
     /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
     minds_gaps: AtomicBool,
@@ -60,7 +63,7 @@ pub(crate) trait ParkedKeeper: Send {
     fn leave_taken(self: Box<Self>, wanted: Retention) -> FinishInBackground;
 
     /// Has a task do what there is to do.
-    fn set_out(self: Box<Self>);
+    fn unpark(self: Box<Self>);
 }
 
 /// Where the keeper of the lease is.
@@ -70,14 +73,14 @@ enum KeeperSlot {
     /// With whoever has taken it, who looks for letters.
     Away(Option<Box<Mailbox>>),
     /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
-    Gone(Option<Box<Ballot>>),
+    Gone(Option<Box<VoteReport>>),
 }
 
 /// What was left for the keeper while it was away, and who is woken by it.
 #[derive(Default)]
 struct Mailbox {
-    mail: Mail,
-    /// Its alarm has rung.
+    commands: HolderCommands,
+    /// Its timer has fired.
     rung: bool,
     keeper: Option<Waker>,
 }
@@ -89,9 +92,9 @@ pub(crate) enum LastRound {
     #[default]
     None,
     /// Nodes may still answer.
-    OnItsWay(Arc<Round>),
+    InFlight(Arc<Round>),
     /// All have answered.
-    Settled(Standings),
+    Settled(KeyStates),
 }
 
 /// Without the keeper, which would show this lease.
@@ -110,7 +113,7 @@ impl fmt::Debug for LastRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LastRound::None => f.write_str("None"),
-            LastRound::OnItsWay(_) => f.write_str("OnItsWay"),
+            LastRound::InFlight(_) => f.write_str("InFlight"),
             LastRound::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
         }
     }
@@ -123,7 +126,7 @@ impl LeaseState {
         fence: Option<FencingToken>,
         deadline: Moment,
         hold_until: Option<Moment>,
-        (clock, registry): (&Arc<dyn Clock>, Weak<Registry>),
+        (clock, registry, capabilities): (&Arc<dyn Clock>, Weak<Registry>, Capabilities),
     ) -> Arc<LeaseState> {
         let hold_until = hold_until.unwrap_or(Moment::NEVER);
         Arc::new(LeaseState {
@@ -133,12 +136,13 @@ impl LeaseState {
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.min(deadline)),
             hold_until,
+            capabilities,
             clock: clock.clone(),
             registry,
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
-            desk: Mutex::new(KeeperSlot::Away(None)),
+            slot: Mutex::new(KeeperSlot::Away(None)),
             trail: Mutex::default(),
             minds_gaps: AtomicBool::new(true),
         })
@@ -192,15 +196,17 @@ impl LeaseState {
         Lost::new(self.resource.clone(), *first.get_or_insert(reason))
     }
 
-    /// Nothing happens: the keeper lies here until somebody wants something, or its alarm rings. It is
+    /// Nothing happens: the keeper lies here until somebody wants something, or its timer fires. It is
     /// returned where that is so already.
     pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
-        let mut desk = self.desk();
-        match &*desk {
-            KeeperSlot::Away(Some(letterbox)) if letterbox.rung || !letterbox.mail.is_empty() => Some(keeper),
+        let mut slot = self.slot();
+        match &*slot {
+            KeeperSlot::Away(Some(letterbox)) if letterbox.rung || !letterbox.commands.is_empty() => {
+                Some(keeper)
+            }
             KeeperSlot::Idle(_) | KeeperSlot::Away(_) | KeeperSlot::Gone(_) => {
-                let before = mem::replace(&mut *desk, KeeperSlot::Idle(keeper));
-                drop(desk);
+                let before = mem::replace(&mut *slot, KeeperSlot::Idle(keeper));
+                drop(slot);
                 drop(before);
                 None
             }
@@ -209,32 +215,32 @@ impl LeaseState {
 
     /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
     pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
-        let mut desk = self.desk();
-        if let KeeperSlot::Idle(keeper) = &*desk
+        let mut slot = self.slot();
+        if let KeeperSlot::Idle(keeper) = &*slot
             && !keeper.is_waited_for()
-            && let KeeperSlot::Idle(keeper) = mem::replace(&mut *desk, KeeperSlot::Away(None))
+            && let KeeperSlot::Idle(keeper) = mem::replace(&mut *slot, KeeperSlot::Away(None))
         {
             return Some(keeper);
         }
         None
     }
 
-    /// Takes the mail, if there is some; else whoever asks is woken by the next.
-    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<Mail> {
-        let mut desk = self.desk();
-        let KeeperSlot::Away(letterbox) = &mut *desk else { return None };
+    /// Takes the commands, if there is some; else whoever asks is woken by the next.
+    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<HolderCommands> {
+        let mut slot = self.slot();
+        let KeeperSlot::Away(letterbox) = &mut *slot else { return None };
         let letters = letterbox.take();
         if let Some(context) = context
-            && letters.as_ref().is_none_or(|letters| letters.mail.is_empty())
+            && letters.as_ref().is_none_or(|letters| letters.commands.is_empty())
         {
             letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
         }
-        drop(desk);
-        letters.map(|letters| letters.mail).filter(|mail| !mail.is_empty())
+        drop(slot);
+        letters.map(|letters| letters.commands).filter(|commands| !commands.is_empty())
     }
 
-    pub(crate) fn post(&self, write: impl FnOnce(&mut Mail)) {
-        self.leave(|letterbox| write(&mut letterbox.mail));
+    pub(crate) fn post(&self, write: impl FnOnce(&mut HolderCommands)) {
+        self.leave(|letterbox| write(&mut letterbox.commands));
     }
 
     /// Waits for the keeper, and has this runtime drive the task that may have it.
@@ -245,48 +251,52 @@ impl LeaseState {
     /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
     /// whoever waits for an answer told so.
     fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
-        let mut desk = self.desk();
-        let mut letters = match &mut *desk {
+        let mut slot = self.slot();
+        let mut letters = match &mut *slot {
             KeeperSlot::Gone(_) => return,
             KeeperSlot::Away(there) => there.take().unwrap_or_default(),
             KeeperSlot::Idle(_) => Box::default(),
         };
         write(&mut letters);
         let waker = letters.keeper.take();
-        let before = mem::replace(&mut *desk, KeeperSlot::Away(Some(letters)));
-        drop(desk);
+        let before = mem::replace(&mut *slot, KeeperSlot::Away(Some(letters)));
+        drop(slot);
         if let KeeperSlot::Idle(keeper) = before {
-            keeper.set_out();
+            keeper.unpark();
         } else if let Some(waker) = waker {
             waker.wake();
         }
     }
 
     /// From now on there is no keeper.
-    pub(crate) fn close_desk(&self) {
-        let mut desk = self.desk();
-        if matches!(&*desk, KeeperSlot::Gone(_)) {
+    pub(crate) fn close_slot(&self) {
+        let mut slot = self.slot();
+        if matches!(&*slot, KeeperSlot::Gone(_)) {
             return;
         }
-        let before = mem::replace(&mut *desk, KeeperSlot::Gone(None));
-        drop(desk);
+        let before = mem::replace(&mut *slot, KeeperSlot::Gone(None));
+        drop(slot);
         drop(before);
     }
 
     /// The lease was given back, and no quorum has confirmed it.
-    pub(crate) fn not_confirmed(&self, ballot: Ballot) {
-        let before = mem::replace(&mut *self.desk(), KeeperSlot::Gone(Some(Box::new(ballot))));
+    pub(crate) fn not_confirmed(&self, report: VoteReport) {
+        let before = mem::replace(&mut *self.slot(), KeeperSlot::Gone(Some(Box::new(report))));
         drop(before);
     }
 
-    pub(crate) fn unconfirmed(&self) -> Option<Ballot> {
-        if let KeeperSlot::Gone(Some(ballot)) = &*self.desk() { Some(Ballot::clone(ballot)) } else { None }
+    pub(crate) fn unconfirmed(&self) -> Option<VoteReport> {
+        if let KeeperSlot::Gone(Some(report)) = &*self.slot() {
+            Some(VoteReport::clone(report))
+        } else {
+            None
+        }
     }
 
     /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
     /// nodes stand by now.
-    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> Standings {
-        drop(mem::replace(&mut *self.trail(), LastRound::OnItsWay(round.clone())));
+    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
+        drop(mem::replace(&mut *self.trail(), LastRound::InFlight(round.clone())));
         let (standings, all_heard) = round.retire(self);
         if all_heard {
             self.keep(round, standings);
@@ -295,9 +305,9 @@ impl LeaseState {
     }
 
     /// Keeps what the round has left, if it is the latest.
-    fn keep(&self, round: &Round, standings: Standings) -> bool {
+    fn keep(&self, round: &Round, standings: KeyStates) -> bool {
         let mut trail = self.trail();
-        let followed = matches!(&*trail, LastRound::OnItsWay(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let followed = matches!(&*trail, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
         let before =
             if followed { mem::replace(&mut *trail, LastRound::Settled(standings)) } else { LastRound::None };
         drop(trail);
@@ -309,27 +319,27 @@ impl LeaseState {
         self.minds_gaps.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn mind_no_gaps(&self) {
+    pub(crate) fn stop_repair(&self) {
         self.minds_gaps.store(false, Ordering::Relaxed);
     }
 
     /// What the latest round has left, if all have answered.
-    pub(crate) fn settled_standings(&self) -> Option<Standings> {
+    pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
         if let LastRound::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
     }
 
     /// How the nodes stand by the latest round, and when that was sent if some have not answered.
-    pub(crate) fn latest_standings(&self) -> (Standings, Option<Moment>) {
+    pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
         let round = match &*self.trail() {
-            LastRound::None => return (Standings::default(), None),
+            LastRound::None => return (KeyStates::default(), None),
             LastRound::Settled(standings) => return (*standings, None),
-            LastRound::OnItsWay(round) => round.clone(),
+            LastRound::InFlight(round) => round.clone(),
         };
         (round.standings(), Some(round.sent))
     }
 
     /// The round that is followed, or what it has left.
-    pub(crate) fn take_trail(&self) -> LastRound {
+    pub(crate) fn take_last_round(&self) -> LastRound {
         mem::take(&mut *self.trail())
     }
 
@@ -337,12 +347,12 @@ impl LeaseState {
         self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn desk(&self) -> MutexGuard<'_, KeeperSlot> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self) -> MutexGuard<'_, KeeperSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An alarm of its keeper.
+/// An timer of its keeper.
 impl Wake for LeaseState {
     fn wake(self: Arc<Self>) {
         self.leave(|letterbox| letterbox.rung = true);
@@ -350,9 +360,9 @@ impl Wake for LeaseState {
 }
 
 impl OnSettled for LeaseState {
-    fn settled(&self, round: &Round, standings: Standings) {
+    fn settled(&self, round: &Round, standings: KeyStates) {
         let quorum = round.quorum();
-        let is_short = |standings: Standings| {
+        let is_short = |standings: KeyStates| {
             let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
             held <= quorum.needed() && held < quorum.nodes()
         };

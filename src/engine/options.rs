@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::acquire_span::SpanHandle;
 use super::owner::Owner;
-use super::wait::{HandOver, OnWait, Wait};
+use super::wait::{Handoff, OnWait, Wait};
 use crate::error::AcquireError;
-use crate::protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
-use crate::quorum::ballot::Ballot;
+use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::LockMeter;
+use quorlock_protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
 
 /// Whether leases have a fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,11 +44,11 @@ pub enum Renewal {
 }
 
 impl Renewal {
-    /// When the renewal after the one sent at `sent` is due.
-    pub(crate) fn due(self, sent: Moment, ttl: Duration) -> Option<Moment> {
+    /// How often, if the library does.
+    pub(crate) fn every(self, ttl: Duration) -> Option<Duration> {
         match self {
-            Renewal::Automatic => Some(sent + renewal_every(ttl)),
-            Renewal::Every(interval) => Some(sent + interval),
+            Renewal::Automatic => Some(renewal_every(ttl)),
+            Renewal::Every(interval) => Some(interval),
             Renewal::Manual => None,
         }
     }
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Arc<str>,
-    pub(crate) hand_over: HandOver,
+    pub(crate) hand_over: Handoff,
     pub(crate) fairness: Fairness,
     pub(crate) fencing: Fencing,
     pub(crate) mode: Mode,
@@ -84,7 +84,7 @@ impl Options {
             wait: Wait::UpTo(DEFAULT_WAIT),
             renewal: Renewal::Automatic,
             max_hold: None,
-            hand_over: HandOver::default(),
+            hand_over: Handoff::default(),
             fairness: Fairness::Any,
             fencing: Fencing::On,
             mode: Mode::Exclusive,
@@ -125,8 +125,10 @@ pub(crate) struct AcquireRequest {
     pub(crate) keys: Keys,
     pub(crate) wait: Wait,
     pub(crate) turn: Turn,
+    /// Whether the nodes can pass the lock on.
+    pub(crate) transfers: bool,
     pub(crate) since: Moment,
-    pub(crate) told: SpanHandle,
+    pub(crate) span: SpanHandle,
     pub(crate) options: Arc<Options>,
 }
 
@@ -151,7 +153,7 @@ pub(crate) enum Turn {
 #[derive(Clone, Debug)]
 pub(crate) struct News {
     pub(crate) verdict: Verdict,
-    pub(crate) ballot: Box<Ballot>,
+    pub(crate) report: Box<VoteReport>,
 }
 
 impl AcquireRequest {
@@ -161,21 +163,22 @@ impl AcquireRequest {
     }
 
     /// Those who wait in fair order hand nothing over: others may have come before. And nor do those who
-    /// have several resources, each of which others may want.
-    pub(crate) fn hand_over(&self) -> HandOver {
+    /// have several resources, each of which others may want. Where a node cannot pass the lock on, it is
+    /// released and acquired anew.
+    pub(crate) fn hand_over(&self) -> Handoff {
         match self.turn {
-            Turn::Any if !self.keys.are_several() => self.options.hand_over,
-            Turn::Any | Turn::Fair(_) => HandOver::times(0),
+            Turn::Any if self.transfers && !self.keys.are_several() => self.options.hand_over,
+            Turn::Any | Turn::Fair(_) => Handoff::times(0),
         }
     }
 
     /// The error for somebody who stops waiting.
-    pub(crate) fn not_acquired(&self, News { verdict, ballot }: News, waited: Duration) -> AcquireError {
+    pub(crate) fn not_acquired(&self, News { verdict, report }: News, waited: Duration) -> AcquireError {
         let resource = self.resource.clone();
         match verdict {
-            Verdict::Contended => AcquireError::Contended { resource, ballot, waited },
+            Verdict::Contended => AcquireError::Contended { resource, report, waited },
             // Carried, but when nothing was left of the validity: the nodes are too slow.
-            Verdict::Unavailable | Verdict::Carried => AcquireError::Unavailable { resource, ballot, waited },
+            Verdict::Unavailable | Verdict::Won => AcquireError::Unavailable { resource, report, waited },
         }
     }
 }

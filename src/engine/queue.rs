@@ -16,15 +16,15 @@ use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, tell};
 use crate::error::AcquireError;
-use crate::node::{Hint, Listener};
-use crate::protocol::Moment;
-use crate::quorum::ballot::Holder;
+use crate::node::{Hint, HintListener};
 use crate::quorum::node_set::NodeSet;
+use crate::quorum::vote_report::Holder;
+use quorlock_protocol::Moment;
 
 /// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
 #[derive(Default)]
 pub(crate) struct Lines {
-    inside: Mutex<Inside>,
+    inside: Mutex<Inner>,
     /// Those from which these hear of hints. They live on for it when their coordinator has gone.
     trunk: Option<Arc<Lines>>,
     /// Whether there have ever been branches.
@@ -35,7 +35,7 @@ pub(crate) struct Lines {
     contended: AtomicBool,
 }
 
-struct Inside {
+struct Inner {
     /// In order, so that a seed reproduces in which order the lines are told of changes.
     by_key: BTreeMap<Arc<str>, Line>,
     arrivals: NonZeroU64,
@@ -49,9 +49,9 @@ struct Inside {
     branches: Vec<Weak<Lines>>,
 }
 
-impl Default for Inside {
-    fn default() -> Inside {
-        Inside {
+impl Default for Inner {
+    fn default() -> Inner {
+        Inner {
             by_key: BTreeMap::new(),
             arrivals: NonZeroU64::MIN,
             courtesies: HashMap::new(),
@@ -184,7 +184,7 @@ impl Lines {
     }
 
     /// This process itself gives these keys back. The servers tell that to others only, so whoever waits
-    /// for one of them in another line here is told by this; and may ask at once, since its question
+    /// for one of them in another line here is told by this; and may ask at once, since its request
     /// queues up behind the release at each node. `whose` line it was is served already.
     pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
         match &self.trunk {
@@ -401,7 +401,7 @@ impl Lines {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -463,7 +463,7 @@ pub(crate) struct Ear {
     pub(crate) node: usize,
 }
 
-impl Listener for Ear {
+impl HintListener for Ear {
     fn hear(&self, hint: Hint<'_>) {
         let Some(lines) = self.lines.upgrade() else { return };
         let node = NodeSet::of(self.node);

@@ -10,23 +10,23 @@ use std::sync::Arc;
 use futures::future::join_all;
 use tracing::Instrument as _;
 
-use super::attempt::{Attempt, Order};
+use super::attempt::{AskOrder, Attempt};
 use super::contender::Contest;
-use super::context::Shared;
-use super::dispatcher::{By, Service};
+use super::context::EngineContext;
+use super::dispatcher::{ServedBy, Service};
 use super::keeper::Keeper;
 use super::queue::Waiter;
-use crate::protocol::{Mode, Verdict};
+use quorlock_protocol::{Mode, Verdict};
 
-/// How many follow at once. It bounds the questions that wait for a node, which takes in 512 votes.
+/// How many follow at once. It bounds the requests that wait for a node, which takes in 512 votes.
 const CROWD: usize = 64;
 
 /// Serves a line of readers in this process, of whom there is a `first` one. Ends when nobody waits any
 /// more.
-pub(crate) async fn serve(shared: Arc<Shared>, first: Waiter) {
+pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     let keys = first.plan.keys.clone();
     let key = keys.line();
-    let mut service = Service::begin(shared.clone(), &first.plan, By::Task);
+    let mut service = Service::begin(shared.clone(), &first.plan, ServedBy::Task);
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &keys, Mode::Shared);
     let mut next = Some(first).filter(|first| !first.door.is_closed()).or_else(|| service.next());
@@ -39,18 +39,18 @@ pub(crate) async fn serve(shared: Arc<Shared>, first: Waiter) {
 }
 
 /// Asks once, for somebody who waits for nobody.
-pub(crate) async fn ask_once(shared: Arc<Shared>, waiter: Waiter) {
+pub(crate) async fn ask_once(shared: Arc<EngineContext>, waiter: Waiter) {
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &waiter.plan.keys, Mode::Shared);
     Box::pin(contend(&shared, &mut contest, waiter)).await;
 }
 
 /// Contends until the waiter has got through, and says whether it has.
-async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter) -> bool {
+async fn contend(shared: &Arc<EngineContext>, contest: &mut Contest, mut waiter: Waiter) -> bool {
     let won = tokio::select! {
         biased;
         () = waiter.door.closed() => return false,
-        won = contest.win(&waiter.plan).instrument(waiter.plan.told.span()) => won,
+        won = contest.win(&waiter.plan).instrument(waiter.plan.span.get()) => won,
     };
     match won {
         Ok(attempt) => {
@@ -65,7 +65,7 @@ async fn contend(shared: &Arc<Shared>, contest: &mut Contest, mut waiter: Waiter
 }
 
 /// Somebody has got through: the others follow, until one is refused again.
-async fn follow(shared: &Arc<Shared>, key: &Arc<str>) {
+async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
     let lines = shared.lines_of(Mode::Shared);
     loop {
         let crowd: Vec<Waiter> = iter::from_fn(|| lines.next(key)).take(CROWD).collect();
@@ -83,14 +83,14 @@ async fn follow(shared: &Arc<Shared>, key: &Arc<str>) {
 }
 
 /// One attempt. Returns who has to go on waiting.
-async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter> {
-    let mut attempt = Attempt::start(shared, &waiter.plan, Order::AllAtOnce, None);
+async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
+    let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, None);
     let verdict = tokio::select! {
         biased;
         verdict = attempt.verdict() => verdict,
         () = waiter.door.closed() => return None,
     };
-    if verdict == Verdict::Carried && attempt.in_time(shared.now()) {
+    if verdict == Verdict::Won && attempt.in_time(shared.now()) {
         let rounds = attempt.rounds();
         enter(shared, waiter, attempt, rounds);
         None
@@ -100,6 +100,6 @@ async fn try_to_enter(shared: &Arc<Shared>, mut waiter: Waiter) -> Option<Waiter
 }
 
 /// Hands the lease out, which took so many rounds.
-fn enter(shared: &Arc<Shared>, waiter: Waiter, attempt: Attempt, rounds: usize) {
+fn enter(shared: &Arc<EngineContext>, waiter: Waiter, attempt: Attempt, rounds: usize) {
     Keeper::new(shared, &waiter.plan, attempt).deliver_to(waiter, rounds);
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::Moment;
+use quorlock_protocol::Moment;
 
-/// Remembers locks that others wanted, for those who ask anew: the first question of a contest is to be
+/// Remembers locks that others wanted, for those who ask anew: the first request of a contest is to be
 /// put in the way that costs least where others want the lock (see
-/// [`Draw::contended`](crate::protocol::Draw::contended)).
+/// [`FenceHint::contended`](crate::protocol::FenceHint::contended)).
 #[derive(Default)]
 pub(crate) struct Contended {
     until: HashMap<Arc<str>, Moment>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::queue::{Heard, Lines};
-use crate::protocol::Keys;
+use quorlock_protocol::Keys;
 
 /// Hears of one key, in its line; or of several, in lines of its own, since others may contend for
 /// each of these as well.

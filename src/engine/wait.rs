@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tracing::error;
 
-use crate::protocol::Moment;
-use crate::quorum::ballot::{Holder, taken};
+use crate::quorum::vote_report::{Holder, taken};
+use quorlock_protocol::Moment;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,31 +54,31 @@ pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
 /// it goes on. Without [fencing](crate::Fencing::Off) it costs nothing: the key stays at the nodes as
 /// it is, and others go on reading the label of whoever acquired it first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HandOver {
+pub struct Handoff {
     /// In a row.
     pub(crate) times: u32,
     /// From the first to the last of them.
     pub(crate) span: Option<Duration>,
 }
 
-impl HandOver {
+impl Handoff {
     /// At most so many times in a row; 0 for never.
     #[must_use]
-    pub fn times(times: u32) -> HandOver {
-        HandOver { times, span: None }
+    pub fn times(times: u32) -> Handoff {
+        Handoff { times, span: None }
     }
 
     /// And for no longer than `span` in a row, which is one TTL unless set.
     #[must_use]
-    pub fn within(self, span: Duration) -> HandOver {
-        HandOver { span: Some(span), ..self }
+    pub fn within(self, span: Duration) -> Handoff {
+        Handoff { span: Some(span), ..self }
     }
 }
 
-impl Default for HandOver {
+impl Default for Handoff {
     /// 64 times, and one TTL: others wait about as long as for a holder that takes its time.
-    fn default() -> HandOver {
-        HandOver { times: 64, span: None }
+    fn default() -> Handoff {
+        Handoff { times: 64, span: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Stale, check};
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// Remembers the largest fencing token that came by, and turns smaller ones away.
 ///

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::{Stale, check};
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// Data in memory that is reached only with a fencing token, and not with one that is too old.
 ///
@@ -27,11 +27,11 @@ use crate::protocol::FencingToken;
 /// ```
 #[derive(Debug, Default)]
 pub struct Guarded<T> {
-    inside: Mutex<Inside<T>>,
+    inside: Mutex<Inner<T>>,
 }
 
 #[derive(Debug, Default)]
-struct Inside<T> {
+struct Inner<T> {
     newest: Option<FencingToken>,
     data: T,
 }
@@ -50,7 +50,7 @@ impl<T> Guarded<T> {
     /// ```
     #[must_use]
     pub const fn new(data: T) -> Guarded<T> {
-        Guarded { inside: Mutex::new(Inside { newest: None, data }) }
+        Guarded { inside: Mutex::new(Inner { newest: None, data }) }
     }
 
     /// Runs `work` on the data, unless a larger token has been here. It blocks others meanwhile, so

@@ -31,7 +31,7 @@
 //! object deletes the token: put an empty one instead.
 
 use super::{Stale, check};
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// The header with the fencing token of a request, as a decimal number.
 ///

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::{Stale, check};
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// Data in memory that several may read at once and one may write, each with its fencing token.
 ///
@@ -46,11 +46,11 @@ use crate::protocol::FencingToken;
 pub struct Guarded<T> {
     /// The largest that was shown. Raised by readers, who are there together.
     shown: AtomicU64,
-    inside: RwLock<Inside<T>>,
+    inside: RwLock<Inner<T>>,
 }
 
 #[derive(Debug, Default)]
-struct Inside<T> {
+struct Inner<T> {
     written: Option<FencingToken>,
     data: T,
 }
@@ -59,7 +59,7 @@ impl<T> Guarded<T> {
     /// Guards `data`, for which no token was seen.
     #[must_use]
     pub const fn new(data: T) -> Guarded<T> {
-        Guarded { shown: AtomicU64::new(0), inside: RwLock::new(Inside { written: None, data }) }
+        Guarded { shown: AtomicU64::new(0), inside: RwLock::new(Inner { written: None, data }) }
     }
 
     /// Runs `work` on the data, together with other readers, unless a larger token has written.

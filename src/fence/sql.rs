@@ -65,7 +65,7 @@
 //! [read-committed]: https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
 
 use super::Stale;
-use crate::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 /// Makes the guard table, unless it is there. For PostgreSQL and SQLite.
 ///
@@ -173,19 +173,4 @@ pub fn written(rows: impl TryInto<u64>, token: FencingToken) -> Result<(), Stale
 /// ```
 pub fn returned<Row>(row: Option<Row>, token: FencingToken) -> Result<Row, Stale> {
     row.ok_or(Stale { token, newest: None })
-}
-
-/// As a `BIGINT`. Every fencing token fits.
-///
-/// # Examples
-///
-/// ```
-/// use quorlock::FencingToken;
-///
-/// assert_eq!(i64::from(FencingToken::MAX), (1 << 53) - 1);
-/// ```
-impl From<FencingToken> for i64 {
-    fn from(token: FencingToken) -> i64 {
-        token.get().cast_signed()
-    }
 }

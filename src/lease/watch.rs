@@ -11,9 +11,9 @@ use futures::future::{Either, select};
 
 use crate::engine::lease_state::LeaseState;
 use crate::error::Lost;
-use crate::protocol::{FencingToken, Mode, Resource, Token};
-use crate::quorum::ballot::Ballot;
+use crate::quorum::vote_report::VoteReport;
 use crate::runtime::clock::Clock;
+use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// Watches a [`Lease`](crate::Lease), and cannot release it. As many as you like, in any task.
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl LeaseWatch {
     /// it within their time limit. The lock may still be held by a lease that is over, until its TTL ends:
     /// they refused, or could not be reached, and are told again in the background.
     #[must_use]
-    pub fn unconfirmed_release(&self) -> Option<Ballot> {
+    pub fn unconfirmed_release(&self) -> Option<VoteReport> {
         self.state.unconfirmed()
     }
 

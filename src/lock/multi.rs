@@ -5,17 +5,17 @@ use std::sync::Arc;
 use futures::future::join_all;
 
 use super::Lock;
-use crate::engine::context::Shared;
+use crate::engine::context::EngineContext;
 use crate::engine::options::Fairness;
 use crate::error::ConfigError;
-use crate::node::Question;
-use crate::protocol::{Keys, MOST_RESOURCES, Mode, Resource};
-use crate::quorum::ballot::Ballot;
+use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::{Keys, MOST_RESOURCES, Mode, Resource};
 
 impl Lock {
     /// A lock of all of `names`, each counted once; `None` if they are no more than one.
-    pub(crate) fn together(shared: &Arc<Shared>, names: &[Arc<str>]) -> Option<Lock> {
+    pub(crate) fn together(shared: &Arc<EngineContext>, names: &[Arc<str>]) -> Option<Lock> {
         let keys = names.iter().map(|name| shared.key(name));
         let keys = Keys::several(keys.collect()).filter(Keys::are_several)?;
         let mut names = names.to_vec();
@@ -26,7 +26,7 @@ impl Lock {
     }
 
     /// A lock that cannot be acquired, and says why.
-    pub(crate) fn of_nothing(shared: &Arc<Shared>) -> Lock {
+    pub(crate) fn of_nothing(shared: &Arc<EngineContext>) -> Lock {
         Lock { together: Some(Arc::default()), ..Lock::new(shared.clone(), "") }
     }
 
@@ -48,34 +48,31 @@ impl Lock {
                 "whoever is first in one line would wait for whoever is first in another",
             );
         }
-        match self.shared.nodes.iter().find(|node| !node.takes_several()) {
-            Some(node) => Err(ConfigError::TakesOne { node: node.name().into() }),
-            None => Ok(resource),
-        }
+        Ok(resource)
     }
 
     /// Has all nodes delete the counter of each of the locks.
     pub(super) async fn forget_each(&self) {
         let forgotten = self.keys.iter().map(async |key| {
-            let question = |_| Some(Question::Forget { key: key.clone() });
-            Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question).settled().await;
+            let request = |_| Some(Request::Forget { key: key.clone() });
+            Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request).settled().await;
         });
         join_all(forgotten).await;
     }
 
     /// Asks all nodes who holds each of the locks. The answers about the first that a quorum says is
     /// held, or else about the first that any node says is.
-    pub(super) async fn inspect_each(&self) -> Ballot {
-        let ballots = self.keys.iter().map(async |key| {
-            let question = |_| Some(Question::Inspect { key: key.clone() });
-            let round = Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question);
+    pub(super) async fn inspect_each(&self) -> VoteReport {
+        let reports = self.keys.iter().map(async |key| {
+            let request = |_| Some(Request::Inspect { key: key.clone() });
+            let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
             round.settled().await;
-            if self.keys.are_several() { round.ballot().of(key) } else { round.ballot() }
+            if self.keys.are_several() { round.report().of(key) } else { round.report() }
         });
-        let mut ballots = join_all(ballots).await;
-        let held_at = |ballot: &Ballot| ballot.holder().map_or(0, |holder| holder.nodes);
-        let by_quorum = ballots.iter().position(|ballot| held_at(ballot) >= ballot.quorum().needed());
-        let told = by_quorum.or_else(|| ballots.iter().position(|ballot| held_at(ballot) > 0));
-        ballots.swap_remove(told.unwrap_or_default())
+        let mut reports = join_all(reports).await;
+        let held_at = |report: &VoteReport| report.holder().map_or(0, |holder| holder.nodes);
+        let by_quorum = reports.iter().position(|report| held_at(report) >= report.quorum().needed());
+        let told = by_quorum.or_else(|| reports.iter().position(|report| held_at(report) > 0));
+        reports.swap_remove(told.unwrap_or_default())
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::Lock;
 use crate::error::ConfigError;
-use crate::node::Question;
-use crate::protocol::{Claim, Mode, Token};
-use crate::quorum::ballot::Ballot;
+use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
+use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::{Claim, Mode, Token};
 
 impl Lock {
     /// Takes the lock away from the holder of `token`, at every node that answers: for operators,
@@ -19,8 +19,8 @@ impl Lock {
     /// token that come late, renewals above all, are refused for the longest TTL of the deployment.
     /// The counter of fencing tokens stays, so that the next holder's is larger.
     ///
-    /// In the ballot, a node that held the token until now has [`Granted`](crate::Said::Granted),
-    /// and one that did not is [`Free`](crate::Said::Free), whoever else may hold the key there.
+    /// In the ballot, a node that held the token until now has [`Granted`](crate::VoteOutcome::Granted),
+    /// and one that did not is [`Free`](crate::VoteOutcome::Free), whoever else may hold the key there.
     ///
     /// Each of those who [share](Lock::shared) a lock has a token of its own, one of
     /// [`Holder::readers`](crate::Holder::readers): take it away, and the others keep theirs. The token that is seen in the place of all of them takes it from them all, but
@@ -59,30 +59,30 @@ impl Lock {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub async fn revoke(&self, token: &Token) -> Result<Ballot, ConfigError> {
+    pub async fn revoke(&self, token: &Token) -> Result<VoteReport, ConfigError> {
         self.check()?;
         self.shared.introduced().await;
         let claim = self.keys.claim(token.clone());
         if self.options.mode == Mode::Exclusive {
             let several = claim.is_several();
-            let ballot = self.cancel(claim).await;
-            if several || ballot.granted() >= ballot.quorum().needed() {
-                return Ok(ballot);
+            let report = self.cancel(claim).await;
+            if several || report.granted() >= report.quorum().needed() {
+                return Ok(report);
             }
             // Too few hold it alone with this token. It may be that of somebody who shares it, perhaps since
             // a downgrade of which these have not heard.
             let shared = self.cancel(self.keys.claim(token.clone()).shared()).await;
-            return Ok(ballot.and(shared));
+            return Ok(report.and(shared));
         }
         Ok(self.cancel(self.keys.claim(token.clone()).shared()).await)
     }
 
-    async fn cancel(&self, claim: Claim) -> Ballot {
+    async fn cancel(&self, claim: Claim) -> VoteReport {
         let claim = Arc::new(claim);
         // Not a mere release: the next renewal of a holder who is alive would store the key again.
-        let question = |_| Some(Question::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
-        let round = Round::start(&self.shared.nodes, Expect::Hear, self.options.ttl, question);
+        let request = |_| Some(Request::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
+        let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
         round.settled().await;
-        round.ballot()
+        round.report()
     }
 }

@@ -2,15 +2,15 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::reason::Reason;
+use crate::transport::NoTls;
 pub use kind::{Access, NodeErrorKind};
-pub use reason::Reason;
-pub(crate) use reason::printable;
 
 mod kind;
-mod reason;
 
 /// Why a node gave no vote.
 ///
@@ -88,7 +88,12 @@ pub enum NodeError {
         /// As it was asked for.
         asked: Arc<str>,
     },
-    /// The server refused, or answered what cannot be understood. It did nothing.
+    /// The store answered what cannot be understood. It may have done as asked.
+    UnexpectedReply {
+        /// What came, and instead of what.
+        reason: Reason,
+    },
+    /// The store refused the request, and certainly did not carry it out.
     Failed {
         /// What is wrong.
         kind: NodeErrorKind,
@@ -109,6 +114,7 @@ impl NodeError {
             }
             NodeError::Overloaded { .. } => NodeErrorKind::Busy,
             NodeError::OtherLimit { .. } => NodeErrorKind::WrongData,
+            NodeError::UnexpectedReply { .. } => NodeErrorKind::Other,
         }
     }
 
@@ -119,6 +125,7 @@ impl NodeError {
             NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
             | NodeError::Unconfirmed { .. }
+            | NodeError::UnexpectedReply { .. }
             | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
             | NodeError::Overloaded { .. }
@@ -135,12 +142,23 @@ impl NodeError {
         matches!(self, NodeError::Unfit { .. }) || self.kind().is_permanent()
     }
 
+    /// The error of a node to which [`Dial`](crate::Dial) has opened no connection: no encryption could be
+    /// agreed on, or the node is unreachable.
+    #[must_use]
+    pub fn undialled(error: io::Error) -> NodeError {
+        match NoTls::behind(error) {
+            Ok(no_tls) => no_tls.into(),
+            Err(error) => NodeError::Unreachable { reason: error.into() },
+        }
+    }
+
     /// What there is to say beside the variant.
     fn reason(&self) -> Option<&Reason> {
         match self {
             NodeError::Unreachable { reason }
             | NodeError::Disconnected { reason }
             | NodeError::Unfit { reason, .. }
+            | NodeError::UnexpectedReply { reason }
             | NodeError::Failed { reason, .. } => Some(reason),
             NodeError::Unanswered { .. }
             | NodeError::Overloaded { .. }
@@ -148,6 +166,13 @@ impl NodeError {
             | NodeError::NotAsked
             | NodeError::OtherLimit { .. } => None,
         }
+    }
+}
+
+impl From<NoTls> for NodeError {
+    fn from(NoTls { meaning, source }: NoTls) -> NodeError {
+        let reason = Reason::new(format!("no TLS: {meaning}")).quoting_boxed(source);
+        NodeError::Failed { kind: NodeErrorKind::Tls, reason }
     }
 }
 
@@ -183,6 +208,7 @@ impl fmt::Display for NodeError {
                 "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
                  same, and another number is possible when nobody has held a permit for one TTL"
             ),
+            NodeError::UnexpectedReply { reason } => reason.write(f),
             NodeError::Unfit { kind, reason } | NodeError::Failed { kind, reason } => {
                 if reason.has_words() {
                     reason.write(f)
@@ -191,5 +217,44 @@ impl fmt::Display for NodeError {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io() -> io::Error {
+        io::Error::other("\x1b[2Jrefused")
+    }
+
+    #[test]
+    fn an_error_is_written_as_its_reason() {
+        let quoted = || Reason::new("it wants a password").quoting(io());
+        for (reason, short, full) in [
+            (Reason::from("plain"), "plain", "plain"),
+            (quoted(), "it wants a password", "it wants a password ([2Jrefused)"),
+        ] {
+            let error = NodeError::Failed { kind: NodeErrorKind::Login, reason };
+            assert_eq!((error.to_string().as_str(), format!("{error:#}").as_str()), (short, full));
+        }
+        let nameless = NodeError::Failed { kind: NodeErrorKind::Tls, reason: io().into() };
+        assert_eq!(
+            (nameless.to_string().as_str(), &*format!("{nameless:#}")),
+            ("no TLS", "no TLS: [2Jrefused")
+        );
+    }
+
+    #[test]
+    fn a_chain_of_sources_repeats_nothing() {
+        let inner = NodeError::Failed { kind: NodeErrorKind::Busy, reason: Reason::new("b").because(io()) };
+        let outer = NodeError::Disconnected { reason: Reason::new("a").because(inner) };
+        let mut chain = vec![outer.to_string()];
+        let mut next = outer.source();
+        while let Some(error) = next {
+            chain.push(error.to_string());
+            next = error.source();
+        }
+        assert_eq!(chain, ["the connection ended before it answered: a", "b", "\x1b[2Jrefused"]);
     }
 }

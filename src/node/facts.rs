@@ -13,9 +13,9 @@ use super::NodeError;
 #[non_exhaustive]
 pub struct Facts {
     /// Why it could not be asked, or not to the end.
-    pub trouble: Option<Trouble>,
-    /// What its process calls itself, new at each start: Redis' `run_id`.
-    pub instance: Option<Arc<str>>,
+    pub trouble: Option<ConnectFailure>,
+    /// The [history](crate::Identity) of its data: Redis' `run_id`.
+    pub identity: Option<Arc<str>>,
     /// The processes that further connections to its address came to, where they are others.
     pub others: Vec<Arc<str>>,
     /// Whether it finds another connection of ours by the number that it gave it.
@@ -54,18 +54,18 @@ pub struct Facts {
     pub fsync: Option<Fsync>,
     /// Whether it tells of changes, so that waiters need not ask again and again.
     pub hints: Option<bool>,
-    /// How long it took to answer small questions, one after the other.
+    /// How long it took to answer small requests, one after the other.
     pub round_trips: Vec<Duration>,
     /// Its calendar clock against ours.
     pub clock: Option<ClockReading>,
     /// Which of its users asks.
     pub user: Option<Arc<str>>,
     /// What its user may not do.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<MissingPermission>,
     /// Whether a lock could be taken, prolonged, passed on and given back.
     pub lock: Option<Result<(), NodeError>>,
     /// Where it is.
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// Whether it is a member of a cluster that is one node. Clusters promote by themselves.
     pub of_cluster: bool,
     /// Of a member of a cluster: whether it serves nothing while any slot has no master.
@@ -101,24 +101,24 @@ impl ShardFacts {
 /// Why a node could not be asked. The [kind](NodeError::kind) of the error makes the finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Trouble {
+pub struct ConnectFailure {
     /// What is wrong.
     pub error: NodeError,
     /// What cures it, where that is something else than the cure of the finding.
     pub cure: Option<&'static str>,
 }
 
-impl Trouble {
+impl ConnectFailure {
     /// This is wrong.
     #[must_use]
-    pub fn new(error: NodeError) -> Trouble {
-        Trouble { error, cure: None }
+    pub fn new(error: NodeError) -> ConnectFailure {
+        ConnectFailure { error, cure: None }
     }
 
     /// The same, and what cures it.
     #[must_use]
-    pub fn cured_by(self, cure: &'static str) -> Trouble {
-        Trouble { cure: Some(cure), ..self }
+    pub fn cured_by(self, cure: &'static str) -> ConnectFailure {
+        ConnectFailure { cure: Some(cure), ..self }
     }
 }
 
@@ -219,22 +219,27 @@ impl ClockReading {
 /// Something that a node's user may not do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Refusal {
+pub struct MissingPermission {
     /// The command.
     pub command: &'static str,
     /// What needs it.
-    pub need: Need,
+    pub need: Feature,
     /// What is missing.
     pub missing: Missing,
     /// The server's own words.
     pub words: String,
 }
 
-impl Refusal {
+impl MissingPermission {
     /// The node refused `command`, which `need` needs.
     #[must_use]
-    pub fn new(command: &'static str, need: Need, missing: Missing, words: impl Into<String>) -> Refusal {
-        Refusal { command, need, missing, words: words.into() }
+    pub fn new(
+        command: &'static str,
+        need: Feature,
+        missing: Missing,
+        words: impl Into<String>,
+    ) -> MissingPermission {
+        MissingPermission { command, need, missing, words: words.into() }
     }
 }
 
@@ -251,7 +256,7 @@ pub enum Missing {
 /// What needs a right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Need {
+pub enum Feature {
     /// Every lock.
     Locks,
     /// Locks with fencing tokens, which is the default.
@@ -273,7 +278,7 @@ pub enum Need {
 /// Where a node is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Place {
+pub struct Location {
     /// The name in its address; `None` for a Unix socket.
     pub host: Option<String>,
     /// What the name stands for, if that was found out.
@@ -282,11 +287,11 @@ pub struct Place {
     pub encrypted: bool,
 }
 
-impl Place {
+impl Location {
     /// The host of this name and these addresses; no name is a Unix socket.
     #[must_use]
-    pub fn new(host: Option<String>, addresses: Vec<IpAddr>, encrypted: bool) -> Place {
-        Place { host, addresses, encrypted }
+    pub fn new(host: Option<String>, addresses: Vec<IpAddr>, encrypted: bool) -> Location {
+        Location { host, addresses, encrypted }
     }
 
     /// Whether it is this machine, or the end of a tunnel on it.

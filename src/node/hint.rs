@@ -3,20 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Instance, NodeError};
+use super::{Identity, NodeError};
 
 /// Sees how a [`Node`](crate::Node) stands to its server.
-pub trait Watcher: fmt::Debug + Send + Sync {
+pub trait StatusListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor call that node.
-    fn see(&self, contact: Contact);
+    fn see(&self, contact: ConnectionState);
 }
 
 /// How a [`Node`](crate::Node) stands to its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Contact {
+pub enum ConnectionState {
     /// This process answers.
-    Connected(Arc<Instance>),
+    Connected(Arc<Identity>),
     /// Some of the servers that it is made of answer, and others do not: a cluster that some of its
     /// masters are lost of.
     Partial(NodeError),
@@ -29,14 +29,14 @@ pub enum Contact {
     Ended(NodeError),
 }
 
-impl fmt::Display for Contact {
+impl fmt::Display for ConnectionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contact::Connected(instance) => write!(f, "connected to {}", instance.id),
-            Contact::Partial(reason)
-            | Contact::Stalled(reason)
-            | Contact::Lost(reason)
-            | Contact::Ended(reason) => reason.fmt(f),
+            ConnectionState::Connected(identity) => write!(f, "connected to {}", identity.id),
+            ConnectionState::Partial(reason)
+            | ConnectionState::Stalled(reason)
+            | ConnectionState::Lost(reason)
+            | ConnectionState::Ended(reason) => reason.fmt(f),
         }
     }
 }
@@ -45,18 +45,18 @@ impl fmt::Display for Contact {
 ///
 /// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
 /// one asks the node, and whoever waits for one also waits for a time.
-pub trait Listener: fmt::Debug + Send + Sync {
+pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor ask that node.
     fn hear(&self, hint: Hint<'_>);
 }
 
-/// What a [`Listener`] hears.
+/// What a [`HintListener`] hears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
     /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::Vote::Held), the
     /// next change after that answer, be it a release, an expiry or anything else. The same of a key
-    /// of which an [inspection](crate::Question::Inspect) has found that it is free.
+    /// of which an [inspection](crate::Request::Inspect) has found that it is free.
     Hearing,
     /// This key has changed or ended.
     Changed(&'a [u8]),

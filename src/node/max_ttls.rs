@@ -1,10 +1,10 @@
 //! What `max_ttl` other clients of the deployment have, as far as the nodes tell (rule I-37).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::{Drift, Quarantine, Quorum};
+use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 /// Compares the `max_ttl` of a client with those of others, which each leaves at every node when it
 /// introduces itself, and lengthens the quarantine where theirs is larger.
@@ -72,6 +72,38 @@ impl MaxTtls {
             0 => ours,
             believed => Quarantine::new(Duration::from_nanos(believed), self.drift),
         }
+    }
+}
+
+/// What `max_ttl` the clients of a deployment have, as one node tells.
+///
+/// A node that restarts is not counted for as long as a lock may last, so all clients must have the same
+/// [`max_ttl`](crate::Builder::max_ttl). So a node should keep a note of it at its store: each client that
+/// connects reads it, says what it has read by [`hear`](MaxTtlNotes::hear), and notes its own if that is larger.
+#[derive(Clone, Debug)]
+pub struct MaxTtlNotes {
+    all: Arc<MaxTtls>,
+    node: usize,
+}
+
+impl MaxTtlNotes {
+    pub(crate) fn of(all: &Arc<MaxTtls>, node: usize) -> MaxTtlNotes {
+        MaxTtlNotes { all: Arc::clone(all), node }
+    }
+
+    /// That of this client, to be noted at the store.
+    #[must_use]
+    pub fn ours(&self) -> Duration {
+        self.all.ours()
+    }
+
+    /// The store has told which one other clients have. To be called before the first vote of a connection
+    /// counts: where theirs is larger, restarted nodes are not counted for longer. Returns theirs if it is
+    /// not ours, the first time that any node tells it: the node may warn then.
+    /// [`Coordinator::noticed`](crate::Coordinator::noticed) has it as a finding.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn hear(&self, theirs: Duration) -> Option<Duration> {
+        self.all.hear(self.node, theirs)
     }
 }
 

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Contact, Instance, NodeError, Watcher};
-use crate::protocol::{Moment, Quarantine};
+use crate::node::{ConnectionState, Identity, NodeError, StatusListener};
 use crate::runtime::clock::Clock;
 use crate::telemetry::NodeMeter;
+use quorlock_protocol::{Moment, Quarantine};
 
 /// How one node stands.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,11 +21,11 @@ pub struct NodeHealth {
     /// The node's name: its address without the password.
     pub node: Arc<str>,
     /// Whether it can be asked, and whether its vote counts.
-    pub condition: Condition,
+    pub condition: NodeStatus,
     /// For how long it has been connected, stalled or unreachable.
     pub lasted: Duration,
-    /// The server process that answered last, if one ever has.
-    pub instance: Option<Arc<Instance>>,
+    /// The history of data that answered last, if one ever has: of a Redis server, its process.
+    pub identity: Option<Arc<Identity>>,
     /// How often another process was found at its address.
     pub restarts: u64,
     /// The smoothed round trip, once it has answered.
@@ -35,7 +35,7 @@ pub struct NodeHealth {
 /// Whether a node can be asked, and whether its vote counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Condition {
+pub enum NodeStatus {
     /// It has not been contacted yet, or is a node of a kind that does not tell.
     Unknown,
     /// It answers, and votes.
@@ -68,18 +68,18 @@ impl fmt::Display for NodeHealth {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for NodeStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Condition::Unknown => f.write_str("not contacted yet"),
-            Condition::Connected => f.write_str("connected"),
-            Condition::Quarantined { left } => {
+            NodeStatus::Unknown => f.write_str("not contacted yet"),
+            NodeStatus::Connected => f.write_str("connected"),
+            NodeStatus::Quarantined { left } => {
                 let left = crate::duration::format(*left);
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
-            Condition::Partial { reason } => write!(f, "in part, {reason:#}"),
-            Condition::Stalled { reason } => write!(f, "stalled, {reason:#}"),
-            Condition::Unreachable { reason } => write!(f, "{reason:#}"),
+            NodeStatus::Partial { reason } => write!(f, "in part, {reason:#}"),
+            NodeStatus::Stalled { reason } => write!(f, "stalled, {reason:#}"),
+            NodeStatus::Unreachable { reason } => write!(f, "{reason:#}"),
         }
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Condition {
 /// Where what the nodes tell is written down.
 #[derive(Debug)]
 pub(crate) struct StatusBoard {
-    inside: Mutex<Inside>,
+    inside: Mutex<Inner>,
     /// By our own settings, and what other clients have said.
     quarantine: (Quarantine, Arc<MaxTtls>),
     /// Not a `watch` channel: that wakes those who wait in random order, which no seed reproduces.
@@ -95,8 +95,8 @@ pub(crate) struct StatusBoard {
 }
 
 #[derive(Debug)]
-struct Inside {
-    seats: Vec<NodeEntry>,
+struct Inner {
+    nodes: Vec<NodeEntry>,
     /// Counts the changes.
     version: u64,
     closed: bool,
@@ -105,18 +105,18 @@ struct Inside {
 /// What one node has told.
 #[derive(Clone, Debug)]
 struct NodeEntry {
-    contact: Option<Contact>,
+    contact: Option<ConnectionState>,
     /// When it came to stand so.
     since: Moment,
-    instance: Option<Arc<Instance>>,
+    identity: Option<Arc<Identity>>,
     restarts: u64,
 }
 
 impl StatusBoard {
     pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
-        let seat = NodeEntry { contact: None, since: now, instance: None, restarts: 0 };
+        let entry = NodeEntry { contact: None, since: now, identity: None, restarts: 0 };
         // The first version is new to nobody: there is nothing to tell.
-        let inside = Inside { seats: vec![seat; nodes], version: 0, closed: false };
+        let inside = Inner { nodes: vec![entry; nodes], version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
     }
 
@@ -126,25 +126,25 @@ impl StatusBoard {
         now: Moment,
         known: impl Fn(usize) -> (Arc<str>, Option<Duration>),
     ) -> Vec<NodeHealth> {
-        let node = |(index, seat): (usize, &NodeEntry)| {
+        let node = |(index, entry): (usize, &NodeEntry)| {
             let (node, round_trip) = known(index);
             NodeHealth {
                 node,
-                condition: seat.condition(self.quarantine(), now),
-                lasted: now.since(seat.since),
-                instance: seat.instance.clone(),
-                restarts: seat.restarts,
+                condition: entry.condition(self.quarantine(), now),
+                lasted: now.since(entry.since),
+                identity: entry.identity.clone(),
+                restarts: entry.restarts,
                 round_trip,
             }
         };
-        self.inside().seats.iter().enumerate().map(node).collect()
+        self.inside().nodes.iter().enumerate().map(node).collect()
     }
 
     /// How many changes there have been, and when the first of the quarantines ends that run at `now`.
     pub(crate) fn version(&self, now: Moment) -> (u64, Option<Moment>) {
         let inside = self.inside();
-        let left = |seat: &NodeEntry| seat.quarantine_left(self.quarantine(), now);
-        (inside.version, inside.seats.iter().filter_map(left).min().map(|left| now + left))
+        let left = |entry: &NodeEntry| entry.quarantine_left(self.quarantine(), now);
+        (inside.version, inside.nodes.iter().filter_map(left).min().map(|left| now + left))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -162,28 +162,28 @@ impl StatusBoard {
         self.news.notify_waiters();
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl NodeEntry {
-    fn condition(&self, quarantine: Quarantine, now: Moment) -> Condition {
+    fn condition(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
         match (&self.contact, self.quarantine_left(quarantine, now)) {
-            (None, _) => Condition::Unknown,
-            (Some(Contact::Connected(_)), Some(left)) => Condition::Quarantined { left },
-            (Some(Contact::Connected(_)), None) => Condition::Connected,
-            (Some(Contact::Partial(reason)), _) => Condition::Partial { reason: reason.clone() },
-            (Some(Contact::Stalled(reason)), _) => Condition::Stalled { reason: reason.clone() },
-            (Some(Contact::Lost(reason) | Contact::Ended(reason)), _) => {
-                Condition::Unreachable { reason: reason.clone() }
+            (None, _) => NodeStatus::Unknown,
+            (Some(ConnectionState::Connected(_)), Some(left)) => NodeStatus::Quarantined { left },
+            (Some(ConnectionState::Connected(_)), None) => NodeStatus::Connected,
+            (Some(ConnectionState::Partial(reason)), _) => NodeStatus::Partial { reason: reason.clone() },
+            (Some(ConnectionState::Stalled(reason)), _) => NodeStatus::Stalled { reason: reason.clone() },
+            (Some(ConnectionState::Lost(reason) | ConnectionState::Ended(reason)), _) => {
+                NodeStatus::Unreachable { reason: reason.clone() }
             }
         }
     }
 
     fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Option<Duration> {
-        let Some(Contact::Connected(instance)) = &self.contact else { return None };
-        let left = instance.stands_aside(quarantine, now);
+        let Some(ConnectionState::Connected(identity)) = &self.contact else { return None };
+        let left = identity.stands_aside(quarantine, now);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -199,30 +199,30 @@ pub(crate) struct NodeMonitor {
     pub(crate) introduced: Arc<AtomicBool>,
 }
 
-impl Watcher for NodeMonitor {
-    fn see(&self, contact: Contact) {
-        if let Contact::Ended(_) = &contact {
+impl StatusListener for NodeMonitor {
+    fn see(&self, contact: ConnectionState) {
+        if let ConnectionState::Ended(_) = &contact {
             // The next call connects again, and waits for that as the first one has.
             self.introduced.store(false, Ordering::Release);
         }
         let now = self.clock.now();
         let mut inside = self.board.inside();
-        let Some(seat) = inside.seats.get_mut(self.index) else { return };
-        if seat.contact.as_ref() == Some(&contact) {
+        let Some(entry) = inside.nodes.get_mut(self.index) else { return };
+        if entry.contact.as_ref() == Some(&contact) {
             return debug!(node = %self.name, %contact, "still as before");
         }
-        let before = seat.contact.replace(contact.clone());
+        let before = entry.contact.replace(contact.clone());
         let same_kind = before.as_ref().map(std::mem::discriminant) == Some(std::mem::discriminant(&contact));
         if !same_kind {
-            seat.since = now;
+            entry.since = now;
         }
         let mut restarted = false;
-        if let Contact::Connected(instance) = &contact {
-            let last = seat.instance.replace(Arc::clone(instance));
-            restarted = last.is_some_and(|last| last.id != instance.id);
-            seat.restarts += u64::from(restarted);
+        if let ConnectionState::Connected(identity) = &contact {
+            let last = entry.identity.replace(Arc::clone(identity));
+            restarted = last.is_some_and(|last| last.id != identity.id);
+            entry.restarts += u64::from(restarted);
         }
-        let left = seat.quarantine_left(self.board.quarantine(), now);
+        let left = entry.quarantine_left(self.board.quarantine(), now);
         inside.version += 1;
         drop(inside);
         self.board.news.notify_waiters();
@@ -232,12 +232,18 @@ impl Watcher for NodeMonitor {
 }
 
 impl NodeMonitor {
-    fn count(&self, before: Option<&Contact>, contact: &Contact, restarted: bool, left: Option<Duration>) {
+    fn count(
+        &self,
+        before: Option<&ConnectionState>,
+        contact: &ConnectionState,
+        restarted: bool,
+        left: Option<Duration>,
+    ) {
         match contact {
-            Contact::Connected(_) if matches!(before, Some(Contact::Stalled(_))) => {
+            ConnectionState::Connected(_) if matches!(before, Some(ConnectionState::Stalled(_))) => {
                 self.meter.answers_again();
             }
-            Contact::Connected(_) => {
+            ConnectionState::Connected(_) => {
                 self.meter.connected();
                 if let Some(left) = left {
                     self.meter.votes_from(self.clock.wall() + left);
@@ -246,49 +252,57 @@ impl NodeMonitor {
                     self.meter.restarted();
                 }
             }
-            Contact::Stalled(_) => self.meter.stalled(),
-            Contact::Partial(_) => self.meter.connected(),
-            Contact::Lost(_) | Contact::Ended(_) => self.meter.down(),
+            ConnectionState::Stalled(_) => self.meter.stalled(),
+            ConnectionState::Partial(_) => self.meter.connected(),
+            ConnectionState::Lost(_) | ConnectionState::Ended(_) => self.meter.down(),
         }
     }
 
     /// One warning for each outage, and another if it turns out that somebody has to act.
-    fn report(&self, before: Option<&Contact>, contact: &Contact, restarted: bool, left: Option<Duration>) {
+    fn report(
+        &self,
+        before: Option<&ConnectionState>,
+        contact: &ConnectionState,
+        restarted: bool,
+        left: Option<Duration>,
+    ) {
         let node = &*self.name;
         match contact {
-            Contact::Connected(_) if matches!(before, Some(Contact::Stalled(_))) => {
+            ConnectionState::Connected(_) if matches!(before, Some(ConnectionState::Stalled(_))) => {
                 info!(node, "answers again");
             }
-            Contact::Connected(instance) => {
-                info!(node, instance = &*instance.id, age = ?instance.age, restarted, "connected");
+            ConnectionState::Connected(identity) => {
+                info!(node, identity = &*identity.id, age = ?identity.age, restarted, "connected");
                 if let Some(left) = left {
                     let left = crate::duration::format(left);
                     warn!(node, %left, "restarted too recently, so its vote does not count yet");
                 }
             }
-            Contact::Partial(reason) => {
+            ConnectionState::Partial(reason) => {
                 warn!(node, reason = format_args!("{reason:#}"), "some of its servers are away");
             }
-            Contact::Stalled(reason) => {
+            ConnectionState::Stalled(reason) => {
                 warn!(node, reason = format_args!("{reason:#}"), "stalled; it is not asked until it answers");
             }
-            Contact::Lost(trouble) if matches!(before, Some(Contact::Lost(_))) && !trouble.is_permanent() => {
+            ConnectionState::Lost(trouble)
+                if matches!(before, Some(ConnectionState::Lost(_))) && !trouble.is_permanent() =>
+            {
                 debug!(node, trouble = format_args!("{trouble:#}"), "still down");
             }
-            Contact::Lost(trouble) => {
+            ConnectionState::Lost(trouble) => {
                 warn!(
                     node,
                     trouble = format_args!("{trouble:#}"),
                     "down; it is dialled again until it answers"
                 );
             }
-            Contact::Ended(_) => debug!(node, "disconnected"),
+            ConnectionState::Ended(_) => debug!(node, "disconnected"),
         }
     }
 }
 
 impl fmt::Debug for NodeMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Eye").field("node", &self.name).finish_non_exhaustive()
+        f.debug_struct("NodeMonitor").field("node", &self.name).finish_non_exhaustive()
     }
 }

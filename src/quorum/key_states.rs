@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-use crate::protocol::Standing;
+use quorlock_protocol::Standing;
 
 /// How each node stands, in one word: it is kept for every lease, and asked for in every cycle. Two bits
 /// for a node, of which there are at most 31 (see the builder). A node that nobody speaks of is without.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Standings(u64);
+pub(crate) struct KeyStates(u64);
 
 const BITS: usize = 2;
 const MOST: usize = 32;
 
-impl Standings {
+impl KeyStates {
     /// Of each node in turn.
-    pub(crate) fn of(nodes: impl IntoIterator<Item = Standing>) -> Standings {
+    pub(crate) fn of(nodes: impl IntoIterator<Item = Standing>) -> KeyStates {
         let word = |word: u64, (node, standing): (usize, Standing)| {
             let bits: u64 = match standing {
                 Standing::Without => 0,
                 Standing::Holds => 1,
-                Standing::OnItsWay => 2,
+                Standing::InFlight => 2,
                 Standing::Unknown => 3,
             };
             word | bits << (node * BITS)
         };
-        Standings(nodes.into_iter().take(MOST).enumerate().fold(0, word))
+        KeyStates(nodes.into_iter().take(MOST).enumerate().fold(0, word))
     }
 
     pub(crate) fn get(self, node: usize) -> Standing {
@@ -34,7 +34,7 @@ impl Standings {
         match (self.0 >> (node * BITS)) & 0b11 {
             0 => Standing::Without,
             1 => Standing::Holds,
-            2 => Standing::OnItsWay,
+            2 => Standing::InFlight,
             _ => Standing::Unknown,
         }
     }
@@ -44,19 +44,19 @@ impl Standings {
         self.0 == 0
     }
 
-    /// How each stands after a later question.
-    pub(crate) fn then(self, later: Standings) -> Standings {
+    /// How each stands after a later request.
+    pub(crate) fn then(self, later: KeyStates) -> KeyStates {
         // Nothing was there before: the rule.
         if self.all_without() { later } else { self.with(later, Standing::then) }
     }
 
     /// What `both` makes of each node's standings. Where there are none it makes none.
-    pub(crate) fn with(self, other: Standings, both: impl Fn(Standing, Standing) -> Standing) -> Standings {
-        Standings::of((0..MOST).map(|node| both(self.get(node), other.get(node))))
+    pub(crate) fn with(self, other: KeyStates, both: impl Fn(Standing, Standing) -> Standing) -> KeyStates {
+        KeyStates::of((0..MOST).map(|node| both(self.get(node), other.get(node))))
     }
 }
 
-impl fmt::Debug for Standings {
+impl fmt::Debug for KeyStates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..MOST).map(|node| self.get(node))).finish()
     }
@@ -66,11 +66,11 @@ impl fmt::Debug for Standings {
 mod tests {
     use super::*;
 
-    const EACH: [Standing; 4] = [Standing::Without, Standing::Holds, Standing::OnItsWay, Standing::Unknown];
+    const EACH: [Standing; 4] = [Standing::Without, Standing::Holds, Standing::InFlight, Standing::Unknown];
 
     #[test]
     fn each_node_keeps_its_own_standing() {
-        let all = Standings::of((0..31).map(|node| EACH[node % 4]));
+        let all = KeyStates::of((0..31).map(|node| EACH[node % 4]));
         for node in 0..31 {
             assert_eq!(all.get(node), EACH[node % 4], "node {node}");
         }
@@ -81,11 +81,11 @@ mod tests {
     /// Before by later: rule I-40.
     #[test]
     fn i40_what_is_unknown_stays_unknown_whatever_a_node_says_later() {
-        use Standing::{Holds, OnItsWay, Unknown, Without};
+        use Standing::{Holds, InFlight, Unknown, Without};
         for (before, afterwards) in [
-            (Without, [Without, Holds, OnItsWay, Unknown]),
-            (Holds, [Holds, Holds, OnItsWay, Unknown]),
-            (OnItsWay, [Unknown; 4]),
+            (Without, [Without, Holds, InFlight, Unknown]),
+            (Holds, [Holds, Holds, InFlight, Unknown]),
+            (InFlight, [Unknown; 4]),
             (Unknown, [Unknown; 4]),
         ] {
             assert_eq!(EACH.map(|later| before.then(later)), afterwards, "{before:?}");
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn later_questions_count_for_each_node_alone() {
+    fn later_requests_count_for_each_node_alone() {
         for before in EACH {
             for later in EACH {
-                let both = Standings::of([Standing::Without, before]).then(Standings::of([before, later]));
+                let both = KeyStates::of([Standing::Without, before]).then(KeyStates::of([before, later]));
                 assert_eq!(both.get(0), before, "nothing was there before");
                 assert_eq!(both.get(1), before.then(later));
             }
         }
-        assert!(!Standings::of([Standing::Without, Standing::Holds]).all_without());
+        assert!(!KeyStates::of([Standing::Without, Standing::Holds]).all_without());
     }
 }

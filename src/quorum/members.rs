@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::board::{NodeMonitor, StatusBoard};
-use crate::node::Node;
+use super::ordered::in_order;
 use crate::node::max_ttls::MaxTtls;
-use crate::protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
+use crate::node::{Capabilities, Capability, Node};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
+use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
 
 /// The least time that a node has before something is done without it that may be done without it: far
 /// more than a round trip within a region, and no more than a person notices.
@@ -20,6 +21,8 @@ pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(super) members: Vec<NodeHandle>,
+    /// What all of them can do.
+    pub(crate) capabilities: Capabilities,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     /// By our own settings.
@@ -29,7 +32,7 @@ pub(crate) struct Nodes {
     /// How long a round waits for a node, where that is set.
     pub(crate) set_limit: Option<Duration>,
     pub(crate) board: Arc<StatusBoard>,
-    pub(crate) alarms: Arc<Timers>,
+    pub(crate) timers: Arc<Timers>,
     /// Whether the next round need not wait for connections.
     pub(crate) introduced: Arc<AtomicBool>,
 }
@@ -62,11 +65,25 @@ impl Nodes {
                 clock: clock.clone(),
                 introduced: introduced.clone(),
             }));
-            NodeHandle { node, name, measured: Measured::default(), meter }
+            NodeHandle { node: in_order(node), name, measured: Measured::default(), meter }
         };
-        let members = nodes.into_iter().enumerate().map(member).collect();
-        let alarms = Timers::new(clock.clone());
-        Nodes { members, quorum, clock, quarantine, max_ttls, set_limit, board, alarms, introduced }
+        let members: Vec<_> = nodes.into_iter().enumerate().map(member).collect();
+        let able = |capability: &Capability| members.iter().all(|member| member.can(*capability));
+        let capabilities =
+            Capability::ALL.into_iter().filter(able).fold(Capabilities::default(), Capabilities::with);
+        let timers = Timers::new(clock.clone());
+        Nodes {
+            members,
+            capabilities,
+            quorum,
+            clock,
+            quarantine,
+            max_ttls,
+            set_limit,
+            board,
+            timers,
+            introduced,
+        }
     }
 
     /// The same, each as `made` of the node that it is here, and counted as that.
@@ -79,6 +96,7 @@ impl Nodes {
         };
         Nodes {
             members: self.members.iter().map(member).collect(),
+            capabilities: self.capabilities,
             quorum: self.quorum,
             clock: self.clock.clone(),
             quarantine: self.quarantine,
@@ -86,7 +104,7 @@ impl Nodes {
             set_limit: self.set_limit,
             // How they stand is seen where they came from.
             board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
-            alarms: self.alarms.clone(),
+            timers: self.timers.clone(),
             introduced: self.introduced.clone(),
         }
     }
@@ -100,6 +118,21 @@ impl Nodes {
         self.members.iter().map(|member| &member.node)
     }
 
+    /// The name of one that cannot do this.
+    pub(crate) fn without(&self, capability: Capability) -> Option<Arc<str>> {
+        if self.capabilities.has(capability) {
+            return None;
+        }
+        self.members.iter().find(|member| !member.can(capability)).map(|member| member.name.clone())
+    }
+
+    /// The longest of the shortest TTLs that the nodes can keep, as far as they know these, and whose it is.
+    pub(crate) fn least_ttl(&self) -> Option<(Duration, Arc<str>)> {
+        let least = self.members.iter().map(|member| (member.node.limits().least_ttl, member));
+        let (least, member) = least.max_by_key(|(least, _)| *least)?;
+        (!least.is_zero()).then(|| (least, member.name.clone()))
+    }
+
     /// The smoothed round trip of the node at `index`, once it has been measured.
     pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
         self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
@@ -107,13 +140,18 @@ impl Nodes {
 
     /// How long a round waits for this node.
     pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
-        node_limit(self.set_limit, self.expected(member), ttl)
+        node_limit(self.limit_of(member), self.expected(member), ttl)
+    }
+
+    /// As it is set for all, or as the node has it.
+    fn limit_of(&self, member: &NodeHandle) -> Option<Duration> {
+        self.set_limit.or_else(|| member.node.limits().time_limit)
     }
 
     /// After how long this node is overdue, but at `least` this.
     pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
-        overdue_after(measured, least, node_limit(self.set_limit, measured, ttl))
+        overdue_after(measured, least, node_limit(self.limit_of(member), measured, ttl))
     }
 
     /// After how long all nodes are overdue.
@@ -143,6 +181,10 @@ impl Drop for Nodes {
 }
 
 impl NodeHandle {
+    fn can(&self, capability: Capability) -> bool {
+        self.node.capabilities().has(capability)
+    }
+
     /// As its votes have it, or else the making of its connection.
     fn round_trip(&self) -> Option<RoundTrip> {
         self.measured.get().or_else(|| self.node.round_trip().map(RoundTrip::first))

@@ -1,4 +1,4 @@
-//! Asks all nodes one question, and knows the verdict as soon as it cannot change.
+//! Sends one request to all nodes, and knows the verdict as soon as it cannot change.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::task::yield_now;
 
-use super::ballot::Said;
-use super::key_states::Standings;
-use crate::node::{Answer, Asked, Came, Collect, NodeError, Reply, Vote};
-use crate::protocol::{Moment, Quorum, Tally, Verdict};
+use super::key_states::KeyStates;
+use super::vote_report::VoteOutcome;
+use crate::node::{Collect, NodeError, ReceivedAt, Responder, Response, SharedRequest, Vote};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timer;
 use crate::telemetry::Op;
+use quorlock_protocol::{Moment, Quorum, Tally, Verdict};
 
 mod responses;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use super::members::Nodes;
 use super::members::{LEAST_PATIENCE, NodeHandle};
 use responses::{Responses, Slot, State};
 
-/// One question to all nodes, or to some of them, and their answers.
+/// One request to all nodes, or to some of them, and their answers.
 ///
 /// The answers are collected here, by whichever task brings them; nobody has to poll for them.
 /// So a round that was decided early goes on by itself: its stragglers still do as they were
@@ -41,8 +41,8 @@ pub(crate) struct Round {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
-    /// Which votes are the aim of the question: a release wants the key gone.
-    pub(crate) aim: Expect,
+    /// Which votes the request is sent for: a release wants the key gone.
+    pub(crate) expect: Expect,
     op: Op,
     /// Bounds the time limits of the nodes.
     pub(crate) ttl: Duration,
@@ -53,11 +53,11 @@ pub(crate) struct Round {
 /// Learns how the nodes stand once all of them have answered in a round.
 pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
     /// All nodes have answered in `round`, and stand so.
-    fn settled(&self, round: &Round, standings: Standings);
+    fn settled(&self, round: &Round, standings: KeyStates);
 }
 
 /// After this part of the time of a node it is looked to whether its task is driven.
-const KNOCK: u32 = 4;
+const WAKE_AFTER: u32 = 4;
 
 /// As many nodes as a round has room for without asking the allocator once more.
 const USUAL: usize = 5;
@@ -68,38 +68,39 @@ const LEAST_LOOK: Duration = Duration::from_millis(250);
 /// of a runtime with one thread, the second has it understood.
 const LAST_LOOKS: usize = 3;
 
-/// What a question wants from a node.
+/// What a request wants from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Expect {
     /// That the key holds the token.
     Hold,
     /// The same, and a number for the fencing token.
-    Draw,
+    Number,
     /// That it does not.
-    LetGo,
+    Released,
     /// To hear anything at all.
-    Hear,
+    AnyAnswer,
 }
 
 impl Round {
-    /// Asks every node for which `question` has one. `ttl` bounds the time limits.
-    pub(crate) fn start<Q: Into<Asked>>(
+    /// Asks every node for which `request` has one. `ttl` bounds the time limits.
+    pub(crate) fn start<Q: Into<SharedRequest>>(
         nodes: &Arc<Nodes>,
-        aim: Expect,
+        expect: Expect,
         ttl: Duration,
-        question: impl Fn(usize) -> Option<Q>,
+        request: impl Fn(usize) -> Option<Q>,
     ) -> Arc<Round> {
-        let question = |index| question(index).map(Into::into);
-        let questions: SmallVec<[Option<Asked>; USUAL]> = (0..nodes.members.len()).map(question).collect();
-        let op = Op::of(questions.iter().flatten().next().map(Deref::deref));
+        let request = |index| request(index).map(Into::into);
+        let requests: SmallVec<[Option<SharedRequest>; USUAL]> =
+            (0..nodes.members.len()).map(request).collect();
+        let op = Op::of(requests.iter().flatten().next().map(Deref::deref));
         // All must be known to be asked before the first one answers.
-        let is_asked = |index| questions.get(index).is_some_and(Option::is_some);
-        let round = Round::prepare(nodes, aim, op, ttl, |index, sent| {
+        let is_asked = |index| requests.get(index).is_some_and(Option::is_some);
+        let round = Round::prepare(nodes, expect, op, ttl, |index, sent| {
             if is_asked(index) { State::Pending { asked: sent } } else { State::Skipped }
         });
-        for (index, question) in questions.into_iter().enumerate() {
-            if let Some(question) = question {
-                round.send(index, question);
+        for (index, request) in requests.into_iter().enumerate() {
+            if let Some(request) = request {
+                round.send(index, request);
             }
         }
         round
@@ -108,29 +109,29 @@ impl Round {
     /// Asks the node at `first` only. The others are to follow by [`ask_rest`](Round::ask_rest).
     pub(crate) fn start_at(
         nodes: &Arc<Nodes>,
-        aim: Expect,
+        expect: Expect,
         ttl: Duration,
         first: usize,
-        question: &Asked,
+        request: &SharedRequest,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, aim, Op::of(Some(question)), ttl, |_, _| State::Unasked);
-        round.ask(first, question.clone());
+        let round = Round::prepare(nodes, expect, Op::of(Some(request)), ttl, |_, _| State::Unasked);
+        round.ask(first, request.clone());
         round
     }
 
     /// Asks all those that have not been asked yet.
-    pub(crate) fn ask_rest(self: &Arc<Round>, question: &Asked) {
+    pub(crate) fn ask_rest(self: &Arc<Round>, request: &SharedRequest) {
         for index in 0..self.nodes.members.len() {
             let unasked = matches!(self.slots().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
             if unasked {
-                self.ask(index, question.clone());
+                self.ask(index, request.clone());
             }
         }
     }
 
     fn prepare(
         nodes: &Arc<Nodes>,
-        aim: Expect,
+        expect: Expect,
         op: Op,
         ttl: Duration,
         state: impl Fn(usize, Moment) -> State,
@@ -143,25 +144,25 @@ impl Round {
         let slots = nodes.members.iter().enumerate().map(slot);
         let slots = Mutex::new(Responses::new(slots.collect()));
         let abandoned = AtomicBool::new(false);
-        Arc::new(Round { sent, aim, op, ttl, slots, nodes: nodes.clone(), abandoned })
+        Arc::new(Round { sent, expect, op, ttl, slots, nodes: nodes.clone(), abandoned })
     }
 
     /// Asks a node that has not been asked.
-    fn ask(self: &Arc<Round>, index: usize, question: Asked) {
+    fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let now = self.nodes.clock.now();
         self.slots().asked(index, now, now + self.nodes.limit(member, self.ttl));
-        self.send(index, question);
+        self.send(index, request);
     }
 
     /// The node answers into the round, perhaps before this returns.
-    fn send(self: &Arc<Round>, index: usize, question: Asked) {
+    fn send(self: &Arc<Round>, index: usize, request: SharedRequest) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        member.node.ask(question, Reply::new(self.clone(), index));
+        member.node.ask(request, Responder::new(self.clone(), index));
     }
 
     /// Waits for the verdict: until it cannot change any more, or every node that has not
-    /// answered has had its time. Once it is certain that the verdict is not *unavailable*, that is little.
+    /// answered has timed out. Once it is certain that the verdict is not *unavailable*, that is little.
     ///
     /// # Cancel safety
     ///
@@ -170,14 +171,14 @@ impl Round {
         self.wait_for(None, |slots, now| self.decide(slots, now)).await
     }
 
-    /// Waits until every node that was asked has answered or has had its time. Whoever only wants to hear
+    /// Waits until every node that was asked has answered or has timed out. Whoever only wants to hear
     /// what they say waits a little while for the rest once enough have answered.
     pub(crate) async fn settled(&self) {
         self.wait_for(None, |slots, now| slots.next_limit(now).is_none().then_some(())).await;
     }
 
     /// Wakes the task of `context` once, no later than when the last answer comes. Returns when the first
-    /// of those nodes has had its time that have not answered; `None` where all have.
+    /// of those nodes has timed out that have not answered; `None` where all have.
     pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
         let mut slots = self.slots();
         let limit = slots.next_limit(self.sent)?;
@@ -196,14 +197,14 @@ impl Round {
                 return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
             };
             Some(match said {
-                Said::Held(_) | Said::Behind | Said::Ahead | Said::Free => true,
-                Said::Granted
-                | Said::Restored
-                | Said::Quarantined { .. }
-                | Said::Duplicate { .. }
-                | Said::Pending
-                | Said::Failed(_)
-                | Said::Skipped => false,
+                VoteOutcome::Held(_) | VoteOutcome::Behind | VoteOutcome::Ahead | VoteOutcome::Free => true,
+                VoteOutcome::Granted
+                | VoteOutcome::Restored
+                | VoteOutcome::Quarantined { .. }
+                | VoteOutcome::Duplicate { .. }
+                | VoteOutcome::Pending
+                | VoteOutcome::Failed(_)
+                | VoteOutcome::Skipped => false,
             })
         })
         .await
@@ -216,8 +217,8 @@ impl Round {
         until: Option<Moment>,
         done: impl Fn(&mut Responses, Moment) -> Option<T>,
     ) -> T {
-        let mut wait = Wait { round: self, alarm: Timer::default(), begun: false, knocked: false };
-        // Nobody's time is up as of then. Where it is by now, the alarm rings at once, and only then
+        let mut wait = Wait { round: self, timer: Timer::default(), begun: false, woken: false };
+        // Nobody's time is up as of then. Where it is by now, the timer fires at once, and only then
         // there is need of a look at the clock.
         let mut now = self.sent;
         loop {
@@ -240,15 +241,15 @@ impl Round {
                 slots.waiting.join(context);
                 let next = slots.next_limit(now);
                 drop(slots);
-                let knock = next.filter(|_| !wait.knocked).map(|limit| self.knocks_at(limit, now));
-                if knock.is_some_and(|knock| now >= knock) {
-                    wait.knocked = true;
-                    self.knock();
+                let wake_silent = next.filter(|_| !wait.woken).map(|limit| self.wakes_at(limit, now));
+                if wake_silent.is_some_and(|wake_silent| now >= wake_silent) {
+                    wait.woken = true;
+                    self.wake_silent();
                 }
-                let next = if wait.knocked { next } else { knock };
+                let next = if wait.woken { next } else { wake_silent };
                 let at = next.into_iter().chain(until.filter(|until| *until > now)).min();
                 if let Some(at) = at {
-                    self.nodes.alarms.set(&mut wait.alarm, at, context);
+                    self.nodes.timers.set(&mut wait.timer, at, context);
                 }
                 Poll::Pending
             })
@@ -271,8 +272,8 @@ impl Round {
     /// When to see to those that are waited for until `limit`: when the first node is overdue, or a part of
     /// that time is up. Before then, when to ask again: nearly all rounds are over by that time, and are
     /// spared to find out what their nodes should need.
-    fn knocks_at(&self, limit: Moment, now: Moment) -> Moment {
-        let part = limit.since(self.sent) / KNOCK;
+    fn wakes_at(&self, limit: Moment, now: Moment) -> Moment {
+        let part = limit.since(self.sent) / WAKE_AFTER;
         let earliest = self.sent + part.min(LEAST_PATIENCE);
         if now < earliest {
             return earliest;
@@ -283,7 +284,7 @@ impl Round {
 
     /// Sees to it that somebody answers for the nodes that have not: a node's task may have ended, or
     /// stand still, with another runtime.
-    pub(crate) fn knock(&self) {
+    pub(crate) fn wake_silent(&self) {
         let members = self.nodes.members.iter().zip(0..);
         let silent = |index: usize| {
             matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
@@ -317,7 +318,7 @@ impl Round {
     }
 
     /// The node at `index` has answered at `now`.
-    fn answered(&self, index: usize, result: Result<Answer, NodeError>, now: Moment) {
+    fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let mut slots = self.slots();
         let took = now.since(slots.asked_at(index).unwrap_or(self.sent));
@@ -331,7 +332,7 @@ impl Round {
         let is_news = slots.all_heard()
             || !slots.in_time(now)
             || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
-        let is_news = self.hasten(&mut slots, now) || is_news;
+        let is_news = self.shorten_limits(&mut slots, now) || is_news;
         let woken = slots.waiting.leave(is_news);
         let on_settled = slots.settled();
         drop(slots);
@@ -341,8 +342,8 @@ impl Round {
 
     /// Once so many have answered that the verdict is not *unavailable*, whatever the rest say, those are
     /// waited for no longer than they should need (rule I-47). Says whether that begins now.
-    fn hasten(&self, slots: &mut Responses, now: Moment) -> bool {
-        let hears = self.aim == Expect::Hear;
+    fn shorten_limits(&self, slots: &mut Responses, now: Moment) -> bool {
+        let hears = self.expect == Expect::AnyAnswer;
         let enough = slots.heard_of(self.nodes.quorum.needed());
         if !enough || slots.hastened || slots.all_heard() || (slots.verdict.is_some() && !hears) {
             return false;
@@ -352,14 +353,14 @@ impl Round {
             return false;
         }
         let least = if hears { LEAST_LOOK } else { LEAST_PATIENCE };
-        slots.hasten(|index| match self.nodes.members.get(index) {
+        slots.shorten_limits(|index| match self.nodes.members.get(index) {
             Some(member) => now + self.nodes.overdue_after(member, least, self.ttl),
             None => now,
         });
         true
     }
 
-    /// Gives the round up: questions that are not on their way yet need not be sent.
+    /// Gives the round up: requests that are not on their way yet need not be sent.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
@@ -400,16 +401,16 @@ impl Round {
     }
 
     /// How each node stands to the key of the round's claim, as far as its answer tells.
-    pub(crate) fn standings(&self) -> Standings {
-        self.slots().standings(self.aim)
+    pub(crate) fn standings(&self) -> KeyStates {
+        self.slots().standings(self.expect)
     }
 
     /// From now on only how each node stands is of interest, to `listener`. It is notified when all have
     /// answered, and lets go of the round: a lease that is held for hours needs no more. Returns how they
     /// stand now, and whether all have answered: then it is not notified.
-    pub(crate) fn retire(&self, listener: &Arc<impl OnSettled + 'static>) -> (Standings, bool) {
+    pub(crate) fn retire(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
         let mut slots = self.slots();
-        let (standings, all_heard) = (slots.standings(self.aim), slots.all_heard());
+        let (standings, all_heard) = (slots.standings(self.expect), slots.all_heard());
         let before = if all_heard { None } else { slots.on_settled.replace(listener.clone()) };
         drop(slots);
         drop(before);
@@ -433,11 +434,11 @@ impl Round {
 }
 
 impl Collect for Round {
-    fn answer(&self, index: usize, result: Result<Answer, NodeError>) {
+    fn answer(&self, index: usize, result: Result<Response, NodeError>) {
         self.answered(index, result, self.nodes.clock.now());
     }
 
-    fn answer_that_came(&self, index: usize, result: Result<Answer, NodeError>, came: Came<'_>) {
+    fn answer_that_came(&self, index: usize, result: Result<Response, NodeError>, came: ReceivedAt<'_>) {
         let now = came.on(&*self.nodes.clock).unwrap_or_else(|| self.nodes.clock.now());
         self.answered(index, result, now);
     }
@@ -449,7 +450,10 @@ impl Collect for Round {
 
 impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round").field("aim", &self.aim).field("slots", &*self.slots()).finish_non_exhaustive()
+        f.debug_struct("Round")
+            .field("expect", &self.expect)
+            .field("slots", &*self.slots())
+            .finish_non_exhaustive()
     }
 }
 
@@ -457,15 +461,15 @@ impl fmt::Debug for Round {
 struct Wait<'a> {
     round: &'a Round,
     /// Rings when a node's time is up.
-    alarm: Timer,
+    timer: Timer,
     /// Whether the round knows of it.
     begun: bool,
-    knocked: bool,
+    woken: bool,
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.round.nodes.alarms.stop(&mut self.alarm);
+        self.round.nodes.timers.stop(&mut self.timer);
         if self.begun {
             // Those who go on waiting come back.
             let woken = self.round.slots().waiting.leave(true);

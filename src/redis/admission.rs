@@ -7,30 +7,33 @@ use std::time::Duration;
 use super::contained::contained;
 use super::observers::Observers;
 use crate::node::facts::Facts;
-use crate::node::{Answer, Asked, Came, Contact, Instance, NodeError, Question, Reply, Watcher};
+use crate::node::{
+    ConnectionState, Identity, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest,
+    StatusListener,
+};
 
-/// The most unanswered questions of a node that may create a key.
+/// The most unanswered requests of a node that may create a key.
 ///
 /// A hung server carries out its backlog when it goes on: without a bound, a thousand requests
 /// that timed out became a thousand stored keys (measured). Far above what a healthy node has
 /// waiting: at 200 000 votes a second, 512 are 3 ms.
 const VOTES: u64 = 512;
 
-/// The most unanswered questions of any kind. So many more than votes that the clean-up of every
+/// The most unanswered requests of any kind. So many more than votes that the clean-up of every
 /// vote has room: a release, a cancel and a leaving of the line for each.
 pub(crate) const QUESTIONS: usize = 2048;
 
-/// A question on its way to the node, which gets one answer.
+/// A request on its way to the node, which gets one answer.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    pub(crate) question: Asked,
+    pub(crate) request: SharedRequest,
     /// Before the reply: who hears the answer may ask again, also where both are dropped.
     pub(crate) place: AdmissionPermit,
-    pub(crate) reply: Reply,
+    pub(crate) reply: Responder,
     pub(crate) stage: Stage,
 }
 
-/// How far a question has come. Only acquisitions are asked in more than one step.
+/// How far a request has come. Only acquisitions are asked in more than one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// As it was put.
@@ -42,14 +45,14 @@ pub(crate) enum Stage {
 }
 
 impl Ask {
-    pub(crate) fn answer(self, answer: Result<Answer, NodeError>) {
+    pub(crate) fn answer(self, answer: Result<Response, NodeError>) {
         let Ask { place, reply, .. } = self;
         drop(place);
         contained(ROUND, || reply.send(answer));
     }
 
     /// The same, with an answer that came just now.
-    pub(crate) fn answer_with(self, answer: Answer, came: Came<'_>) {
+    pub(crate) fn answer_with(self, answer: Response, came: ReceivedAt<'_>) {
         let Ask { place, reply, .. } = self;
         drop(place);
         contained(ROUND, || reply.send_what_came(Ok(answer), came));
@@ -66,9 +69,9 @@ pub(crate) struct State {
     /// What is wrong while the node does not stand [`OPEN`].
     trouble: Mutex<NodeError>,
     /// Who answers, or did.
-    instance: Mutex<Option<Arc<Instance>>>,
+    identity: Mutex<Option<Arc<Identity>>>,
     observers: Observers,
-    /// How many questions are unanswered, and how many of them are votes. Both in one, since all who
+    /// How many requests are unanswered, and how many of them are votes. Both in one, since all who
     /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
     unanswered: AtomicU64,
     /// How many connections have ended.
@@ -79,15 +82,15 @@ pub(crate) struct State {
     facts: Mutex<Option<Arc<Facts>>>,
 }
 
-/// A vote, in the count of what is unanswered. The lower half counts questions.
+/// A vote, in the count of what is unanswered. The lower half counts requests.
 const VOTE: u64 = 1 << 32;
 
-/// What a question adds to that count.
+/// What a request adds to that count.
 fn weight(creates: bool) -> u64 {
     if creates { VOTE + 1 } else { 1 }
 }
 
-/// Questions are taken in: the node is connected, or is being connected for the first time.
+/// Requests are taken in: the node is connected, or is being connected for the first time.
 const OPEN: u8 = 0;
 /// Connected, but it has not answered for a while. Only the clean-up is taken in, which belongs
 /// behind the votes before it: so a hung node costs nothing, and its backlog does not grow.
@@ -102,7 +105,7 @@ impl State {
         State {
             standing: AtomicU8::new(OPEN),
             trouble: Mutex::new(NodeError::NotAsked),
-            instance: Mutex::new(None),
+            identity: Mutex::new(None),
             observers: Observers::default(),
             unanswered: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -127,13 +130,13 @@ impl State {
         (nanos > 0).then_some(Duration::from_nanos(nanos))
     }
 
-    /// A place among the unanswered questions, or why there is none.
-    pub(crate) fn admit(self: &Arc<Self>, question: &Question) -> Result<AdmissionPermit, NodeError> {
-        let creates = question.may_create();
+    /// A place among the unanswered requests, or why there is none.
+    pub(crate) fn admit(self: &Arc<Self>, request: &Request) -> Result<AdmissionPermit, NodeError> {
+        let creates = request.may_create();
         // Before the standing: should a connection end in between, the place is one of before.
         let ended = self.ended.load(Ordering::Acquire);
         let standing = self.standing.load(Ordering::Acquire);
-        if standing >= DOWN || (standing == STALLED && !cleans_up(question)) {
+        if standing >= DOWN || (standing == STALLED && !cleans_up(request)) {
             return Err(self.trouble());
         }
         // Counted before it is checked, and given back when refused: two askers cannot both take
@@ -154,8 +157,8 @@ impl State {
     }
 
     /// A connection to this process is there.
-    pub(crate) fn connect(&self, instance: Arc<Instance>) {
-        *lock(&self.instance) = Some(instance);
+    pub(crate) fn connect(&self, identity: Arc<Identity>) {
+        *lock(&self.identity) = Some(identity);
         self.open();
     }
 
@@ -179,14 +182,14 @@ impl State {
         self.stand(ENDED, NodeError::Unreachable { reason: reason.into() });
     }
 
-    /// There is a task that connects: questions wait for that, as the first time.
+    /// There is a task that connects: requests wait for that, as the first time.
     pub(crate) fn begin(&self) {
-        *lock(&self.instance) = None;
+        *lock(&self.identity) = None;
         self.standing.store(OPEN, Ordering::Release);
     }
 
     /// From now on tells `observer` how the node stands.
-    pub(crate) fn observe(&self, observer: Arc<dyn Watcher>) {
+    pub(crate) fn observe(&self, observer: Arc<dyn StatusListener>) {
         self.observers.add(observer, || self.contact());
     }
 
@@ -195,12 +198,12 @@ impl State {
     }
 
     /// How the node stands, once that is known.
-    fn contact(&self) -> Option<Contact> {
+    fn contact(&self) -> Option<ConnectionState> {
         match self.standing.load(Ordering::Acquire) {
-            OPEN => lock(&self.instance).clone().map(Contact::Connected),
-            STALLED => Some(Contact::Stalled(self.trouble())),
-            DOWN => Some(Contact::Lost(self.trouble())),
-            _ => Some(Contact::Ended(self.trouble())),
+            OPEN => lock(&self.identity).clone().map(ConnectionState::Connected),
+            STALLED => Some(ConnectionState::Stalled(self.trouble())),
+            DOWN => Some(ConnectionState::Lost(self.trouble())),
+            _ => Some(ConnectionState::Ended(self.trouble())),
         }
     }
 
@@ -224,19 +227,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the question takes back an earlier one, and so is worth sending to a node that hangs.
-pub(crate) fn cleans_up(question: &Question) -> bool {
+/// Whether the request takes back an earlier one, and so is worth sending to a node that hangs.
+pub(crate) fn cleans_up(request: &Request) -> bool {
     matches!(
-        question,
-        Question::Release { .. }
-            | Question::Cancel { .. }
-            | Question::LeaveLine { .. }
-            | Question::Desist { .. }
+        request,
+        Request::Release { .. } | Request::Cancel { .. } | Request::LeaveLine { .. } | Request::Desist { .. }
     )
 }
 
-/// A place among the unanswered questions of a node, given back when it is dropped: with the answer, or with
-/// a question in hand when the node's task panics.
+/// A place among the unanswered requests of a node, given back when it is dropped: with the answer, or with
+/// a request in hand when the node's task panics.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct AdmissionPermit {
@@ -262,18 +262,18 @@ impl Drop for AdmissionPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Claim, Token};
+    use quorlock_protocol::{Claim, Token};
 
     fn claim() -> Arc<Claim> {
         Arc::new(Claim::new("orders/42".into(), Token::new(7, "")))
     }
 
-    fn acquire() -> Question {
-        Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None }
+    fn acquire() -> Request {
+        Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None }
     }
 
-    fn release() -> Question {
-        Question::Release { claim: claim() }
+    fn release() -> Request {
+        Request::Release { claim: claim() }
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let clean_up: Vec<_> = (512..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
         assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
         drop((votes, clean_up));
-        assert!(state.admit(&acquire()).is_ok(), "answered questions give their places back");
+        assert!(state.admit(&acquire()).is_ok(), "answered requests give their places back");
     }
 
     #[test]

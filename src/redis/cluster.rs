@@ -2,7 +2,7 @@
 //!
 //! A `slot_map` tells which master serves which slots. `topology`, one task, asks the members for it when
 //! it is needed, and keeps one `shard` for each master: an ordinary node for a single server. The
-//! `router` sends each question to the shard of its key. `reply` brings the answer back, in the name
+//! `router` sends each request to the shard of its key. `reply` brings the answer back, in the name
 //! of the cluster, and `push` does the same with hints. See docs/adr/0014-cluster.md.
 
 use std::fmt;
@@ -19,14 +19,15 @@ use self::reply::ReplyProxy;
 use self::router::{Routed, SlotRouter};
 use self::shard::Shard;
 use self::slot_map::HostPort;
-use super::command::key_of_one;
 use super::home::{Home, Work};
 use super::observers::Observers;
 use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
-use crate::node::{Asked, Contact, Listener, Node, NodeError, Reply, Watcher};
-use crate::protocol::Slot;
+use crate::node::{
+    Capabilities, ConnectionState, HintListener, Node, NodeError, Responder, SharedRequest, StatusListener,
+};
+use quorlock_protocol::Slot;
 
 mod inspect;
 mod push;
@@ -42,12 +43,12 @@ mod topology;
 /// `redis+cluster://10.0.0.1:7000,10.0.0.2:7000`. It is one node however many masters it has: all of
 /// them are run by the same people with the same software, and one failover can lose locks of one.
 ///
-/// Contacts nobody until the first question, or until somebody waits for [`Node::ready`]. Then it
+/// Contacts nobody until the first request, or until somebody waits for [`Node::ready`]. Then it
 /// keeps one connection to each master that serves slots, and asks a member for the map every second,
-/// and at once when one of them sends a question away, or is lost. Its tasks live on the runtime that is current
-/// then, and end when the node is dropped. What ended with a runtime is made anew by the next question.
+/// and at once when one of them sends a request away, or is lost. Its tasks live on the runtime that is current
+/// then, and end when the node is dropped. What ended with a runtime is made anew by the next request.
 pub struct ClusterNode {
-    inside: Arc<Inside>,
+    inside: Arc<Inner>,
     home: Arc<Home>,
     /// Ends the keeper.
     #[expect(dead_code, reason = "ends it when it is dropped")]
@@ -56,11 +57,11 @@ pub struct ClusterNode {
 
 /// What the handle shares with its tasks.
 #[derive(Debug)]
-struct Inside {
+struct Inner {
     name: Arc<str>,
     address: ClusterAddress,
     settings: Settings,
-    desk: Mutex<SlotRouter>,
+    router: Mutex<SlotRouter>,
     fan_in: Arc<PushFanIn>,
     observers: Observers,
     /// The map may be wrong.
@@ -73,14 +74,14 @@ struct Inside {
 
 /// The keeper's.
 struct Keeping {
-    inside: Arc<Inside>,
+    inside: Arc<Inner>,
     leaving: CancellationToken,
 }
 
 impl Work for Keeping {
     fn begin(&self, _panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
         // What is asked waits for the map, as the first time: the last word of a member may be old.
-        self.inside.desk().shut();
+        self.inside.router().shut();
         self.inside.await_contact();
         let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.clone());
         Some(Box::pin(async move {
@@ -101,11 +102,11 @@ impl ClusterNode {
 
     /// The cluster at `address`.
     pub(crate) fn with(address: ClusterAddress, settings: Settings) -> ClusterNode {
-        let inside = Inside {
+        let inside = Inner {
             name: address.to_string().into(),
             address,
             settings,
-            desk: Mutex::default(),
+            router: Mutex::default(),
             fan_in: Arc::default(),
             observers: Observers::default(),
             doubt: Notify::new(),
@@ -120,9 +121,9 @@ impl ClusterNode {
     }
 }
 
-impl Inside {
-    fn desk(&self) -> MutexGuard<'_, SlotRouter> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+impl Inner {
+    fn router(&self) -> MutexGuard<'_, SlotRouter> {
+        self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn contact_token(&self) -> MutexGuard<'_, CancellationToken> {
@@ -150,7 +151,7 @@ impl Inside {
 
     /// The masters that are known.
     fn shards(&self) -> Vec<Arc<Shard>> {
-        self.desk().shards.clone()
+        self.router().shards.clone()
     }
 
     /// The member at this place, logged in to as the one that was named first.
@@ -161,26 +162,26 @@ impl Inside {
         }
     }
 
-    /// Sends the question to the master that serves its key, and says whether there is one.
-    fn pass_on(self: &Arc<Self>, question: Asked, reply: Reply) -> bool {
-        let slot = Slot::of(key_of_one(&question));
+    /// Sends the request to the master that serves its key, and says whether there is one.
+    fn pass_on(self: &Arc<Self>, request: SharedRequest, reply: Responder) -> bool {
+        let slot = Slot::of(request.key());
         // Not asked under the lock: it may be answered at once.
-        let routed = self.desk().route(self.settings.clock.now(), slot, question, reply);
+        let routed = self.router().route(self.settings.clock.now(), slot, request, reply);
         self.send(slot, routed)
     }
 
-    /// The same for a question that was kept until now.
-    fn forward(self: &Arc<Self>, question: Asked, reply: Reply) {
-        let slot = Slot::of(key_of_one(&question));
-        let routed = self.desk().send(self.settings.clock.now(), slot, question, reply);
+    /// The same for a request that was kept until now.
+    fn forward(self: &Arc<Self>, request: SharedRequest, reply: Responder) {
+        let slot = Slot::of(request.key());
+        let routed = self.router().send(self.settings.clock.now(), slot, request, reply);
         let _ = self.send(slot, routed);
     }
 
     fn send(self: &Arc<Self>, slot: Slot, routed: Routed) -> bool {
         match routed {
-            Routed::To { shard, question, reply } => {
-                let proxy = ReplyProxy::new(self, &shard.face, slot, reply);
-                shard.node.ask(question, Reply::new(Arc::new(proxy), 0));
+            Routed::To { shard, request, reply } => {
+                let proxy = ReplyProxy::new(self, &shard.identity, slot, reply);
+                shard.node.ask(request, Responder::new(Arc::new(proxy), 0));
                 true
             }
             Routed::Nowhere { error, reply } => {
@@ -194,7 +195,7 @@ impl Inside {
 
     /// Notifies the observers of how the cluster stands.
     fn tell(&self) {
-        self.observers.notify(|| self.desk().contact());
+        self.observers.notify(|| self.router().contact());
     }
 }
 
@@ -203,12 +204,12 @@ impl Node for ClusterNode {
         &self.inside.name
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         match self.home.begin() {
             Ok(()) => {
-                if !self.inside.pass_on(question, reply) {
+                if !self.inside.pass_on(request, reply) {
                     // As it has been since the keeper was last driven.
-                    drop(self.home.knock());
+                    drop(self.home.wake());
                 }
             }
             Err(error) => reply.send(Err(error)),
@@ -216,21 +217,21 @@ impl Node for ClusterNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (begun, inside) = (self.home.knock(), Arc::clone(&self.inside));
+        let (begun, inside) = (self.home.wake(), Arc::clone(&self.inside));
         for shard in inside.shards() {
             drop(shard.node.ready());
         }
         Box::pin(async move {
             begun?;
             inside.contacted().await;
-            let contact = inside.desk().contact();
+            let contact = inside.router().contact();
             match contact {
-                Some(Contact::Connected(_)) => Ok(()),
+                Some(ConnectionState::Connected(_)) => Ok(()),
                 Some(
-                    Contact::Partial(error)
-                    | Contact::Stalled(error)
-                    | Contact::Lost(error)
-                    | Contact::Ended(error),
+                    ConnectionState::Partial(error)
+                    | ConnectionState::Stalled(error)
+                    | ConnectionState::Lost(error)
+                    | ConnectionState::Ended(error),
                 ) => Err(error),
                 None => Err(NodeError::NotAsked),
             }
@@ -239,23 +240,24 @@ impl Node for ClusterNode {
 
     /// Of the master that is farthest away.
     fn round_trip(&self) -> Option<Duration> {
-        self.inside.desk().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
+        self.inside.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
     }
 
-    /// Where their names put them into one slot. Else its master refuses, and says how they would be.
-    fn takes_several(&self) -> bool {
-        true
+    /// Several at once where their names put them into one slot. Else its master refuses, and says how they
+    /// would be.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
     }
 
     /// Hints come from each master, as they do from a single server, and the node hears of changes
     /// while all masters tell them.
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.inside.fan_in.add(listener);
     }
 
     /// Of the master of which there is most to say.
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.inside.desk().facts()
+        self.inside.router().facts()
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
@@ -263,8 +265,8 @@ impl Node for ClusterNode {
         Box::pin(async move { Some(inspect::examine(inside, key).await) })
     }
 
-    fn observe(&self, observer: Arc<dyn Watcher>) {
-        self.inside.observers.add(observer, || self.inside.desk().contact());
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.inside.observers.add(observer, || self.inside.router().contact());
     }
 }
 

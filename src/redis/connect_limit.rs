@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::protocol::{Moment, SENTINELS_WORD};
 use crate::runtime::clock::Clock;
+use quorlock_protocol::{Moment, SENTINELS_WORD};
 
 /// How long making a connection may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ impl Default for ConnectLimit {
 }
 
 impl ConnectLimit {
-    /// For one question and its answer.
+    /// For one request and its answer.
     pub(super) fn step(self) -> Duration {
         match self {
             ConnectLimit::Whole(limit) | ConnectLimit::EachStep(limit) => limit,

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use redis::Value;
 use tokio::io::ReadBuf;
 
-use super::dial::Stream;
 use super::resp::frame::{FOREIGN, FrameError, FrameScanner};
+use crate::transport::Stream;
 
 /// How much is read at once. A thousand votes; no buffer stays larger than that.
 const USUAL: usize = 16 * 1024;
@@ -57,7 +57,7 @@ pub(crate) enum ConnectionError {
     },
     /// The server sent what none should.
     FrameError(FrameError),
-    /// It sent an answer, and there was no question.
+    /// It sent an answer, and there was no request.
     Stray,
     /// It pushed more than anything that it was asked for explains.
     Flood,

@@ -5,12 +5,13 @@ use std::fmt;
 use std::io;
 
 use super::connection::ConnectionError;
-use super::no_tls::NoTls;
 use super::resp::frame::{FOREIGN, FrameError};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
-use crate::node::error::printable;
-use crate::node::{NodeError, NodeErrorKind, Reason};
-use crate::protocol::Slot;
+use crate::node::{NodeError, NodeErrorKind};
+use crate::reason::Reason;
+use crate::reason::printable;
+use crate::transport::NoTls;
+use quorlock_protocol::Slot;
 
 /// The longest excerpt of what others have named, in characters.
 const WORDS: usize = 200;
@@ -20,7 +21,7 @@ pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +
      +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin +hset \
      +hdel +hincrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
 
-/// Whether a member of a cluster has sent the question away, without carrying it out.
+/// Whether a member of a cluster has sent the request away, without carrying it out.
 pub(super) fn is_sent_away(error: &NodeError) -> bool {
     ServerError::of(error).is_some_and(|said| said.kind().is_sent_away())
 }
@@ -32,7 +33,7 @@ pub(super) fn unserved(slot: Slot) -> NodeError {
 
 /// What the server was asked: for messages.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct SentCommand<'a> {
     /// The command.
     pub(crate) command: &'a str,
     /// The key of the lock, or empty.
@@ -40,32 +41,24 @@ pub(crate) struct Asked<'a> {
     /// The ACL user.
     pub(crate) user: &'a str,
     /// Who was asked.
-    pub(crate) whom: Whom,
+    pub(crate) peer: Peer,
 }
 
 /// Who is asked: what cures a refusal depends on that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whom {
+pub(crate) enum Peer {
     Server,
     Sentinel,
 }
 
 /// The error that the server answered, with its meaning and the cure.
-pub(crate) fn refused(error: &redis::ServerError, asked: Asked<'_>) -> NodeError {
+pub(crate) fn refused(error: &redis::ServerError, asked: SentCommand<'_>) -> NodeError {
     explain(ServerError::read(error), asked)
 }
 
 /// An error of this kind.
 pub(crate) fn failed(kind: NodeErrorKind, reason: impl Into<Reason>) -> NodeError {
     NodeError::Failed { kind, reason: reason.into() }
-}
-
-/// The error for which no stream could be opened.
-pub(crate) fn undialled(error: io::Error) -> NodeError {
-    match NoTls::behind(error) {
-        Ok(no_tls) => no_tls.into(),
-        Err(error) => NodeError::Unreachable { reason: error.into() },
-    }
 }
 
 /// The error that ended an attempt to connect.
@@ -82,12 +75,6 @@ pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
         | ConnectionError::Flood
         | ConnectionError::Queued
         | ConnectionError::Demoted => NodeError::Unreachable { reason: reason.into() },
-    }
-}
-
-impl From<NoTls> for NodeError {
-    fn from(NoTls { meaning, source }: NoTls) -> NodeError {
-        failed(NodeErrorKind::Tls, Reason::new(format!("no TLS: {meaning}")).quoting_boxed(source))
     }
 }
 
@@ -130,7 +117,7 @@ impl fmt::Display for ConnectionError {
         const CLOSED: &str = "closed by the server or the network";
         match self {
             ConnectionError::FrameError(FrameError(what)) => f.write_str(what),
-            ConnectionError::Stray => f.write_str("it sent an answer to a question that nobody asked"),
+            ConnectionError::Stray => f.write_str("it sent an answer to no request"),
             ConnectionError::Flood => f.write_str("it pushed far more than it was asked for, and was left"),
             ConnectionError::Queued => {
                 f.write_str("a transaction was left open: may its user run EXEC, and is it not renamed?")
@@ -171,27 +158,27 @@ pub(crate) fn unexpected(what: &str) -> NodeError {
 }
 
 /// What the error means, and what cures it.
-pub(super) fn explain(error: ServerError, asked: Asked<'_>) -> NodeError {
+pub(super) fn explain(error: ServerError, asked: SentCommand<'_>) -> NodeError {
     let kind = error.kind().of_any_store();
     failed(kind, Reason::new(sentence(error.kind(), asked)).quoting(error))
 }
 
-fn sentence(kind: &ServerErrorKind, asked: Asked<'_>) -> String {
-    let Asked { command, key, user, whom } = asked;
+fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
+    let SentCommand { command, key, user, peer } = asked;
     let key = printable(key, WORDS);
-    match (kind, whom) {
+    match (kind, peer) {
         (ServerErrorKind::WrongType, _) => {
             format!("the key `{key}` holds something that is not a lock; use another name or prefix")
         }
         (ServerErrorKind::NoPermission(right), _) => missing(right, command, &key, user),
-        (ServerErrorKind::PasswordWanted, Whom::Sentinel) => format!("it wants a password; {SENTINEL_LOGIN}"),
-        (ServerErrorKind::PasswordWanted, Whom::Server) => {
+        (ServerErrorKind::PasswordWanted, Peer::Sentinel) => format!("it wants a password; {SENTINEL_LOGIN}"),
+        (ServerErrorKind::PasswordWanted, Peer::Server) => {
             "it wants a password; give user and password of an ACL user".into()
         }
-        (ServerErrorKind::WrongPassword, Whom::Sentinel) => {
+        (ServerErrorKind::WrongPassword, Peer::Sentinel) => {
             format!("it refuses the password for the user `{user}`; {SENTINEL_LOGIN}")
         }
-        (ServerErrorKind::WrongPassword, Whom::Server) => {
+        (ServerErrorKind::WrongPassword, Peer::Server) => {
             format!("it refuses the password for the user `{user}`; check both, and that the user is on")
         }
         (ServerErrorKind::ProtectedMode, _) => {
@@ -231,7 +218,7 @@ fn sentence(kind: &ServerErrorKind, asked: Asked<'_>) -> String {
         ),
         (
             ServerErrorKind::UnknownScript | ServerErrorKind::UnknownProtocol | ServerErrorKind::Other,
-            Whom::Server | Whom::Sentinel,
+            Peer::Server | Peer::Sentinel,
         ) => "it answered with an error".into(),
     }
 }

@@ -1,31 +1,30 @@
 //! What a new connection says before it carries its first vote.
 
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use redis::{Pipeline, ProtocolVersion, Value};
+use redis::{Pipeline, Value};
 
-use super::command::transaction::Capabilities;
-use super::connect_limit::{ConnectLimit, Steps};
-use super::connection::{Connection, ConnectionError, server_error, text};
-use super::error::{Asked, Whom, explain, failed, refused, unconnected, undialled, unexpected};
+use super::command::transaction::SupportedCommands;
+use super::connect_limit::ConnectLimit;
+use super::connection::{Connection, server_error, text};
+use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
+use super::login::Login;
 use super::met::Met;
 use super::process::{Process, history_in};
-use super::promotion::{max_ttl_answer, max_ttl_question, reign};
+use super::promotion::{max_ttl_answer, max_ttl_request, reign};
 use super::push::Listeners;
 use super::replicas::ReplicaAck;
 use super::sentinel::{Sentinels, Watch};
-use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::{Membership, Settings};
 use super::start;
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{Facts, Role};
-use crate::node::{Instance, NodeError, NodeErrorKind};
-use crate::protocol::{Moment, Past, SUCCESSION, age, believed};
+use crate::node::{Identity, NodeError, NodeErrorKind};
+use quorlock_protocol::{Moment, Past, SUCCESSION, age, believed};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -34,7 +33,7 @@ const CLIENT_NAME: &str = "quorlock";
 pub(crate) struct ReadyConnection {
     pub(crate) line: Connection,
     /// Who answers at the other end.
-    pub(crate) instance: Arc<Instance>,
+    pub(crate) identity: Arc<Identity>,
     /// What replicas must have before it counts.
     pub(crate) copies: Option<ReplicaAck>,
     /// Whether the server tells unasked what changes.
@@ -46,21 +45,16 @@ pub(crate) struct ReadyConnection {
     /// What its Sentinels say of it, where they have named it.
     pub(crate) watch: Option<Watch>,
     /// What it can do without scripts.
-    pub(crate) means: Capabilities,
+    pub(crate) supported: SupportedCommands,
     /// How long it took to introduce itself.
     pub(crate) round_trip: Duration,
 }
 
 /// Connects to one address, and remembers who answered there.
 pub(crate) struct Connector {
-    address: Address,
-    whom: Whom,
-    /// Where that is: another place after each failover, if it is a service.
-    target: Address,
+    login: Login,
     settings: Settings,
-    steps: Arc<Steps>,
     listeners: Arc<Listeners>,
-    protocol: ProtocolVersion,
     last: Option<Seen>,
     met: Met,
     /// Connections to that process over which something may still come that stores a key.
@@ -69,32 +63,21 @@ pub(crate) struct Connector {
 
 /// The process that answered last.
 struct Seen {
-    instance: Arc<Instance>,
+    identity: Arc<Identity>,
     history: Option<String>,
     answered: Moment,
 }
 
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
-        let target = address.clone();
-        let steps = Steps::new(settings.connect_limit, Arc::clone(&settings.clock));
         Connector {
-            address,
-            whom: Whom::Server,
-            target,
+            login: Login::new(address, Peer::Server, &settings),
             settings,
-            steps,
             listeners,
-            protocol: ProtocolVersion::RESP3,
             last: None,
             met: Met::default(),
             behind: Vec::new(),
         }
-    }
-
-    /// For a Sentinel.
-    pub(super) fn to_sentinel(address: Address, settings: Settings) -> Connector {
-        Connector { whom: Whom::Sentinel, ..Connector::new(address, settings, Arc::default()) }
     }
 
     /// The connection that the server calls so has ended, and not all that was asked over it was answered.
@@ -102,9 +85,14 @@ impl Connector {
         self.behind.extend(client);
     }
 
-    /// The ACL user that the questions are asked as.
+    /// The ACL user that the requests are asked as.
     pub(crate) fn user(&self) -> &str {
-        self.address.user().unwrap_or("default")
+        self.login.user()
+    }
+
+    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    pub(super) fn hears_pushes(&self) -> bool {
+        self.login.hears_pushes()
     }
 
     /// Notes that the process at the other end was alive at `now`.
@@ -116,7 +104,7 @@ impl Connector {
 
     /// Dials, logs in, and asks who answers, as long as that does not take too long.
     pub(crate) async fn connect(&mut self) -> Result<ReadyConnection, NodeError> {
-        let late = self.steps.late();
+        let late = self.login.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.attempt()), pin!(late)).await {
             return result;
         }
@@ -125,7 +113,7 @@ impl Connector {
 
     /// The same, without asking who answers.
     pub(super) async fn greet_in_time(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
-        let late = self.steps.late();
+        let late = self.login.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.greet()), pin!(late)).await {
             return result;
         }
@@ -140,51 +128,51 @@ impl Connector {
             start::ask(&mut introduction, gate);
         }
         let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
-        if let Some((gate, (max_ttls, _))) = max_ttl {
+        if let Some((gate, max_ttls)) = max_ttl {
             // Before the server is told to remember what we read. A user without the right to it can vote all
             // the same.
-            let [command, words @ ..] = max_ttl_question(gate, max_ttls.ours());
+            let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
             introduction.cmd(&command).arg(&words[..]);
         }
         // The name is for people who look at the server's list of clients. Its answer does not
         // matter: a user without the right to set it can vote all the same.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
-        let hints = self.protocol == ProtocolVersion::RESP3 && self.listeners.any();
+        let hints = self.login.hears_pushes() && self.listeners.any();
         if hints {
             // NOLOOP: what we change ourselves, we know.
             introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         }
         let alone = self.settings.membership == Membership::Alone;
         if alone {
-            Capabilities::ask(&mut introduction);
+            SupportedCommands::ask(&mut introduction);
         }
         introduction.cmd("INFO");
-        self.steps.next(1);
+        self.login.steps.next(1);
         let asked = self.settings.clock.now();
         let mut answers = line.exchange(&introduction).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
-            Some(Value::ServerError(error)) => return Err(refused(&error, self.asked("INFO"))),
+            Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
         let mut process =
             Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
-        if membership == Membership::Alone && self.address.service().is_none() {
+        if membership == Membership::Alone && self.login.address.service().is_none() {
             self.met.note(&process, self.settings.clock.now())?;
         }
         let history = match membership {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
-        let means = if alone {
+        let supported = if alone {
             let now = self.settings.clock.now();
-            Capabilities::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(|reason| {
-                NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
-            })?
+            SupportedCommands::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(
+                |reason| NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() },
+            )?
         } else {
-            Capabilities::default()
+            SupportedCommands::default()
         };
         // Hints are a courtesy: a server or a user that may not give them can vote all the same.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
@@ -193,36 +181,36 @@ impl Connector {
         }
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
-            // The answer to the first question.
+            // The answer to the first request.
             facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
             process.uptime = believed(process.uptime, process.turns, facts.known);
             if facts.known.is_none() {
                 start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
             }
         }
-        facts.service = self.address.service().map(Into::into);
+        facts.service = self.login.address.service().map(Into::into);
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
-            self.steps.next(1);
+            self.login.steps.next(1);
             let reign = reign(&mut line, gate, &process, history, self.user()).await?;
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
-        let copies = ReplicaAck::wanted(&self.address, &self.settings);
+        let copies = ReplicaAck::wanted(&self.login.address, &self.settings);
         if let Some(copies) = copies {
-            self.steps.next(1);
+            self.login.steps.next(1);
             copies.try_out(&mut line, self.user()).await?;
         }
         self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
-        let instance = self.recognise(process, past, now);
-        Ok(ReadyConnection { line, instance, copies, hints, facts, history, watch, means, round_trip })
+        let identity = self.recognise(process, past, now);
+        Ok(ReadyConnection { line, identity, copies, hints, facts, history, watch, supported, round_trip })
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what
     /// is still on its way over them must not be carried out after what is asked from here on.
     async fn end_those_before(&mut self, line: &mut Connection, process: &Process) -> Result<(), NodeError> {
-        if self.last.as_ref().is_none_or(|last| *last.instance.id != *process.run_id) {
+        if self.last.as_ref().is_none_or(|last| *last.identity.id != *process.run_id) {
             self.behind.clear();
         }
         if self.behind.is_empty() {
@@ -232,82 +220,45 @@ impl Connector {
         for client in &self.behind {
             ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
         }
-        self.steps.next(1);
+        self.login.steps.next(1);
         let answers = line.exchange(&ends).await.map_err(unconnected)?;
         self.behind.clear();
         match answers.into_iter().find_map(server_error) {
-            Some(error) => Err(refused(&error, self.asked("CLIENT KILL"))),
+            Some(error) => Err(refused(&error, self.login.asked("CLIENT KILL"))),
             None => Ok(()),
         }
     }
 
     /// Finds the server, dials and logs in. Asks nothing yet.
     pub(super) async fn greet(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
-        let Some(mut sentinels) = Sentinels::of(&self.address, &self.settings) else {
-            return Ok((self.hello().await?, None));
+        let Some(mut sentinels) = Sentinels::of(&self.login.address, &self.settings) else {
+            return Ok((self.login.hello().await?, None));
         };
         let asked = self.settings.clock.now();
-        self.steps.next_within(self.settings.connect_limit.sentinels());
+        self.login.steps.next_within(self.settings.connect_limit.sentinels());
         let named = sentinels.master().await?;
-        self.target = self.address.at(named.master.clone());
-        Ok((self.hello().await?, Some(sentinels.watch(named, asked))))
+        self.login.target = self.login.address.at(named.master.clone());
+        Ok((self.login.hello().await?, Some(sentinels.watch(named, asked))))
     }
 
     /// Where it has found the server.
     pub(super) fn target(&self) -> &Address {
-        &self.target
+        &self.login.target
     }
 
     /// A replica that Sentinels name as the master will be one, or they will name another.
     fn not_yet(&self, unfit: NodeError, facts: &Facts) -> NodeError {
-        if self.address.service().is_none() || facts.role != Some(Role::Replica) {
+        if self.login.address.service().is_none() || facts.role != Some(Role::Replica) {
             return unfit;
         }
-        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.target);
+        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.login.target);
         NodeError::Unreachable { reason: reason.into() }
-    }
-
-    /// Dials and logs in, in the newest protocol that the server speaks.
-    pub(super) async fn hello(&mut self) -> Result<Connection, NodeError> {
-        if self.address.user().is_some() && self.address.password().is_none() {
-            // The user is not named: it may be a password that lacks its colon.
-            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
-            return Err(failed(NodeErrorKind::Login, message));
-        }
-        match self.log_in().await {
-            Err(Refusal::Protocol) => {
-                // Remembered, so that an old server costs a second connection only once.
-                self.protocol = ProtocolVersion::RESP2;
-                self.log_in().await
-            }
-            done => done,
-        }
-        .map_err(|refusal| match refusal {
-            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2"),
-            Refusal::Closed(error) => self.closed_early(error),
-            Refusal::Error(error) => error,
-        })
-    }
-
-    /// The error of a connection that ended before the server had said anything.
-    fn closed_early(&self, error: io::Error) -> NodeError {
-        let likely = match self.target.endpoint() {
-            Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
-            Endpoint::Tcp { .. } => {
-                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
-            }
-            Endpoint::Tls { .. } => {
-                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
-            }
-            Endpoint::Unix { .. } => "so does a server with too many clients",
-        };
-        NodeError::Unreachable { reason: ConnectionError::Early { error, likely }.into() }
     }
 
     /// The error of a server that was given up.
     fn out_of_time(&self) -> NodeError {
         let limit = humantime::format_duration(self.settings.connect_limit.step());
-        let likely = match self.target.endpoint() {
+        let likely = match self.login.target.endpoint() {
             // A plain Redis waits for the end of a line, for which it takes the first bytes of TLS.
             Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
@@ -319,112 +270,32 @@ impl Connector {
         NodeError::Unreachable { reason: format!("{likely}it did not {missed} within {limit}").into() }
     }
 
-    /// Whether the server can say something unasked, as it turned out at the last greeting.
-    pub(super) fn hears_pushes(&self) -> bool {
-        self.protocol == ProtocolVersion::RESP3
-    }
-
-    async fn log_in(&self) -> Result<Connection, Refusal> {
-        let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
-        self.steps.next(if negotiates { 2 } else { 1 });
-        let dialled = self.settings.dial.dial(&self.target).await;
-        let mut line = Connection::new(dialled.map_err(|error| Refusal::Error(undialled(error)))?);
-        let mut login = Pipeline::with_capacity(4);
-        let mut asked = Vec::with_capacity(2);
-        let password = self.address.password();
-        if self.protocol == ProtocolVersion::RESP3 {
-            asked.push("HELLO");
-            login.cmd("HELLO").arg(3);
-            if let Some(password) = password {
-                login.arg("AUTH").arg(self.user()).arg(password);
-            }
-        } else if let Some(password) = password {
-            asked.push("AUTH");
-            login.cmd("AUTH").arg(self.address.user()).arg(password);
-        }
-        if self.address.database() != 0 {
-            asked.push("SELECT");
-            login.cmd("SELECT").arg(self.address.database());
-        }
-        // For people again: servers before 7.2 do not know it.
-        for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
-            login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
-        }
-        self.steps.next(1);
-        let answers = line.exchange(&login).await.map_err(|reason| {
-            if !reason.is_closed() {
-                return Refusal::Error(unconnected(reason));
-            }
-            if let ConnectionError::Stream(error) = reason {
-                Refusal::Closed(error)
-            } else {
-                Refusal::Error(unconnected(reason))
-            }
-        })?;
-        for (command, answer) in asked.into_iter().zip(answers) {
-            if let Value::ServerError(error) = answer {
-                let error = ServerError::read(&error);
-                if command == "HELLO" && has_no_resp3(&error) {
-                    return Err(Refusal::Protocol);
-                }
-                return Err(Refusal::Error(explain(error, self.asked(command))));
-            }
-            line.client = line.client.or(client_in(answer));
-        }
-        Ok(line)
-    }
-
     /// The witness for `process`, who answered at `now`.
     ///
     /// A process that was seen before keeps its witness: its age is then reckoned on our own
     /// clock, which nobody puts forward. Another one started after the last answer of the one
     /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
-    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Instance> {
+    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Identity> {
         let Process { run_id, uptime, history, .. } = process;
-        let instance = match &self.last {
-            Some(last) if *last.instance.id == *run_id && last.history == history => {
-                Arc::clone(&last.instance)
+        let identity = match &self.last {
+            Some(last) if *last.identity.id == *run_id && last.history == history => {
+                Arc::clone(&last.identity)
             }
             last => {
                 // Where Sentinels or clusters promote, its predecessor may be asked for a while: nothing
                 // counts before (rules T-2 and C-6).
                 let in_cluster = self.settings.membership == Membership::OfCluster;
                 let promoted_by_others =
-                    past != Past::Master && (in_cluster || self.address.service().is_some());
+                    past != Past::Master && (in_cluster || self.login.address.service().is_some());
                 let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
                 let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
                 let still = alone.saturating_sub(age);
-                Arc::new(Instance::new(run_id, now + still, age.saturating_sub(alone)))
+                Arc::new(Identity::new(run_id, now + still, age.saturating_sub(alone)))
             }
         };
-        self.last = Some(Seen { instance: Arc::clone(&instance), history, answered: now });
-        instance
+        self.last = Some(Seen { identity: Arc::clone(&identity), history, answered: now });
+        identity
     }
-
-    fn asked(&self, command: &'static str) -> Asked<'_> {
-        Asked { command, key: "", user: self.user(), whom: self.whom }
-    }
-}
-
-/// Why a login failed.
-enum Refusal {
-    /// The server does not speak RESP3.
-    Protocol,
-    /// It closed the connection before it said anything.
-    Closed(io::Error),
-    Error(NodeError),
-}
-
-/// What the server calls the connection, in its answer to HELLO.
-fn client_in(greeting: Value) -> Option<i64> {
-    let Value::Map(said) = greeting else { return None };
-    let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
-    if let Value::Int(id @ 1..) = id { Some(id) } else { None }
-}
-
-/// Whether the server does not know HELLO, or not this version of the protocol.
-fn has_no_resp3(error: &ServerError) -> bool {
-    matches!(error.kind(), ServerErrorKind::UnknownProtocol | ServerErrorKind::UnknownCommand)
 }
 
 #[cfg(test)]
@@ -451,8 +322,8 @@ mod tests {
             Duration::from_secs(999)
         );
         connector.answered(seconds(20));
-        let instance = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
-        assert_eq!(instance.age, Duration::from_secs(3), "its clock was put forward");
+        let identity = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
+        assert_eq!(identity.age, Duration::from_secs(3), "its clock was put forward");
     }
 
     #[test]

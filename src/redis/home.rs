@@ -23,8 +23,8 @@ use super::contained::words;
 use crate::node::NodeError;
 use crate::runtime::clock::Clock;
 
-/// For how long a task may leave a knock unheard before another runtime takes its work over. A task that
-/// is driven hears it in microseconds. With what a round waits before it knocks this leaves time, of the
+/// For how long a task may leave a wake-up unheard before another runtime takes its work over. A task that
+/// is driven hears it in microseconds. With what a round waits before it wakes a silent node this leaves time, of the
 /// 50 ms of a node, to connect anew and to ask.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -48,9 +48,9 @@ pub(super) struct Home {
     life: Mutex<Life>,
     place: Mutex<HomeRuntime>,
     /// How often the work was polled.
-    stirs: AtomicU64,
+    polls: AtomicU64,
     /// Whether it is to tell when it is polled.
-    knocked: AtomicBool,
+    woken: AtomicBool,
     stirred: Notify,
 }
 
@@ -67,7 +67,7 @@ struct Life {
 #[derive(Default)]
 struct HomeRuntime {
     runtime: Option<Id>,
-    /// Whether somebody waits for it to hear a knock.
+    /// Whether somebody waits for it to hear a wake-up.
     probed: bool,
 }
 
@@ -80,8 +80,8 @@ impl Home {
             lives: AtomicBool::new(false),
             life: Mutex::default(),
             place: Mutex::default(),
-            stirs: AtomicU64::new(0),
-            knocked: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
             stirred: Notify::new(),
         })
     }
@@ -106,7 +106,7 @@ impl Home {
     }
 
     /// The same; and if the work is done on another runtime, sees whether that is driven.
-    pub(super) fn knock(self: &Arc<Self>) -> Result<(), NodeError> {
+    pub(super) fn wake(self: &Arc<Self>) -> Result<(), NodeError> {
         self.begin()?;
         let here = runtime()?;
         let mut place = self.place();
@@ -125,7 +125,7 @@ impl Home {
         let mut stirred = pin!(self.stirred.notified());
         stirred.as_mut().enable();
         let Some(number) = self.rouse() else { return };
-        let seen = self.stirs.load(Ordering::Relaxed);
+        let seen = self.polls.load(Ordering::Relaxed);
         let late = self.clock.sleep_until(self.clock.now() + PATIENCE);
         if let Either::Left(_) = select(stirred, late).await {
             return;
@@ -151,7 +151,7 @@ impl Home {
     /// Wakes the task. `None` if it is at work right now.
     fn rouse(&self) -> Option<u64> {
         let life = self.idle()?;
-        self.knocked.store(true, Ordering::Release);
+        self.woken.store(true, Ordering::Release);
         if let Some(driver) = &life.driver {
             driver.wake_by_ref();
         }
@@ -161,7 +161,7 @@ impl Home {
     /// Takes away the work that is the same as then, and has not been polled since.
     fn take(&self, number: u64, seen: u64) -> Option<BoxFuture<'static, ()>> {
         let mut life = self.idle()?;
-        if life.number != number || self.stirs.load(Ordering::Relaxed) != seen {
+        if life.number != number || self.polls.load(Ordering::Relaxed) != seen {
             return None;
         }
         life.number += 1;
@@ -216,9 +216,9 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let home = &self.home;
-        home.stirs.fetch_add(1, Ordering::Relaxed);
-        if home.knocked.load(Ordering::Relaxed) {
-            home.knocked.store(false, Ordering::Relaxed);
+        home.polls.fetch_add(1, Ordering::Relaxed);
+        if home.woken.load(Ordering::Relaxed) {
+            home.woken.store(false, Ordering::Relaxed);
             home.stirred.notify_waiters();
         }
         let mut life = home.life();

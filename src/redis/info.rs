@@ -29,7 +29,7 @@ pub(super) fn facts_in(info: &str) -> Facts {
         _ => None,
     };
     Facts {
-        instance: field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
+        identity: field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
         software: software(info),
         role: role(info),
         loading: flag("loading"),
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn each_field_is_understood() {
         let facts = facts_in(INFO);
-        assert_eq!(facts.instance.as_deref(), Some("abc"));
+        assert_eq!(facts.identity.as_deref(), Some("abc"));
         assert_eq!(facts.software, Some(Software::new("valkey", "8.1.1")), "its own version goes first");
         assert_eq!(facts.role, Some(Role::Master));
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
             let facts = facts_in(info);
             assert!(facts.role.is_none() && facts.memory.is_none() && facts.loading.is_none(), "{facts:?}");
             assert!(
-                facts.instance.is_none() && facts.uptime.is_none() && facts.promoted.is_none(),
+                facts.identity.is_none() && facts.uptime.is_none() && facts.promoted.is_none(),
                 "{facts:?}"
             );
         }
@@ -216,6 +216,6 @@ mod tests {
         let facts = facts_in(&info);
         let version = facts.software.unwrap().version;
         assert!(version.len() <= LONGEST && !version.contains('\x1b'), "{version}");
-        assert_eq!(facts.instance.as_deref(), Some("ab"));
+        assert_eq!(facts.identity.as_deref(), Some("ab"));
     }
 }

@@ -11,7 +11,7 @@ use redis::{Pipeline, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::connection::{Connection, text};
-use super::error::{Asked, SENTINEL_LOGIN, Whom, explain, failed, is_closed, unexpected};
+use super::error::{Peer, SENTINEL_LOGIN, SentCommand, explain, failed, is_closed, unexpected};
 use super::handshake::Connector;
 use super::info::{facts_in, field, role_in_cluster, time_in};
 use super::process::Process;
@@ -21,10 +21,10 @@ use super::server_error::ServerError;
 use super::settings::{Membership, Notices, Settings};
 use super::{RedisNode, start};
 use crate::address::{Address, Endpoint};
-use crate::node::facts::{ClockReading, Facts, Fsync, Place, Role, Trouble};
+use crate::node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Role};
 use crate::node::{NodeError, NodeErrorKind};
-use crate::protocol::{Moment, max_ttl_note};
 use crate::runtime::clock::Clock;
+use quorlock_protocol::{Moment, max_ttl_note};
 
 mod neighbours;
 mod permissions;
@@ -32,7 +32,7 @@ mod probe;
 
 use probe::Probe;
 
-/// How many small questions measure the way there. With twenty, the longest is the 99th percentile.
+/// How many small requests measure the way there. With twenty, the longest is the 99th percentile.
 const ROUND_TRIPS: usize = 20;
 /// So many times the limit of one step a check-up takes at most. A healthy one takes some forty round
 /// trips: twelve seconds to the other side of the earth and back.
@@ -48,10 +48,10 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
         Err(error) => {
             facts.trouble = Some(if speaks_without_tls(connector.target(), &settings, &error).await {
                 let error = failed(NodeErrorKind::Tls, "no TLS: its port answers without");
-                Trouble { cure: Some(WITHOUT_TLS), error }
+                ConnectFailure { cure: Some(WITHOUT_TLS), error }
             } else {
                 let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
-                Trouble { cure: cure(&error), error }
+                ConnectFailure { cure: cure(&error), error }
             });
         }
     }
@@ -82,7 +82,7 @@ async fn ask_all(
         let answer = session.ask(&["CONFIG", "GET", "cluster-require-full-coverage"]).await?;
         facts.full_coverage = last_text(answer).map(|wanted| wanted == "yes");
     }
-    if settings.membership == Membership::Alone && address.service().is_none() && facts.instance.is_some() {
+    if settings.membership == Membership::Alone && address.service().is_none() && facts.identity.is_some() {
         neighbours::ask(&mut session, address, settings, facts).await?;
     }
     known(&mut session, settings, &info, facts).await?;
@@ -150,7 +150,7 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
         settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit.step()));
     match select(pin!(listen), late).await {
         Either::Left((line, _)) => {
-            let asked = Asked { command: "HELLO", key: "", user: "default", whom: Whom::Server };
+            let asked = SentCommand { command: "HELLO", key: "", user: "default", peer: Peer::Server };
             Some(explain(ServerError::on_line(&line?), asked))
         }
         Either::Right(_) => None,
@@ -201,7 +201,7 @@ async fn reign(
     let (Some(run_id), Some(history)) = (field(info, "run_id"), field(info, "master_replid")) else {
         return Ok(());
     };
-    let answers = session.ask_each(&[promotion::question(gate, run_id, history).to_vec()]).await?;
+    let answers = session.ask_each(&[promotion::request(gate, run_id, history).to_vec()]).await?;
     facts.reign = answers.first().and_then(promotion::answer);
     Ok(())
 }
@@ -287,11 +287,11 @@ async fn hints(session: &mut InspectSession, can_push: bool, facts: &mut Facts) 
     Ok(())
 }
 
-async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
+async fn place(address: &Address, settings: &Settings, end: Moment) -> Location {
     let (host, encrypted) = match address.endpoint() {
-        Endpoint::Unix { .. } => return Place::new(None, Vec::new(), true),
+        Endpoint::Unix { .. } => return Location::new(None, Vec::new(), true),
         // Nobody has told where it is.
-        Endpoint::Sentinel { service, .. } => return Place::new(Some(service.clone()), Vec::new(), false),
+        Endpoint::Sentinel { service, .. } => return Location::new(Some(service.clone()), Vec::new(), false),
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
     };
@@ -302,7 +302,7 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Place {
     };
     addresses.sort_unstable();
     addresses.dedup();
-    Place::new(Some(host.clone()), addresses, encrypted)
+    Location::new(Some(host.clone()), addresses, encrypted)
 }
 
 /// A connection that asks one thing after the other, each within a limit.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::process::Process;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::protocol::Moment;
+use quorlock_protocol::Moment;
 
 /// So many processes are remembered.
 const MOST: usize = 16;

@@ -3,19 +3,23 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contained::contained;
-use crate::node::{Contact, Watcher};
+use crate::node::{ConnectionState, StatusListener};
 
 /// The observers of a server or of a cluster. What they panic with stays with them (rule I-31).
 ///
 /// They are notified under the lock, so that each learns in order what happens. They do not block.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
-    all: Mutex<Vec<Arc<dyn Watcher>>>,
+    all: Mutex<Vec<Arc<dyn StatusListener>>>,
 }
 
 impl Observers {
     /// Notifies `observer` of the `contact` now, if there has been any, and of all that follow.
-    pub(super) fn add(&self, observer: Arc<dyn Watcher>, contact: impl FnOnce() -> Option<Contact>) {
+    pub(super) fn add(
+        &self,
+        observer: Arc<dyn StatusListener>,
+        contact: impl FnOnce() -> Option<ConnectionState>,
+    ) {
         let mut all = self.all();
         if let Some(contact) = contact() {
             notify(&*observer, contact);
@@ -24,19 +28,19 @@ impl Observers {
     }
 
     /// Notifies all of the `contact`, which is looked at under the lock.
-    pub(super) fn notify(&self, contact: impl FnOnce() -> Option<Contact>) {
+    pub(super) fn notify(&self, contact: impl FnOnce() -> Option<ConnectionState>) {
         let all = self.all();
         if let Some(contact) = contact() {
             all.iter().for_each(|observer| notify(&**observer, contact.clone()));
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<dyn Watcher>>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<dyn StatusListener>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn notify(observer: &dyn Watcher, contact: Contact) {
+fn notify(observer: &dyn StatusListener, contact: ConnectionState) {
     contained("a watcher", || observer.see(contact));
 }
 
@@ -48,8 +52,8 @@ mod tests {
     #[derive(Debug)]
     struct Panics;
 
-    impl Watcher for Panics {
-        fn see(&self, _: Contact) {
+    impl StatusListener for Panics {
+        fn see(&self, _: ConnectionState) {
             panic!("a panic that the test wants");
         }
     }
@@ -57,8 +61,8 @@ mod tests {
     #[derive(Debug, Default)]
     struct Seen(Mutex<usize>);
 
-    impl Watcher for Seen {
-        fn see(&self, _: Contact) {
+    impl StatusListener for Seen {
+        fn see(&self, _: ConnectionState) {
             *self.0.lock().unwrap() += 1;
         }
     }
@@ -66,9 +70,9 @@ mod tests {
     #[test]
     fn an_observer_that_panics_keeps_no_other_from_its_notice() {
         let (observers, seen) = (Observers::default(), Arc::new(Seen::default()));
-        let lost = || Some(Contact::Lost(NodeError::NotAsked));
+        let lost = || Some(ConnectionState::Lost(NodeError::NotAsked));
         observers.add(Arc::new(Panics), lost);
-        observers.add(Arc::clone(&seen) as Arc<dyn Watcher>, || None);
+        observers.add(Arc::clone(&seen) as Arc<dyn StatusListener>, || None);
         observers.notify(lost);
         assert_eq!(*seen.0.lock().unwrap(), 1);
     }

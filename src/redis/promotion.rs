@@ -10,12 +10,12 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::connection::{Connection, text};
-use super::error::{Asked, Whom, failed, refused, unconnected, unexpected};
+use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
 use super::process::Process;
 use super::scripts;
 use crate::node::max_ttls::millis;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::protocol::max_ttl_note;
+use quorlock_protocol::max_ttl_note;
 
 /// For how long the process at the other end, which was promoted, has been known as a master. Notes
 /// it, if nobody has before.
@@ -26,18 +26,18 @@ pub(super) async fn reign(
     history: &str,
     user: &str,
 ) -> Result<Duration, NodeError> {
-    let mut request = Pipeline::with_capacity(2);
-    for words in [&question(gate, &process.run_id, history)[..], &["INFO".into(), "replication".into()]] {
+    let mut pipeline = Pipeline::with_capacity(2);
+    for words in [&request(gate, &process.run_id, history)[..], &["INFO".into(), "replication".into()]] {
         let mut words = words.iter();
-        request.cmd(words.next().map_or("", String::as_str));
+        pipeline.cmd(words.next().map_or("", String::as_str));
         for word in words {
-            request.arg(word);
+            pipeline.arg(word);
         }
     }
-    let mut answers = line.exchange(&request).await.map_err(unconnected)?.into_iter();
+    let mut answers = line.exchange(&pipeline).await.map_err(unconnected)?.into_iter();
     let noted = answers.next().ok_or_else(silence)?;
     if let Value::ServerError(error) = &noted {
-        return Err(refused(error, Asked { command: "EVAL", key: gate, user, whom: Whom::Server }));
+        return Err(refused(error, SentCommand { command: "EVAL", key: gate, user, peer: Peer::Server }));
     }
     // What it was a moment ago, it must still be: else the note may be one that came with the data of
     // another master.
@@ -54,7 +54,7 @@ pub(super) async fn reign(
 }
 
 /// The words that ask, and note.
-pub(super) fn question(gate: &str, run_id: &str, history: &str) -> [String; 5] {
+pub(super) fn request(gate: &str, run_id: &str, history: &str) -> [String; 5] {
     let script = scripts::GATE.text().to_owned();
     ["EVAL".into(), script, "1".into(), gate.into(), format!("{run_id}:{history}")]
 }
@@ -70,7 +70,7 @@ pub(super) fn answer(noted: &Value) -> Option<Duration> {
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The words that ask which `max_ttl` other clients have, and note ours.
-pub(super) fn max_ttl_question(gate: &str, ours: Duration) -> [String; 6] {
+pub(super) fn max_ttl_request(gate: &str, ours: Duration) -> [String; 6] {
     let (script, note) = (scripts::MAX_TTL.text().to_owned(), max_ttl_note(gate));
     ["EVAL".into(), script, "1".into(), note, millis(ours).to_string(), millis(REMEMBERED).to_string()]
 }
@@ -81,5 +81,5 @@ pub(super) fn max_ttl_answer(noted: &Value) -> Option<Duration> {
 }
 
 fn silence() -> NodeError {
-    unexpected("unexpected answer to the question since when it is a master")
+    unexpected("unexpected answer to the request since when it is a master")
 }

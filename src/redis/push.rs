@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contained::contained;
 use super::resp::decode::{RespReader, RespValue};
-use crate::node::{Hint, Listener};
+use crate::node::{Hint, HintListener};
 
 /// The listeners of a node, shared by its handle and its task.
 #[derive(Debug, Default)]
@@ -15,12 +15,12 @@ pub(crate) struct Listeners {
 /// The listeners of a server or of a cluster. What they panic with stays with them (rule I-31).
 #[derive(Debug, Default)]
 pub(super) struct Audience {
-    listeners: Vec<Arc<dyn Listener>>,
+    listeners: Vec<Arc<dyn HintListener>>,
     hearing: bool,
 }
 
 impl Audience {
-    pub(super) fn add(&mut self, listener: Arc<dyn Listener>) {
+    pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
             contained("a listener", || listener.hear(Hint::Hearing));
         }
@@ -56,7 +56,7 @@ impl Listeners {
         self.audience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, listener: Arc<dyn Listener>) {
+    pub(crate) fn add(&self, listener: Arc<dyn HintListener>) {
         self.audience().add(listener);
     }
 
@@ -109,7 +109,7 @@ mod tests {
     #[derive(Debug)]
     struct Panics;
 
-    impl Listener for Panics {
+    impl HintListener for Panics {
         fn hear(&self, _: Hint<'_>) {
             panic!("a panic that the test wants");
         }
@@ -119,7 +119,7 @@ mod tests {
     fn a_listener_that_panics_keeps_no_other_from_hearing() {
         let (mut audience, ear) = (Audience::default(), Arc::new(Ear::default()));
         audience.add(Arc::new(Panics));
-        audience.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        audience.add(Arc::clone(&ear) as Arc<dyn HintListener>);
         audience.set_hearing(true);
         // It is told immediately that changes are told.
         audience.add(Arc::new(Panics));
@@ -129,7 +129,7 @@ mod tests {
 
     fn heard(push: &[u8]) -> Vec<String> {
         let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
-        listeners.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        listeners.add(Arc::clone(&ear) as Arc<dyn HintListener>);
         listeners.pushed(push);
         ear.heard()
     }
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn a_late_listener_is_told_that_changes_are_heard() {
         let (listeners, early) = (Listeners::default(), Arc::new(Ear::default()));
-        listeners.add(Arc::clone(&early) as Arc<dyn Listener>);
+        listeners.add(Arc::clone(&early) as Arc<dyn HintListener>);
         listeners.deaf();
         listeners.hearing();
         let late = Arc::new(Ear::default());
-        listeners.add(Arc::clone(&late) as Arc<dyn Listener>);
+        listeners.add(Arc::clone(&late) as Arc<dyn HintListener>);
         listeners.deaf();
         assert_eq!(early.heard(), ["Hearing", "Deaf"]);
         assert_eq!(late.heard(), ["Hearing", "Deaf"]);

@@ -10,11 +10,11 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::connection::{Connection, value};
-use super::error::{Asked, Whom, refused, unconnected, unexpected};
-use super::resp::encode::Request;
+use super::error::{Peer, SentCommand, refused, unconnected, unexpected};
+use super::resp::encode::CommandWriter;
 use super::settings::Settings;
 use crate::address::Address;
-use crate::node::{NodeError, Question};
+use crate::node::{NodeError, Request};
 
 /// How many replicas must confirm, and how long they have.
 #[derive(Clone, Copy)]
@@ -32,21 +32,21 @@ impl ReplicaAck {
 
     /// Asks how many have all that was asked so far, which waits until enough have.
     pub(super) fn ask(self, outbox: &mut Vec<u8>) {
-        let mut request = Request::begin(outbox);
+        let mut command = CommandWriter::begin(outbox);
         let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
-        request.word("WAIT").number(u64::from(self.needed)).number(millis);
-        request.end();
+        command.word("WAIT").number(u64::from(self.needed)).number(millis);
+        command.end();
     }
 
     /// Sees whether the user may wait, before the first vote depends on it.
     pub(super) async fn try_out(self, line: &mut Connection, user: &str) -> Result<(), NodeError> {
-        let mut request = Pipeline::with_capacity(1);
-        request.cmd("WAIT").arg(0).arg(1);
-        let answers = line.exchange(&request).await.map_err(unconnected)?;
+        let mut command = Pipeline::with_capacity(1);
+        command.cmd("WAIT").arg(0).arg(1);
+        let answers = line.exchange(&command).await.map_err(unconnected)?;
         match answers.first() {
             Some(Value::Int(_)) => Ok(()),
             Some(Value::ServerError(error)) => {
-                Err(refused(error, Asked { command: "WAIT", key: "", user, whom: Whom::Server }))
+                Err(refused(error, SentCommand { command: "WAIT", key: "", user, peer: Peer::Server }))
             }
             Some(_) | None => Err(unexpected("unexpected answer to WAIT")),
         }
@@ -61,8 +61,8 @@ pub(super) fn copies_in(answer: &[u8]) -> u64 {
     }
 }
 
-/// Whether what the question does must outlast a failover to count: votes, renewals, and the fencing
+/// Whether what the request does must outlast a failover to count: votes, renewals, and the fencing
 /// numbers that are written back.
-pub(super) fn must_last(question: &Question) -> bool {
-    question.may_create() || matches!(question, Question::WriteBack { .. })
+pub(super) fn must_last(request: &Request) -> bool {
+    request.may_create() || matches!(request, Request::WriteBack { .. })
 }

@@ -17,12 +17,13 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{Pipeline, Value};
 
 use super::connection::{Connection, text};
-use super::error::{Asked, Whom, failed, refused, unconnected, unexpected};
-use super::handshake::Connector;
+use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
+use super::login::Login;
 use super::settings::Settings;
 use crate::address::{Address, Endpoint};
-use crate::node::{NodeError, NodeErrorKind, Reason};
-use crate::protocol::{Moment, SENTINELS_WORD};
+use crate::node::{NodeError, NodeErrorKind};
+use crate::reason::Reason;
+use quorlock_protocol::{Moment, SENTINELS_WORD};
 
 pub use errors::SentinelErrors;
 
@@ -177,17 +178,17 @@ impl Member {
     }
 
     async fn ask_anew(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
-        let mut connector = Connector::to_sentinel(self.address.clone(), settings.clone());
-        let line = connector.hello().await?;
+        let mut login = Login::new(self.address.clone(), Peer::Sentinel, settings);
+        let line = login.hello().await?;
         self.say(line, service).await
     }
 
     async fn say(&mut self, mut line: Connection, service: &str) -> Result<Named, NodeError> {
-        let mut questions = Pipeline::with_capacity(2);
-        // Told of the new one as soon as that was promoted, which is before the second question is.
-        questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
-        questions.cmd("SENTINEL").arg("MASTER").arg(service);
-        let answers = line.exchange(&questions).await.map_err(unconnected)?;
+        let mut requests = Pipeline::with_capacity(2);
+        // Told of the new one as soon as that was promoted, which is before the second request is.
+        requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+        requests.cmd("SENTINEL").arg("MASTER").arg(service);
+        let answers = line.exchange(&requests).await.map_err(unconnected)?;
         let said = self.understood(answers, service);
         self.line = Some(line);
         said
@@ -200,14 +201,17 @@ impl Member {
         };
         if let Value::ServerError(error) = &place {
             let user = self.address.user().unwrap_or("default");
-            return Err(refused(error, Asked { command: "SENTINEL", key: "", user, whom: Whom::Sentinel }));
+            return Err(refused(
+                error,
+                SentCommand { command: "SENTINEL", key: "", user, peer: Peer::Sentinel },
+            ));
         }
         if place == Value::Nil {
             return Err(failed(NodeErrorKind::Misconfigured, format!("it knows no master `{service}`")));
         }
         let tls = matches!(self.address.endpoint(), Endpoint::Tls { .. });
         let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel"))?;
-        let rest = Told::of(rest);
+        let rest = MasterInfo::of(rest);
         let sentinels = usize::try_from(rest.number("num-other-sentinels")).unwrap_or(0).saturating_add(1);
         Ok(Named { master, epoch: rest.number("config-epoch"), sentinels })
     }
@@ -246,11 +250,11 @@ fn place_in(answer: Value, tls: bool) -> Option<Endpoint> {
 }
 
 /// All that a Sentinel tells of a master.
-struct Told(Vec<(Value, Value)>);
+struct MasterInfo(Vec<(Value, Value)>);
 
-impl Told {
-    fn of(answer: Value) -> Told {
-        Told(if let Value::Map(pairs) = answer {
+impl MasterInfo {
+    fn of(answer: Value) -> MasterInfo {
+        MasterInfo(if let Value::Map(pairs) = answer {
             pairs
         } else if let Value::Array(parts) = answer {
             let mut parts = parts.into_iter();
@@ -326,9 +330,9 @@ mod tests {
         {
             assert_eq!(place_in(texts(words), false), None, "{words:?}");
         }
-        assert_eq!(Told::of(texts(&["name", "m", "config-epoch", "7"])).number("config-epoch"), 7);
+        assert_eq!(MasterInfo::of(texts(&["name", "m", "config-epoch", "7"])).number("config-epoch"), 7);
         for nonsense in [Value::Nil, texts(&["config-epoch"]), texts(&["config-epoch", "-3"])] {
-            assert_eq!(Told::of(nonsense).number("config-epoch"), 0);
+            assert_eq!(MasterInfo::of(nonsense).number("config-epoch"), 0);
         }
     }
 }

@@ -6,8 +6,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::node::error::printable;
 use crate::node::{Access, NodeErrorKind};
+use crate::reason::printable;
 
 /// The longest excerpt of a server's words that is passed on, in characters.
 const WORDS: usize = 200;

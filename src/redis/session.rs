@@ -10,14 +10,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::admission::{Ask, Stage, State, cleans_up};
+use super::command::reply::{CommandOutcome, DONE, STORED, decode, decode_plain};
 use super::command::transaction::{
-    Capabilities, Deletion, GRANTED, PRELUDE, acquisition, decode_acquisition, decode_deletion,
+    Deletion, GRANTED, PRELUDE, SupportedCommands, acquisition, decode_acquisition, decode_deletion,
     encode_acquisition, encode_deletion, release, with_mark,
 };
-use super::command::{
-    ByHash, DONE, Form, Reading, STORED, decode, decode_plain, encode, encode_draw, encode_once,
-    encode_plain, plainly, write_once,
-};
+use super::command::{ByHash, Form, encode, encode_draw, encode_once, encode_plain, plainly, write_once};
 use super::connection::{Connection, ConnectionError, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, ReadyConnection};
@@ -25,11 +23,12 @@ use super::push::Listeners;
 use super::replicas::{ReplicaAck, copies_in, must_last};
 use super::scripts::Library;
 use super::sentinel::Watch;
-use crate::node::{Answer, Came, Instance, NodeError, Question, Reason, Vote};
-use crate::protocol::Moment;
+use crate::node::{Identity, NodeError, ReceivedAt, Request, Response, Vote};
+use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
+use quorlock_protocol::Moment;
 
-/// The most questions taken at once: between two such handfuls the answers have their turn.
+/// The most requests taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
 /// After how long without an answer a node counts as stalled, or after four of its round trips.
 const STALL: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// memory, or for ever, if the user lacks a right.
 const SCRIPTS_FOR: Duration = Duration::from_secs(10);
 /// How long the clean-up may go on when the node's last handle is gone.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// What a server says that has put a request off until the end of a transaction. None of ours is answered so:
 /// those of an acquisition are not looked at.
@@ -65,16 +64,16 @@ pub(crate) async fn carry(
 ) -> End {
     let mut link = Session {
         line: greeted.line,
-        instance: greeted.instance,
+        identity: greeted.identity,
         history: greeted.history,
         listeners: greeted.hints.then_some(listeners),
         connector,
         state,
         clock,
         gathering: false,
-        flight: VecDeque::new(),
-        means: greeted.means,
-        swift_from: Moment::ORIGIN,
+        in_flight: VecDeque::new(),
+        supported: greeted.supported,
+        transactions_from: Moment::ORIGIN,
         watch: greeted.watch,
         copies: greeted.copies,
         unconfirmed: Vec::new(),
@@ -96,19 +95,19 @@ pub(crate) async fn carry(
 }
 
 /// However the connection ends, the rest is unknown, and stays so. Nothing is sent again on a later one:
-/// there may be another process at its other end, and the questions were put to this one (rule I-14).
+/// there may be another process at its other end, and the requests were put to this one (rule I-14).
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // Before its questions are answered, which are taken back then.
+        // Before its requests are answered, which are taken back then.
         self.state.connection_ended();
-        let flight = mem::take(&mut self.flight).into_iter().filter_map(|sent| match sent.what {
+        let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.what {
             What::Ask { ask, .. } => Some(ask),
             What::Undo(undo) => Some(undo.ask),
             What::ReplicaAck => None,
         });
-        let asked: Vec<_> = flight.collect();
-        if asked.iter().any(|ask| ask.question.may_create()) {
-            self.connector.leaves_behind(self.means.client);
+        let asked: Vec<_> = in_flight.collect();
+        if asked.iter().any(|ask| ask.request.may_create()) {
+            self.connector.leaves_behind(self.supported.client);
         }
         let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
         for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
@@ -129,7 +128,7 @@ impl Sent {
     /// What nearly always answers it. If that comes, to the last byte, it is passed over at once.
     fn usual(&self) -> Option<&'static [u8]> {
         match &self.what {
-            What::Ask { way: Way::Swift, .. } if self.prelude == PRELUDE => Some(GRANTED),
+            What::Ask { way: Way::Transaction, .. } if self.prelude == PRELUDE => Some(GRANTED),
             What::Ask { way: Way::Plain, .. } => Some(STORED),
             What::Ask { way: Way::Scripted(_), .. } => Some(DONE),
             What::Ask { .. } | What::Undo(_) | What::ReplicaAck => None,
@@ -147,20 +146,20 @@ enum What {
     ReplicaAck,
 }
 
-/// What the question may have stored is taken back, before it is told of the error.
+/// What the request may have stored is taken back, before it is told of the error.
 struct Undo {
     ask: Ask,
     error: NodeError,
 }
 
-/// How a question was sent.
+/// How a request was sent.
 enum Way {
     /// By a script.
     Scripted(ByHash),
     /// By a plain command.
     Plain,
     /// An acquisition without a script: see ADR 16.
-    Swift,
+    Transaction,
     /// A release without one, and what its first answer has said.
     Deletion(Option<Deletion>),
 }
@@ -175,7 +174,7 @@ enum Pace {
 /// needs no task of its own and no wake-up between two.
 struct Session<'a> {
     line: Connection,
-    instance: Arc<Instance>,
+    identity: Arc<Identity>,
     /// The history of a member of a cluster.
     history: Option<Arc<str>>,
     /// Who is told what the server pushes, if it agreed to.
@@ -185,19 +184,19 @@ struct Session<'a> {
     clock: &'a dyn Clock,
     /// The others have been let go first, to add to the next write what they have to ask.
     gathering: bool,
-    /// Questions that wait for their answers, oldest first: a connection answers in order.
-    flight: VecDeque<Sent>,
+    /// Requests that wait for their answers, oldest first: a connection answers in order.
+    in_flight: VecDeque<Sent>,
     /// What the server can do without scripts.
-    means: Capabilities,
+    supported: SupportedCommands,
     /// From when on it is asked to acquire without one.
-    swift_from: Moment,
+    transactions_from: Moment,
     /// What Sentinels say of it, if they have named it.
     watch: Option<Watch>,
     /// What replicas must have before it counts, if anything.
     copies: Option<ReplicaAck>,
     /// Votes that were granted and that no replica has confirmed yet.
-    unconfirmed: Vec<(Ask, Answer)>,
-    /// Questions that are about to be sent.
+    unconfirmed: Vec<(Ask, Response)>,
+    /// Requests that are about to be sent.
     batch: Vec<Ask>,
     /// What the server has run.
     library: Library,
@@ -215,7 +214,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
-        // First the answers: they give their askers something to do, which may be another question
+        // First the answers: they give their askers something to do, which may be another request
         // for the same write.
         if let Err(reason) = self.hear(context) {
             return Poll::Ready(End::Lost(reason.into()));
@@ -230,7 +229,7 @@ impl Session<'_> {
             return Poll::Ready(End::Lost(reason.into()));
         }
         if let Some(farewell) = &mut self.farewell
-            && (self.flight.is_empty() || farewell.as_mut().poll(context).is_ready())
+            && (self.in_flight.is_empty() || farewell.as_mut().poll(context).is_ready())
         {
             return Poll::Ready(End::Closed);
         }
@@ -262,7 +261,7 @@ impl Session<'_> {
     fn hand_out(&mut self) -> Result<(), ConnectionError> {
         let mut heard = false;
         loop {
-            let usual = self.flight.front().and_then(Sent::usual).filter(|usual| self.line.passes(usual));
+            let usual = self.in_flight.front().and_then(Sent::usual).filter(|usual| self.line.passes(usual));
             let message = usual.map_or_else(|| self.line.message(), |usual| Ok(Some(Message::Answer(usual))));
             let Some(message) = message? else { break };
             match message {
@@ -272,8 +271,8 @@ impl Session<'_> {
                     }
                 }
                 Message::Answer(answer) => {
-                    // The next answers would be taken for those of other questions.
-                    let Some(sent) = self.flight.front_mut() else { return Err(ConnectionError::Stray) };
+                    // The next answers would be taken for those of other requests.
+                    let Some(sent) = self.in_flight.front_mut() else { return Err(ConnectionError::Stray) };
                     if !heard {
                         // The first of those that have come together.
                         heard = true;
@@ -282,7 +281,7 @@ impl Session<'_> {
                     if sent.prelude > 0 && usual.is_none() {
                         sent.prelude -= 1;
                         if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
-                            && let Some(claim) = ask.question.claim()
+                            && let Some(claim) = ask.request.claim()
                         {
                             *said = Some(decode_deletion(answer, claim, self.connector.user()));
                         }
@@ -291,7 +290,7 @@ impl Session<'_> {
                     if answer == QUEUED {
                         return Err(ConnectionError::Queued);
                     }
-                    let Some(sent) = self.flight.pop_front() else { return Err(ConnectionError::Stray) };
+                    let Some(sent) = self.in_flight.pop_front() else { return Err(ConnectionError::Stray) };
                     let (ask, way) = match sent.what {
                         What::Ask { ask, way } => (ask, way),
                         What::Undo(undo) => {
@@ -305,18 +304,16 @@ impl Session<'_> {
                         }
                     };
                     let (reading, by_hash) = match way {
-                        Way::Swift => (Ok(decode_acquisition(answer, &ask.question)), ByHash::No),
+                        Way::Transaction => (Ok(decode_acquisition(answer, &ask.request)), ByHash::No),
                         Way::Deletion(said) => {
                             (with_mark(said.unwrap_or(Deletion::NotOurs), answer), ByHash::No)
                         }
                         Way::Scripted(by_hash) => {
-                            (decode(answer, &ask.question, self.connector.user()), by_hash)
+                            (decode(answer, &ask.request, self.connector.user()), by_hash)
                         }
-                        Way::Plain => {
-                            (decode_plain(answer, &ask.question, self.connector.user()), ByHash::No)
-                        }
+                        Way::Plain => (decode_plain(answer, &ask.request, self.connector.user()), ByHash::No),
                     };
-                    if let Ok(Reading::Demoted) = reading {
+                    if let Ok(CommandOutcome::Demoted) = reading {
                         ask.answer(Err(demoted()));
                         return Err(ConnectionError::Demoted);
                     }
@@ -330,7 +327,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes the questions that are asked, and writes them, behind those that have to be asked again.
+    /// Takes the requests that are asked, and writes them, behind those that have to be asked again.
     fn take(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) {
         if !self.batch.is_empty() {
             self.write();
@@ -348,7 +345,7 @@ impl Session<'_> {
         while let Poll::Ready(count) = queue.poll_recv_many(context, &mut self.batch, BATCH) {
             self.gathering = false;
             if count == 0 {
-                let until = self.clock.now() + FAREWELL;
+                let until = self.clock.now() + SHUTDOWN_GRACE;
                 self.farewell = Some(self.clock.sleep_until(until));
                 return;
             }
@@ -361,58 +358,60 @@ impl Session<'_> {
         let at = self.clock.now();
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
-        let wall = self.means.clock.filter(|_| self.swift_from <= at).map(|clock| clock.at(at));
+        let wall = self.supported.clock.filter(|_| self.transactions_from <= at).map(|clock| clock.at(at));
         // Taken one by one: should one of them panic, the others are answered all the same.
         self.batch.reverse();
         while let Some(ask) = self.batch.pop() {
             let (prelude, way) = if ask.stage == Stage::Unnumbered {
                 // Whatever has become of the attempt: its token stands there, and what takes it back may
                 // be behind this.
-                let Question::Acquire { claim, draw: Some(draw), .. } = &*ask.question else { continue };
-                let by_hash = encode_draw(claim, *draw, &mut self.library, self.line.outbox());
+                let Request::Acquire { claim, fence_hint: Some(fence_hint), .. } = &*ask.request else {
+                    continue;
+                };
+                let by_hash = encode_draw(claim, *fence_hint, &mut self.library, self.line.outbox());
                 (0, Way::Scripted(by_hash))
-            } else if self.pace == Pace::Stalled && !cleans_up(&ask.question) {
+            } else if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
                 ask.answer(Err(stalled(self.stall)));
                 continue;
-            } else if let (Err(doubt), true) = (&allowed, must_last(&ask.question)) {
+            } else if let (Err(doubt), true) = (&allowed, must_last(&ask.request)) {
                 ask.answer(Err(doubt.clone()));
                 continue;
             } else if self.may_overtake(&ask) {
                 let reason = "the connection that it was asked for has ended".into();
                 ask.answer(Err(NodeError::Disconnected { reason }));
                 continue;
-            } else if ask.question.may_create() && !ask.reply.wanted() {
+            } else if ask.request.may_create() && !ask.reply.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
                 continue;
-            } else if let Some((claim, ttl, draw)) = acquisition(&ask, wall) {
-                write_once(&ask.question, Form::Swift, self.line.outbox(), |buffer| {
-                    encode_acquisition(claim, ttl, draw, buffer);
+            } else if let Some((claim, ttl, fence_hint)) = acquisition(&ask, wall) {
+                write_once(&ask.request, Form::Transaction, self.line.outbox(), |buffer| {
+                    encode_acquisition(claim, ttl, fence_hint, buffer);
                 });
-                (PRELUDE, Way::Swift)
-            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask), self.means.client) {
-                write_once(&ask.question, Form::Plain, self.line.outbox(), |buffer| {
+                (PRELUDE, Way::Transaction)
+            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask), self.supported.client) {
+                write_once(&ask.request, Form::Plain, self.line.outbox(), |buffer| {
                     encode_plain(claim, ttl, buffer);
                 });
                 (0, Way::Plain)
-            } else if let Some((claim, deleting)) = release(&ask.question, self.means.deleting) {
-                write_once(&ask.question, deleting.form(), self.line.outbox(), |buffer| {
+            } else if let Some((claim, deleting)) = release(&ask.request, self.supported.deleting) {
+                write_once(&ask.request, deleting.form(), self.line.outbox(), |buffer| {
                     encode_deletion(claim, deleting, buffer);
                 });
                 (1, Way::Deletion(None))
             } else {
                 let history = self.history.as_deref();
-                let by_hash = encode_once(&ask.question, history, &mut self.library, self.line.outbox());
+                let by_hash = encode_once(&ask.request, history, &mut self.library, self.line.outbox());
                 (0, Way::Scripted(by_hash))
             };
-            votes |= must_last(&ask.question);
-            self.flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });
+            votes |= must_last(&ask.request);
+            self.in_flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });
         }
         if let (Some(copies), true) = (self.copies, votes) {
             // Once for all of them: nothing behind it is answered before.
             copies.ask(self.line.outbox());
-            self.flight.push_back(Sent { what: What::ReplicaAck, at, prelude: 0 });
+            self.in_flight.push_back(Sent { what: What::ReplicaAck, at, prelude: 0 });
         }
-        if self.timer.is_none() && !self.flight.is_empty() {
+        if self.timer.is_none() && !self.in_flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
         }
     }
@@ -421,64 +420,64 @@ impl Session<'_> {
     /// may still come, where the server was not told to end that connection. It leaves no tombstone; the
     /// clean-up does, which follows where the outcome is unknown (rule I-5).
     fn may_overtake(&self, ask: &Ask) -> bool {
-        let releases = matches!(*ask.question, Question::Release { .. });
-        releases && self.means.client.is_none() && ask.place.outlived_a_connection()
+        let releases = matches!(*ask.request, Request::Release { .. });
+        releases && self.supported.client.is_none() && ask.place.outlived_a_connection()
     }
 
-    /// Hands out what the server has said to a question.
-    fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<Reading, NodeError>) {
+    /// Hands out what the server has said to a request.
+    fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<CommandOutcome, NodeError>) {
         let unnumbered = ask.stage == Stage::Unnumbered;
         match reading {
             // It was not stored, or has gone since.
-            Ok(Reading::Said { vote: Vote::Free, .. }) if unnumbered => {
+            Ok(CommandOutcome::Voted { vote: Vote::Free, .. }) if unnumbered => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
             }
-            Ok(Reading::Said { vote, fence }) => {
-                let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.question);
-                let answer = Answer::new(vote, Arc::clone(&self.instance)).with_fencing_token(fence);
+            Ok(CommandOutcome::Voted { vote, fence }) => {
+                let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.request);
+                let answer = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(fence);
                 if unconfirmed {
                     self.unconfirmed.push((ask, answer));
                 } else {
-                    ask.answer_with(answer, Came { at: self.heard, clock: self.clock });
+                    ask.answer_with(answer, ReceivedAt { at: self.heard, clock: self.clock });
                 }
             }
             // Nothing was done, and nothing that was asked later undoes it: an attempt that has
             // been given up since does not want it any more, and is not sent again.
-            Ok(Reading::Forgotten) if by_hash == ByHash::Yes => {
+            Ok(CommandOutcome::Forgotten) if by_hash == ByHash::Yes => {
                 self.library.forget();
                 self.batch.push(ask);
             }
-            Ok(Reading::Forgotten) if unnumbered => self.undo(ask, no_script()),
-            Ok(Reading::Forgotten) => ask.answer(Err(no_script())),
-            Ok(Reading::Refused) => {
+            Ok(CommandOutcome::Forgotten) if unnumbered => self.undo(ask, no_script()),
+            Ok(CommandOutcome::Forgotten) => ask.answer(Err(no_script())),
+            Ok(CommandOutcome::Refused) => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
             }
-            Ok(Reading::Unnumbered) => {
+            Ok(CommandOutcome::Unnumbered) => {
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
             }
-            Ok(Reading::Unclear) => {
+            Ok(CommandOutcome::Unclear) => {
                 // Perhaps it cannot do it, or may not: scripts tell more of what is wrong.
-                self.swift_from = self.clock.now() + SCRIPTS_FOR;
+                self.transactions_from = self.clock.now() + SCRIPTS_FOR;
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
             }
-            Ok(Reading::Demoted) => ask.answer(Err(demoted())),
+            Ok(CommandOutcome::Demoted) => ask.answer(Err(demoted())),
             Err(error) if unnumbered => self.undo(ask, error),
             Err(error) => ask.answer(Err(error)),
         }
     }
 
-    /// Takes back what the question may have stored, and then tells of the error: which says that
+    /// Takes back what the request may have stored, and then tells of the error: which says that
     /// nothing was done.
     fn undo(&mut self, ask: Ask, error: NodeError) {
-        let Some(claim) = ask.question.claim() else { return ask.answer(Err(error)) };
-        let release = Question::Release { claim: Arc::new(claim.clone()) };
+        let Some(claim) = ask.request.claim() else { return ask.answer(Err(error)) };
+        let release = Request::Release { claim: Arc::new(claim.clone()) };
         // In full: whatever has failed, this is not to fail for a script that was forgotten.
         encode(&release, None, &mut Library::default(), self.line.outbox());
-        self.flight.push_back(Sent {
+        self.in_flight.push_back(Sent {
             what: What::Undo(Box::new(Undo { ask, error })),
             at: self.clock.now(),
             prelude: 0,
@@ -507,7 +506,7 @@ impl Session<'_> {
 
     /// Looks whether the node has stalled, or has been stalled for too long.
     fn late(&mut self) -> Option<End> {
-        let Some(oldest) = self.flight.front() else {
+        let Some(oldest) = self.in_flight.front() else {
             self.timer = None;
             return None;
         };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_limit::ConnectLimit;
-use super::dial::{Dial, SystemDial};
-use crate::node::max_ttls::MaxTtls;
-use crate::protocol::gate;
-use crate::runtime::clock::{Clock, SystemClock};
-use crate::runtime::entropy::{Entropy, SystemEntropy};
+use crate::node::{MaxTtlNotes, Seams};
+use crate::runtime::clock::Clock;
+use crate::runtime::entropy::Entropy;
+use crate::transport::Dial;
+use quorlock_protocol::gate;
 
 /// What a Redis node works with.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Settings {
     /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
     /// off, which does not want to know.
     pub(crate) gate: Option<Arc<str>>,
-    /// Where what nodes tell of other clients' `max_ttl` is compared with ours, and which of them this is.
-    pub(crate) max_ttls: Option<(Arc<MaxTtls>, usize)>,
+    /// Where what the node tells of other clients' `max_ttl` is compared with ours.
+    pub(crate) max_ttls: Option<MaxTtlNotes>,
 }
 
 /// Whether what stands out at a connection is logged.
@@ -43,18 +43,27 @@ pub(crate) enum Membership {
     OfCluster,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+/// How long a vote waits for replicas, unless a node limit is set: all that is asked behind it waits, too.
+const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
+
+impl Settings {
+    pub(super) fn of(seams: &Seams) -> Settings {
         Settings {
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            dial: Arc::new(SystemDial::default()),
-            connect_limit: ConnectLimit::default(),
+            clock: Arc::clone(seams.clock()),
+            entropy: Arc::clone(seams.entropy()),
+            dial: Arc::clone(seams.dial()),
+            connect_limit: seams.connect_limit().map_or(ConnectLimit::default(), ConnectLimit::Whole),
             notices: Notices::Logged,
             membership: Membership::Alone,
-            copy_limit: Duration::from_millis(25),
-            gate: Some(gate("").into()),
-            max_ttls: None,
+            copy_limit: seams.node_limit().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
+            gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
+            max_ttls: seams.max_ttls().cloned(),
         }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::of(&Seams::default())
     }
 }

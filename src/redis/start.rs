@@ -46,9 +46,9 @@ pub(super) async fn note(
         return Ok(());
     }
     let started = wall.saturating_sub(process.uptime).as_millis();
-    let mut request = Pipeline::with_capacity(1);
-    request.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
-    line.exchange(&request).await.map(drop)
+    let mut command = Pipeline::with_capacity(1);
+    command.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
+    line.exchange(&command).await.map(drop)
 }
 
 #[cfg(test)]

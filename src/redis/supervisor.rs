@@ -1,4 +1,4 @@
-//! The work of a node's one task: it connects, carries questions, and connects again.
+//! The work of a node's one task: it connects, carries requests, and connects again.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::doctor::Finding;
 use crate::doctor::rules::{max_ttl_differs, on_sight};
 use crate::node::NodeError;
-use crate::protocol::Backoff;
+use quorlock_protocol::Backoff;
 
 /// The first attempts to connect again follow at once, on a human scale.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -93,7 +93,7 @@ impl Work for Arc<NodeInner> {
         if trouble.is_none() {
             self.state.begin();
         }
-        let supervisor = Supervisor { desk: Arc::clone(self), tools: Some(tools), contacting };
+        let supervisor = Supervisor { inner: Arc::clone(self), tools: Some(tools), contacting };
         Some(Box::pin(supervisor.run(trouble)))
     }
 
@@ -108,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What the task of a node owns.
 struct Supervisor {
-    desk: Arc<NodeInner>,
+    inner: Arc<NodeInner>,
     tools: Option<Tools>,
     /// Says, when dropped, that the first attempt to connect is over, or that the task is.
     contacting: Option<DropGuard>,
@@ -117,13 +117,13 @@ struct Supervisor {
 impl Supervisor {
     /// Serves the node until its last handle is dropped. Waits first if there is `trouble`.
     async fn run(mut self, mut trouble: Option<NodeError>) {
-        let desk = Arc::clone(&self.desk);
-        let NodeInner { name, settings, state, listeners, .. } = &*desk;
+        let inner = Arc::clone(&self.inner);
+        let NodeInner { name, settings, state, listeners, .. } = &*inner;
         let Some(Tools { connector, queue, backoff }) = &mut self.tools else { return };
         let clock = &*settings.clock;
         loop {
             let outcome = match trouble.take() {
-                // The first time, questions wait in the queue for the connection.
+                // The first time, requests wait in the queue for the connection.
                 None => connector.connect().await,
                 Some(trouble) => {
                     state.down(trouble.clone());
@@ -148,8 +148,8 @@ impl Supervisor {
                         }
                         // Before its first vote is counted.
                         let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
-                        let found = told.and_then(|((max_ttls, index), theirs)| {
-                            let differs = max_ttls.hear(*index, theirs)?;
+                        let found = told.and_then(|(max_ttls, theirs)| {
+                            let differs = max_ttls.hear(theirs)?;
                             Some(max_ttl_differs(max_ttls.ours(), differs))
                         });
                         if let Some(Finding { matter, evidence, cure, .. }) = found {
@@ -158,7 +158,7 @@ impl Supervisor {
                     }
                     state.introduced(facts, greeted.round_trip);
                     let since = clock.now();
-                    state.connect(Arc::clone(&greeted.instance));
+                    state.connect(Arc::clone(&greeted.identity));
                     drop(self.contacting.take());
                     if greeted.hints {
                         listeners.hearing();
@@ -184,8 +184,8 @@ impl Supervisor {
 /// However it ends, another one may go on from there.
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.desk.listeners.deaf();
-        *lock(&self.desk.tools) = self.tools.take();
+        self.inner.listeners.deaf();
+        *lock(&self.inner.tools) = self.tools.take();
     }
 }
 

@@ -10,113 +10,109 @@ mod scripts;
 mod server;
 mod stream;
 #[cfg(unix)]
-mod swift;
+mod transaction;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Membership, Notices, RedisNode, Settings, SystemDial};
-use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Question, Reply, Vote, ask};
-use crate::protocol::{Claim, Draw, FencingToken, Ticket, Token};
+use super::connect_limit::ConnectLimit;
+use super::{RedisNode, Settings};
+use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
-use crate::runtime::entropy::SystemEntropy;
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Ticket, Token};
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// What a server answers to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` that
 /// ends no connection for us, and has no such commands: and so is asked by scripts.
-const NO_SWIFTNESS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+const NO_TRANSACTIONS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
                             -ERR no\r\n-ERR no\r\n";
-/// What it answers before that, to the question whether a client has noted it: none has, as far as the user may
+/// What it answers before that, to the request whether a client has noted it: none has, as far as the user may
 /// see, and none may.
 const UNNOTED: &str = "-NOPERM no\r\n";
 
 pub(super) fn settings() -> Settings {
-    Settings {
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(SystemEntropy),
-        dial: Arc::new(SystemDial::default()),
-        connect_limit: super::ConnectLimit::Whole(Duration::from_secs(1)),
-        notices: Notices::Logged,
-        membership: Membership::Alone,
-        copy_limit: Duration::from_millis(25),
-        gate: Some(crate::protocol::gate("").into()),
-        max_ttls: None,
-    }
+    let connect_limit = ConnectLimit::Whole(Duration::from_secs(1));
+    Settings { connect_limit, ..Settings::default() }
 }
 
 fn claim(key: &str, random: u128) -> Arc<Claim> {
     Arc::new(Claim::new(key.into(), Token::new(random, "tests:1")))
 }
 
-fn acquire(claim: &Arc<Claim>) -> Question {
-    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw()) }
+fn acquire(claim: &Arc<Claim>) -> Request {
+    Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint()) }
 }
 
 /// The same by one who knows that others want the lock, and so by a script.
-fn contend(claim: &Arc<Claim>) -> Question {
-    let draw = Draw::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
-    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: Some(draw) }
+fn contend(claim: &Arc<Claim>) -> Request {
+    let fence_hint = FenceHint::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
+    Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint) }
 }
 
-fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Question {
-    Question::AcquireInTurn {
+fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Request {
+    Request::AcquireInTurn {
         claim: Arc::clone(claim),
         ttl: LONG,
         ticket,
         patience: LONG,
-        draw: Some(draw()),
+        fence_hint: Some(fence_hint()),
     }
 }
 
-fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Question {
-    Question::Transfer { from: Arc::clone(from), to: Arc::clone(to), ttl: LONG, draw: Some(draw()) }
+fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Request {
+    Request::Transfer {
+        from: Arc::clone(from),
+        to: Arc::clone(to),
+        ttl: LONG,
+        fence_hint: Some(fence_hint()),
+    }
 }
 
-fn renew(claim: &Arc<Claim>) -> Question {
-    Question::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: FencingToken::new(1) }
+fn renew(claim: &Arc<Claim>) -> Request {
+    Request::Renew { claim: Arc::clone(claim), ttl: LONG, fencing_token: FencingToken::new(1) }
 }
 
-fn draw() -> Draw {
-    Draw::at(SystemClock.wall(), None, LONG)
+fn fence_hint() -> FenceHint {
+    FenceHint::at(SystemClock.wall(), None, LONG)
 }
 
-fn plain(claim: &Arc<Claim>) -> Question {
-    Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }
+fn plain(claim: &Arc<Claim>) -> Request {
+    Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }
 }
 
-fn write_back(claim: &Arc<Claim>) -> Question {
-    Question::WriteBack { claim: Arc::clone(claim), fencing_token: FencingToken::MAX }
+fn write_back(claim: &Arc<Claim>) -> Request {
+    Request::WriteBack { claim: Arc::clone(claim), fencing_token: FencingToken::MAX }
 }
 
-fn release(claim: &Arc<Claim>) -> Question {
-    Question::Release { claim: Arc::clone(claim) }
+fn release(claim: &Arc<Claim>) -> Request {
+    Request::Release { claim: Arc::clone(claim) }
 }
 
-fn cancel(claim: &Arc<Claim>) -> Question {
-    Question::Cancel { claim: Arc::clone(claim), linger: LONG }
+fn cancel(claim: &Arc<Claim>) -> Request {
+    Request::Cancel { claim: Arc::clone(claim), linger: LONG }
 }
 
-fn inspect() -> Question {
-    Question::Inspect { key: "orders/42".into() }
+fn inspect() -> Request {
+    Request::Inspect { key: "orders/42".into() }
 }
 
-/// A question that a stalled node refuses.
-fn probe() -> Question {
+/// A request that a stalled node refuses.
+fn probe() -> Request {
     acquire(&claim("a-probe", 9))
 }
 
-async fn vote(node: &RedisNode, question: Question) -> Vote {
-    ask(node, question).await.unwrap().vote
+async fn vote(node: &RedisNode, request: Request) -> Vote {
+    ask(node, request).await.unwrap().vote
 }
 
 fn spawn_ask(
     node: &Arc<RedisNode>,
-    question: Question,
-) -> tokio::task::JoinHandle<Result<Answer, NodeError>> {
+    request: Request,
+) -> tokio::task::JoinHandle<Result<Response, NodeError>> {
     let log = Arc::clone(node);
-    tokio::spawn(async move { ask(&*log, question).await })
+    tokio::spawn(async move { ask(&*log, request).await })
 }
 
 /// Whether votes are refused because one that was sent has no answer.
@@ -124,15 +120,15 @@ fn hangs(node: &RedisNode) -> bool {
     refuses(node, &probe())
 }
 
-/// Whether the question is not taken in.
-fn refuses(node: &RedisNode, question: &Question) -> bool {
-    node.state.admit(question).is_err()
+/// Whether the request is not taken in.
+fn refuses(node: &RedisNode, request: &Request) -> bool {
+    node.state.admit(request).is_err()
 }
 
 /// The answer, if it is there at once.
-fn ask_now(node: &RedisNode, question: Question) -> Option<Result<Vote, NodeError>> {
+fn ask_now(node: &RedisNode, request: Request) -> Option<Result<Vote, NodeError>> {
     let log = Arc::new(Log::default());
-    node.ask(question.into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(request.into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     let mut answers = log.answers.lock().unwrap();
     answers.pop().map(|(_, answer)| answer)
 }
@@ -167,7 +163,7 @@ impl Log {
 }
 
 impl Collect for Log {
-    fn answer(&self, index: usize, answer: Result<Answer, NodeError>) {
+    fn answer(&self, index: usize, answer: Result<Response, NodeError>) {
         self.answers.lock().unwrap().push((index, answer.map(|answer| answer.vote)));
     }
 
@@ -189,7 +185,7 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl HintListener for Ear {
     fn hear(&self, hint: Hint<'_>) {
         self.heard.lock().unwrap().push(match hint {
             Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),

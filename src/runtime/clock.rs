@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::protocol::Moment;
+use quorlock_protocol::Moment;
 
 /// A wait that ends at a moment of a [`Clock`].
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -56,6 +56,6 @@ impl Drop for FinishInBackground {
 
 impl fmt::Debug for FinishInBackground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lasting").field("done", &self.work.is_none()).finish_non_exhaustive()
+        f.debug_struct("FinishInBackground").field("done", &self.work.is_none()).finish_non_exhaustive()
     }
 }

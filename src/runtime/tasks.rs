@@ -2,7 +2,7 @@
 //!
 //! What was begun on one runtime may concern others: a lock is passed on to a waiter of another one, a
 //! lease is released there. So the work of a task lies apart from the runtimes that drive it, and nothing
-//! in it is bound to one: it waits for answers, for others and for [alarms](crate::runtime::timer), not for timers
+//! in it is bound to one: it waits for answers, for others and for [timers](crate::runtime::timer), not for timers
 //! of its own. Whoever waits for what a task does has its own runtime drive it too. What no runtime drives
 //! any more is kept for the next call. See docs/adr/0018-one-home.md.
 
@@ -48,13 +48,13 @@ struct Known {
 /// What is to be done for a coordinator. It lives as long as that has a handle: a task keeps what the
 /// coordinator needs, and would keep itself for ever.
 pub(crate) struct Registry {
-    alarms: Arc<Timers>,
+    timers: Arc<Timers>,
     known: Arc<Known>,
-    inside: Mutex<Inside>,
+    inside: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     unfinished: Slab<Weak<Task>>,
     orphans: Vec<Arc<Task>>,
     /// Those who wait: woken when there is another runtime, or a task that none drives.
@@ -62,9 +62,9 @@ struct Inside {
 }
 
 impl Tasks {
-    pub(crate) fn new(alarms: Arc<Timers>) -> (Tasks, Arc<Registry>) {
+    pub(crate) fn new(timers: Arc<Timers>) -> (Tasks, Arc<Registry>) {
         let registry = Arc::new_cyclic(|registry| Registry {
-            alarms,
+            timers,
             known: Arc::new(Known {
                 first: OnceLock::new(),
                 several: AtomicBool::new(false),
@@ -161,7 +161,7 @@ impl<F: Future + Unpin> Future for Helped<F> {
         registry.see(&here);
         while registry.known.several.load(Ordering::Acquire) {
             drop(registry.help(&here));
-            let look = this.look.insert(Box::new(registry.alarms.until(Some(registry.alarms.now() + LOOK))));
+            let look = this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + LOOK))));
             if Pin::new(&mut **look).poll(context).is_pending() {
                 break;
             }
@@ -220,7 +220,7 @@ impl Registry {
         let others = unfinished.iter().filter(|task| !task.is_driven_by(here));
         let driven = others.map(|task| here.spawn(task.driver(here))).collect();
         drop(orphans);
-        self.alarms.ring_overdue(here.id());
+        self.timers.ring_overdue(here.id());
         driven
     }
 
@@ -231,7 +231,7 @@ impl Registry {
         self.wake();
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -317,14 +317,14 @@ impl Future for Driver {
         };
         // What panics is not to be polled again.
         let Some(mut doing) = work.take() else { return Poll::Ready(()) };
-        let bell = Waker::from(task.clone());
-        if doing.as_mut().poll(&mut Context::from_waker(&bell)).is_pending() {
+        let waker = Waker::from(task.clone());
+        if doing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             *work = Some(doing);
             return Poll::Pending;
         }
         drop(work);
         // The others are over as well.
-        bell.wake();
+        waker.wake();
         Poll::Ready(())
     }
 }

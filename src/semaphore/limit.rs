@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::node::{Answer, Asked, Collect, Listener, Node, NodeError, Question, Reason, Reply, Vote};
-use crate::protocol::{Claim, Token, semaphore_limit};
+use crate::node::{
+    Capabilities, Collect, HintListener, Node, NodeError, NodeLimits, Request, Responder, Response,
+    SharedRequest, Vote,
+};
+use crate::reason::Reason;
+use quorlock_protocol::{Claim, Token, semaphore_limit};
 
 /// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
 /// asks for the same number asks for the same claim, so any number of them can hold it at once.
@@ -18,7 +22,7 @@ pub(super) fn claim(key: &str, permits: usize) -> Arc<Claim> {
 /// A node whose votes for a slot count only where the semaphore has the right number of permits
 /// (rule P-1).
 ///
-/// Before each question that makes or keeps a slot's key, it asks the node to keep the limit for as
+/// Before each request that makes or keeps a slot's key, it asks the node to keep the limit for as
 /// long: both are carried out in that order, and travel together. So wherever a vote counts, the
 /// limit stands for as long as the permit is valid. Two who ask for different numbers would both need
 /// a quorum of limits, and so a node with two of them.
@@ -32,23 +36,23 @@ impl Node for Limited {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let (Question::Acquire { ttl, .. }
-        | Question::AcquireInTurn { ttl, .. }
-        | Question::Transfer { ttl, .. }
-        | Question::Renew { ttl, .. }) = *question
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let (Request::Acquire { ttl, .. }
+        | Request::AcquireInTurn { ttl, .. }
+        | Request::Transfer { ttl, .. }
+        | Request::Renew { ttl, .. }) = *request
         else {
-            return self.node.ask(question, reply);
+            return self.node.ask(request, reply);
         };
         // As for a lock: who finds the limit gone at a renewal cannot know what was there meanwhile.
-        let keeps = matches!(*question, Question::Renew { .. });
+        let keeps = matches!(*request, Request::Renew { .. });
         let pair =
             Arc::new(Pair { asked: self.limit.token().clone(), keeps, state: Mutex::new(State::new(reply)) });
         self.node.ask(
-            Question::Renew { claim: self.limit.clone(), ttl, fencing_token: None }.into(),
-            Reply::new(pair.clone(), LIMIT),
+            Request::Renew { claim: self.limit.clone(), ttl, fencing_token: None }.into(),
+            Responder::new(pair.clone(), LIMIT),
         );
-        self.node.ask(question, Reply::new(pair, SLOT));
+        self.node.ask(request, Responder::new(pair, SLOT));
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
@@ -59,7 +63,15 @@ impl Node for Limited {
         self.node.round_trip()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        self.node.limits()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }
 }
@@ -73,7 +85,7 @@ impl fmt::Debug for Limited {
 const LIMIT: usize = 0;
 const SLOT: usize = 1;
 
-/// Waits for the answers to both questions, and makes one of them.
+/// Waits for the answers to both requests, and makes one of them.
 #[derive(Debug)]
 struct Pair {
     /// The limit that was asked for.
@@ -85,19 +97,19 @@ struct Pair {
 
 #[derive(Debug)]
 struct State {
-    limit: Option<Result<Answer, NodeError>>,
-    slot: Option<Result<Answer, NodeError>>,
-    reply: Option<Reply>,
+    limit: Option<Result<Response, NodeError>>,
+    slot: Option<Result<Response, NodeError>>,
+    reply: Option<Responder>,
 }
 
 impl State {
-    fn new(reply: Reply) -> State {
+    fn new(reply: Responder) -> State {
         State { limit: None, slot: None, reply: Some(reply) }
     }
 }
 
 impl Collect for Pair {
-    fn answer(&self, index: usize, answer: Result<Answer, NodeError>) {
+    fn answer(&self, index: usize, answer: Result<Response, NodeError>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let place = if index == LIMIT { &mut state.limit } else { &mut state.slot };
         *place = Some(answer);
@@ -115,7 +127,7 @@ impl Collect for Pair {
 
     fn wanted(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.reply.as_ref().is_some_and(Reply::wanted)
+        state.reply.as_ref().is_some_and(Responder::wanted)
     }
 }
 
@@ -124,11 +136,11 @@ impl Collect for Pair {
 /// Where the limit is not as it should be, the slot's key may stand all the same: that is an error
 /// after which the node is cleaned up.
 fn combined(
-    limit: Result<Answer, NodeError>,
-    slot: Result<Answer, NodeError>,
+    limit: Result<Response, NodeError>,
+    slot: Result<Response, NodeError>,
     asked: &Token,
     keeps: bool,
-) -> Result<Answer, NodeError> {
+) -> Result<Response, NodeError> {
     let slot = slot?;
     let unconfirmed = |reason: &str| Err(NodeError::Disconnected { reason: reason.into() });
     let limit = match limit {
@@ -139,15 +151,15 @@ fn combined(
         }
     };
     match limit.vote {
-        _ if limit.instance.id != slot.instance.id => {
-            unconfirmed("the server was restarted between two questions")
+        _ if limit.identity.id != slot.identity.id => {
+            unconfirmed("the server was restarted between two requests")
         }
         Vote::Held(holding) => {
             let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
             Err(NodeError::OtherLimit { found: text(&holding.token), asked: text(asked) })
         }
         Vote::Restored if keeps && slot.vote == Vote::Granted => {
-            Ok(Answer { vote: Vote::Restored, ..of_both(limit, slot) })
+            Ok(Response { vote: Vote::Restored, ..of_both(limit, slot) })
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
         Vote::Wanted | Vote::Behind | Vote::Ahead | Vote::Free => {
@@ -158,28 +170,28 @@ fn combined(
 
 /// What is said of the slot, as old as the younger of the two that answered: in a cluster each key has
 /// a master of its own, and both must remember.
-fn of_both(limit: Answer, slot: Answer) -> Answer {
-    let now = limit.instance.seen.max(slot.instance.seen);
-    let limit_is_younger = limit.instance.age_at(now) < slot.instance.age_at(now);
-    if limit_is_younger { Answer { instance: limit.instance, ..slot } } else { slot }
+fn of_both(limit: Response, slot: Response) -> Response {
+    let now = limit.identity.seen.max(slot.identity.seen);
+    let limit_is_younger = limit.identity.age_at(now) < slot.identity.age_at(now);
+    if limit_is_younger { Response { identity: limit.identity, ..slot } } else { slot }
 }
 
 #[cfg(test)]
 mod tests {
 
     use super::*;
-    use crate::node::{Expiry, Holding, Instance};
-    use crate::protocol::Moment;
+    use crate::node::{Expiry, Holding, Identity};
+    use quorlock_protocol::Moment;
 
-    fn said(vote: Vote, id: &str) -> Answer {
-        Answer::new(vote, Arc::new(Instance::new(id, Moment::ORIGIN, Duration::ZERO)))
+    fn said(vote: Vote, id: &str) -> Response {
+        Response::new(vote, Arc::new(Identity::new(id, Moment::ORIGIN, Duration::ZERO)))
     }
 
     fn other() -> Vote {
         Vote::from(Holding::new(Token::found(b"2"), Expiry::In(Duration::from_secs(1))))
     }
 
-    fn vote(limit: Result<Answer, NodeError>, slot: Vote, keeps: bool) -> Result<Vote, NodeError> {
+    fn vote(limit: Result<Response, NodeError>, slot: Vote, keeps: bool) -> Result<Vote, NodeError> {
         combined(limit, Ok(said(slot, "a")), &Token::found(b"4"), keeps).map(|answer| answer.vote)
     }
 
@@ -199,11 +211,11 @@ mod tests {
 
     #[test]
     fn a_slot_is_as_old_as_the_younger_of_the_two_that_answered() {
-        let aged = |age| Answer::new(Vote::Granted, Arc::new(Instance::new("a", Moment::ORIGIN, age)));
+        let aged = |age| Response::new(Vote::Granted, Arc::new(Identity::new("a", Moment::ORIGIN, age)));
         let (old, young) = (Duration::from_secs(90), Duration::from_secs(1));
         for (limit, slot) in [(old, young), (young, old), (young, young)] {
             let said = combined(Ok(aged(limit)), Ok(aged(slot)), &Token::found(b"4"), false).unwrap();
-            assert_eq!(said.instance.age, young);
+            assert_eq!(said.identity.age, young);
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{At, Loss, Outcome, Passed, Renewed};
-use crate::node::{Answer, NodeError, Question};
-use crate::protocol::{Moment, Quorum, Verdict};
+use crate::node::{NodeError, Request, Response};
+use quorlock_protocol::{Moment, Quorum, Verdict};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Meters;
@@ -67,7 +67,7 @@ impl NodeMeter {
         Arc::new(NodeMeter)
     }
 
-    pub(crate) fn answered(&self, _: Op, _: &Result<Answer, NodeError>, _: Duration) {}
+    pub(crate) fn answered(&self, _: Op, _: &Result<Response, NodeError>, _: Duration) {}
     pub(crate) fn late(&self) {}
     pub(crate) fn connected(&self) {}
     pub(crate) fn restarted(&self) {}
@@ -78,7 +78,7 @@ impl NodeMeter {
 }
 
 impl Op {
-    pub(crate) fn of(_: Option<&Question>) -> Op {
+    pub(crate) fn of(_: Option<&Request>) -> Op {
         Op
     }
 }

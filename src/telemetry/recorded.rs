@@ -10,8 +10,8 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
 use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
-use crate::node::{Answer, NodeError, Question, Vote};
-use crate::protocol::{Moment, Quorum, Verdict};
+use crate::node::{NodeError, Request, Response, Vote};
+use quorlock_protocol::{Moment, Quorum, Verdict};
 
 /// What a coordinator counts, but for its nodes.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl LockMeter {
     }
 
     pub(crate) fn released(&self, verdict: Verdict) {
-        self.0.releases.count(usize::from(verdict != Verdict::Carried));
+        self.0.releases.count(usize::from(verdict != Verdict::Won));
     }
 
     pub(crate) fn passed(&self, outcome: Passed) {
@@ -210,7 +210,7 @@ impl NodeMeter {
         })
     }
 
-    pub(crate) fn answered(&self, op: Op, result: &Result<Answer, NodeError>, took: Duration) {
+    pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, took: Duration) {
         match result {
             Ok(answer) => {
                 self.answers.count(kind_of(&answer.vote));
@@ -293,6 +293,7 @@ const ERRORS: &[&str] = &[
     "failed",
     "other_limit",
     "unconfirmed",
+    "unexpected_reply",
 ];
 
 fn error_kind(error: &NodeError) -> usize {
@@ -306,6 +307,7 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::Failed { .. } => 6,
         NodeError::OtherLimit { .. } => 7,
         NodeError::Unconfirmed { .. } => 8,
+        NodeError::UnexpectedReply { .. } => 9,
     }
 }
 
@@ -316,18 +318,18 @@ pub(crate) struct Op(usize);
 impl Op {
     const WORDS: &[&str] = &["acquire", "renew", "release", "other"];
 
-    pub(crate) fn of(question: Option<&Question>) -> Op {
-        Op(match question {
-            Some(Question::Acquire { .. } | Question::AcquireInTurn { .. } | Question::Transfer { .. }) => 0,
-            Some(Question::Renew { .. }) => 1,
-            Some(Question::Release { .. } | Question::Cancel { .. }) => 2,
+    pub(crate) fn of(request: Option<&Request>) -> Op {
+        Op(match request {
+            Some(Request::Acquire { .. } | Request::AcquireInTurn { .. } | Request::Transfer { .. }) => 0,
+            Some(Request::Renew { .. }) => 1,
+            Some(Request::Release { .. } | Request::Cancel { .. }) => 2,
             Some(
-                Question::WriteBack { .. }
-                | Question::LeaveLine { .. }
-                | Question::Inspect { .. }
-                | Question::Intend { .. }
-                | Question::Desist { .. }
-                | Question::Forget { .. },
+                Request::WriteBack { .. }
+                | Request::LeaveLine { .. }
+                | Request::Inspect { .. }
+                | Request::Intend { .. }
+                | Request::Desist { .. }
+                | Request::Forget { .. },
             )
             | None => 3,
         })

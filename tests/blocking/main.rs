@@ -182,7 +182,7 @@ fn a_writer_becomes_a_reader_beside_others() {
     let owner = Owner::new();
     let outer = bench.lock().owner(&owner).acquire().unwrap();
     let inner = bench.lock().owner(&owner).acquire().unwrap();
-    let Err(DowngradeError::HeldAgain { lease: inner }) = inner.downgrade() else {
+    let Err(DowngradeError::HeldAgain { lease: inner, .. }) = inner.downgrade() else {
         panic!("the outer lease may rely on being alone");
     };
     inner.release().unwrap();
@@ -218,7 +218,7 @@ fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
     assert_eq!(semaphore.with(|lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).unwrap(), 42);
     let other = bench.coordinator.semaphore("s", 4);
     let first = semaphore.acquire().unwrap();
-    assert!(matches!(other.acquire(), Err(AcquireError::NeedsMending { .. })), "another number of permits");
+    assert!(matches!(other.acquire(), Err(AcquireError::OtherPermits { .. })), "another number of permits");
     first.lease.release().unwrap();
     let none = bench.coordinator.semaphore("s", 0);
     assert!(matches!(none.validate(), Err(ConfigError::Permits { given: 0, .. })));

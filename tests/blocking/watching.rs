@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{Builder, Condition, LossReason, Matter, NodeHealth, Owner, RestartGuard};
+use quorlock::{Builder, Check, LossReason, NodeHealth, NodeStatus, Owner, RestartGuard};
 use quorlock_testkit::{Servers, memory_nodes};
 
 use super::{AcquireError, ConfigError, DEADLINE, bench};
@@ -61,8 +61,8 @@ fn a_lock_is_taken_away_from_the_holder_that_was_seen() {
     let bench = bench();
     let lease = bench.lock().acquire().unwrap();
     let seen = bench.lock().inspect().unwrap().holder().unwrap();
-    let ballot = bench.lock().revoke(&seen.token).unwrap();
-    assert_eq!(ballot.granted(), 5, "{ballot}");
+    let report = bench.lock().revoke(&seen.token).unwrap();
+    assert_eq!(report.granted(), 5, "{report}");
     let next = bench.lock().acquire().unwrap();
     assert!(next.fencing_token() > lease.fencing_token());
     assert_eq!(bench.lock().revoke(&seen.token).unwrap().granted(), 0, "it is somebody else's now");
@@ -82,20 +82,20 @@ fn how_the_nodes_stand_is_told_to_threads() {
     let builder = Builder::default().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = builder.build_blocking().unwrap();
     let mut health = coordinator.health();
-    let are = |condition: Condition| move |node: &NodeHealth| node.condition == condition;
-    assert!(health.now().iter().all(are(Condition::Unknown)), "nobody was asked");
+    let are = |condition: NodeStatus| move |node: &NodeHealth| node.condition == condition;
+    assert!(health.now().iter().all(are(NodeStatus::Unknown)), "nobody was asked");
     assert_eq!(health.changed_within(Duration::from_millis(1)), Ok(None));
     let _lease = coordinator.lock("r").acquire().unwrap();
-    let connected = |nodes: &[NodeHealth]| nodes.iter().all(are(Condition::Connected));
+    let connected = |nodes: &[NodeHealth]| nodes.iter().all(are(NodeStatus::Connected));
     while !connected(&health.now()) {
         assert!(health.changed_within(DEADLINE).unwrap().is_some(), "{:?}", health.now());
     }
     servers[2].kill();
-    let gone = |nodes: &[NodeHealth]| matches!(nodes[2].condition, Condition::Unreachable { .. });
+    let gone = |nodes: &[NodeHealth]| matches!(nodes[2].condition, NodeStatus::Unreachable { .. });
     while !gone(&health.now()) {
         assert!(health.changed_within(DEADLINE).unwrap().is_some(), "{:?}", health.now());
     }
-    let evicts = |matters: Vec<Matter>| matters.iter().filter(|matter| **matter == Matter::Eviction).count();
+    let evicts = |matters: Vec<Check>| matters.iter().filter(|matter| **matter == Check::Eviction).count();
     let noticed = coordinator.noticed();
     assert!(evicts(noticed.iter().map(|finding| finding.matter).collect()) >= 2, "{noticed:?}");
     let examined = coordinator.examine().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::{Address, Clock, Condition, Coordinator, Dial, RestartGuard, Stream};
+use quorlock::{Address, Clock, Coordinator, Dial, NodeStatus, RestartGuard, Stream};
 use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes};
 
 use crate::server::{Hostile, Phase};
@@ -29,7 +29,7 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
                 let lease = coordinator.lock("orders/42").acquire().await.unwrap();
                 lease.release().await.unwrap();
                 let node = &coordinator.health().now()[0];
-                if let Condition::Unreachable { reason } = &node.condition
+                if let NodeStatus::Unreachable { reason } = &node.condition
                     && format!("{reason:#}").contains("pushed")
                 {
                     return format!("{reason:#}");

@@ -1,4 +1,4 @@
-//! Servers that are broken or hostile: whatever they send, a node answers each question in time, its
+//! Servers that are broken or hostile: whatever they send, a node answers each request in time, its
 //! memory stays bounded, and the other nodes are not affected.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use futures::future::{Either, join_all, select};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quorlock::{AcquireError, Clock, Coordinator, Outlook, RestartGuard, Standing, SystemClock, Wait};
+use quorlock::{AcquireError, Clock, Coordinator, RestartGuard, Standing, Summary, SystemClock, Wait};
 use quorlock_testkit::memory_nodes;
 use server::{Attack, Hostile, Phase};
 
@@ -74,9 +74,9 @@ fn attacks() -> Vec<Attack> {
         attack("pushes without end", "", push.repeat(20)),
         attack("empty pushes without end", "", ">0\r\n".repeat(100)),
         attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20)),
-        attack("answers without questions", "", "+OK\r\n".repeat(100)),
-        attack("errors without questions", "", "-ERR no\r\n".repeat(100)),
-        attack("lists without questions", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100)),
+        attack("answers without requests", "", "+OK\r\n".repeat(100)),
+        attack("errors without requests", "", "-ERR no\r\n".repeat(100)),
+        attack("lists without requests", "", "*2\r\n+held\r\n$1\r\na\r\n".repeat(100)),
     ]
 }
 
@@ -138,16 +138,16 @@ async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
     }
 }
 
-/// What a check-up asks, in its order: a word of each question.
+/// What a check-up asks, in its order: a word of each request.
 const QUESTIONS: [&str; 7] = ["HELLO", "INFO", "TIME", "CONFIG", "TRACKING", "ZADD", "tonumber"];
 
-/// Examines servers that attack at this question, and says whether they came to it: on a busy machine the
+/// Examines servers that attack at this request, and says whether they came to it: on a busy machine the
 /// check-up may have ended before.
-async fn examined(question: &'static str, attack: Attack) -> bool {
-    let what = format!("{} at {question}", attack.name);
-    let server = Hostile::new(Phase::Asked(question), attack.clone());
+async fn examined(request: &'static str, attack: Attack) -> bool {
+    let what = format!("{} at {request}", attack.name);
+    let server = Hostile::new(Phase::Asked(request), attack.clone());
     let examination = in_time(&what, deployment(&server, 3).examine()).await;
-    assert_eq!(examination.outlook(), Outlook::NoQuorum, "{what}: {examination:#?}");
+    assert_eq!(examination.outlook(), Summary::NoQuorum, "{what}: {examination:#?}");
     assert!(
         examination.nodes.iter().all(|node| node.standing != Standing::Votes),
         "{what}: {examination:#?}"
@@ -162,10 +162,10 @@ async fn examined(question: &'static str, attack: Attack) -> bool {
 }
 
 async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time() {
-    for question in QUESTIONS {
-        let examined = attacks().into_iter().map(|attack| tokio::spawn(examined(question, attack)));
+    for request in QUESTIONS {
+        let examined = attacks().into_iter().map(|attack| tokio::spawn(examined(request, attack)));
         let attacked = join_all(examined).await.into_iter().filter(|outcome| *outcome.as_ref().unwrap());
-        assert!(attacked.count() > attacks().len() / 2, "hardly any server was asked for {question}");
+        assert!(attacked.count() > attacks().len() / 2, "hardly any server was asked for {request}");
     }
 }
 

@@ -151,7 +151,7 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     words
 }
 
-/// Asks a deployment of which one node is such a server, now and a while later. Returns how many questions it
+/// Asks a deployment of which one node is such a server, now and a while later. Returns how many requests it
 /// has answered, and how many of them with a vote.
 async fn ask(words: Words, what: &str) -> (usize, usize) {
     let (server, clock) = (Hostile::saying(words), Ahead::default());

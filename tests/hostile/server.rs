@@ -100,7 +100,7 @@ pub(crate) struct Hostile {
     pub(crate) dials: Arc<AtomicUsize>,
     /// How often it has begun to misbehave.
     pub(crate) attacks: Arc<AtomicUsize>,
-    /// How many questions it has answered.
+    /// How many requests it has answered.
     pub(crate) replies: Arc<AtomicUsize>,
     /// How many votes it has given.
     pub(crate) votes: Arc<AtomicUsize>,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{Token, fence_counter};
-use quorlock::{Fencing, HandOver, Renewal, Wait};
+use quorlock::{Fencing, Handoff, Renewal, Wait};
 use quorlock_testkit::{eventually, find_eventually};
 
 use crate::alarms::NoAlarms;
@@ -57,7 +57,7 @@ pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
     let inside = Arc::new(AtomicBool::new(false));
     let our_turns = Arc::new(AtomicU32::new(0));
     // The lease must go back to the nodes each time, and others must get a chance.
-    let lock = meeting.lock().hand_over(HandOver::times(0));
+    let lock = meeting.lock().hand_over(Handoff::times(0));
     let ours = tokio::spawn({
         let (inside, our_turns) = (inside.clone(), our_turns.clone());
         async move {
@@ -108,10 +108,10 @@ pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(m
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     println!("{:?}", waits.await.unwrap());
     eventually("a second in which ours asks nothing", DEADLINE, async || {
-        let (asked, since) = (meeting.questions().await, meeting.server_time().await);
+        let (asked, since) = (meeting.requests().await, meeting.server_time().await);
         let second = async || meeting.server_time().await >= since + Duration::from_secs(1);
         eventually("the second to pass", DEADLINE, second).await.unwrap();
-        meeting.questions().await == asked
+        meeting.requests().await == asked
     })
     .await
     .unwrap();

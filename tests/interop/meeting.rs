@@ -61,13 +61,13 @@ impl Meeting {
     pub(crate) async fn refusal(&self) -> (Holder, String) {
         let error = self.lock().wait(Wait::Never).acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
-        (error.ballot().unwrap().holder().expect("somebody holds it"), error.to_string())
+        (error.report().unwrap().holder().expect("somebody holds it"), error.to_string())
     }
 
     /// At how many of the servers that run the key holds `token`.
     pub(crate) async fn holding(&self, token: &[u8]) -> usize {
-        let ballot = self.lock().inspect().await.unwrap();
-        ballot.holder().filter(|holder| holder.token.as_bytes() == token).map_or(0, |holder| holder.nodes)
+        let report = self.lock().inspect().await.unwrap();
+        report.holder().filter(|holder| holder.token.as_bytes() == token).map_or(0, |holder| holder.nodes)
     }
 
     /// The longest that the key lives at any server that runs; nothing where there is none.
@@ -95,17 +95,17 @@ impl Meeting {
     }
 
     /// How often anybody has asked the servers to set or to change something.
-    pub(crate) async fn questions(&self) -> u64 {
-        let mut questions = 0;
+    pub(crate) async fn requests(&self) -> u64 {
+        let mut requests = 0;
         for server in self.servers.iter() {
             let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
             let asked = ["cmdstat_set:calls=", "cmdstat_eval:calls=", "cmdstat_evalsha:calls="];
             let calls =
                 stats.lines().filter_map(|line| asked.iter().find_map(|start| line.strip_prefix(start)));
-            questions +=
+            requests +=
                 calls.map(|calls| calls.split(',').next().unwrap().parse::<u64>().unwrap()).sum::<u64>();
         }
-        questions
+        requests
     }
 }
 

@@ -39,7 +39,7 @@ async fn redisson_and_ours_refuse_to_touch_what_the_other_has_stored() {
     meeting.theirs.acquire(NAME, TTL).await.token();
     let error = meeting.lock().acquire().await.unwrap_err();
     println!("{error}");
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
     assert!(error.to_string().contains("is not a lock"), "{error}");
     for server in meeting.servers.iter() {
         let kind = server.command(&["TYPE", NAME]).await.unwrap().to_string();

@@ -5,22 +5,22 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quorlock::protocol::{Claim, Draw, Token};
+use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AcquireError, Address, Clock as _, Hint, Listener, Node, Question, RedisNode, SystemClock, Vote, Wait,
+    AcquireError, Address, Clock as _, Hint, HintListener, Node, RedisNode, Request, SystemClock, Vote, Wait,
     ask,
 };
 use quorlock_testkit::{Server, Servers};
 
 use crate::world::{TTL, World, client, knows};
 
-fn draw() -> Draw {
-    Draw::at(SystemClock::default().wall(), None, TTL)
+fn fence_hint() -> FenceHint {
+    FenceHint::at(SystemClock::default().wall(), None, TTL)
 }
 
 async fn refusal(urls: &[String]) -> String {
     let error = client(urls, |builder| builder).lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
     error.to_string()
 }
 
@@ -125,10 +125,10 @@ async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_want")).unwrap());
     let claim = |random| Arc::new(Claim::new("r".into(), Token::new(random, "")));
     for random in [1, 2] {
-        let question = Question::Acquire { claim: claim(random), ttl: TTL, draw: Some(draw()) };
-        assert!(ask(&node, question).await.is_ok(), "refused or not, it is a vote");
+        let request = Request::Acquire { claim: claim(random), ttl: TTL, fence_hint: Some(fence_hint()) };
+        assert!(ask(&node, request).await.is_ok(), "refused or not, it is a vote");
     }
-    let released = ask(&node, Question::Release { claim: claim(1) }).await.unwrap();
+    let released = ask(&node, Request::Release { claim: claim(1) }).await.unwrap();
     assert_eq!(released.vote, Vote::Granted);
 }
 
@@ -139,9 +139,10 @@ async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client", "+client|setname"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_tracking")).unwrap());
     let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
     let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "bad_nodes")));
-    let acquire = |number| Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) };
+    let acquire =
+        |number| Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) };
     assert_eq!(ask(&node, acquire(1)).await.unwrap().vote, Vote::Granted);
     assert!(matches!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Held(_)));
     servers[0].command(&["DEL", "r"]).await.unwrap();
@@ -155,7 +156,7 @@ struct Ear {
     hints: AtomicUsize,
 }
 
-impl Listener for Ear {
+impl HintListener for Ear {
     fn hear(&self, _hint: Hint<'_>) {
         self.hints.fetch_add(1, Ordering::Relaxed);
     }
@@ -192,6 +193,6 @@ async fn a_closed_port_and_something_that_is_no_redis_are_told_apart() {
     let urls = [format!("redis://127.0.0.1:{port}"), format!("redis://127.0.0.1:{closed}")];
     let error = client(&urls, |builder| builder).lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
-    let papers = error.ballot().unwrap().papers();
-    assert_ne!(papers[0].said.to_string(), papers[1].said.to_string());
+    let votes = error.report().unwrap().votes();
+    assert_ne!(votes[0].outcome.to_string(), votes[1].outcome.to_string());
 }

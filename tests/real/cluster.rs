@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, ClusterAddress, ClusterNode, Condition, Coordinator, Hint, Listener, LossReason, Matter,
-    Node as _, RestartGuard, Role, Said, Standing, SystemClock, Wait,
+    AcquireError, Check, ClusterAddress, ClusterNode, Coordinator, Hint, HintListener, LossReason, Node as _,
+    NodeStatus, RestartGuard, Role, Standing, SystemClock, VoteOutcome, Wait,
 };
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Server, Servers, eventually};
@@ -77,7 +77,7 @@ async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Ser
 #[derive(Debug, Default)]
 struct Hears(AtomicBool);
 
-impl Listener for Hears {
+impl HintListener for Hears {
     fn hear(&self, hint: Hint<'_>) {
         self.0.fetch_or(hint == Hint::Hearing, Ordering::Relaxed);
     }
@@ -89,7 +89,7 @@ async fn a_cluster_keeps_the_contract() {
         let cluster = cluster(3, replicas).await;
         let node = ClusterNode::new(ClusterAddress::parse(&cluster.url()).unwrap());
         let hears = Arc::new(Hears::default());
-        node.listen(Arc::clone(&hears) as Arc<dyn Listener>);
+        node.listen(Arc::clone(&hears) as Arc<dyn HintListener>);
         if let Err(breach) = check_contract(&node, &cluster, &SystemClock::default()).await {
             panic!("{breach}");
         }
@@ -245,8 +245,8 @@ async fn i17_a_replica_that_takes_over_grants_nothing_that_it_may_have_missed() 
     let other = guarded(&[cluster.url()]);
     // On a busy machine its time may be over by now, and then so is that of the lease.
     if let Err(error) = other.lock("r").try_acquire().await {
-        let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-        assert!(matches!(ballot.papers()[0].said, Said::Quarantined { .. }), "{error}");
+        let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+        assert!(matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }), "{error}");
     }
     let next = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     assert!(lease.check().is_err(), "two holders at once");
@@ -267,11 +267,11 @@ async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
     let coordinator = guarded(&urls);
     votes(&coordinator, "r").await;
     let all_vote =
-        async || coordinator.health().now().iter().all(|node| node.condition == Condition::Connected);
+        async || coordinator.health().now().iter().all(|node| node.condition == NodeStatus::Connected);
     eventually("three that vote", DEADLINE, all_vote).await.unwrap();
     let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
-    let partial = async || matches!(coordinator.health().now()[2].condition, Condition::Partial { .. });
+    let partial = async || matches!(coordinator.health().now()[2].condition, NodeStatus::Partial { .. });
     eventually("a cluster in part", DEADLINE, partial).await.unwrap();
     eventually("the replica's vote", DEADLINE, all_vote).await.unwrap();
     lease.check().expect("two of three nodes were enough");
@@ -328,7 +328,7 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
     let kept = coordinator.lock(kept.unwrap());
     lost.kill();
     let partial = async || {
-        let Condition::Partial { reason } = &coordinator.health().now()[0].condition else { return false };
+        let NodeStatus::Partial { reason } = &coordinator.health().now()[0].condition else { return false };
         reason.to_string().contains(&lost.address().to_string())
     };
 
@@ -366,8 +366,8 @@ async fn i2_two_nodes_that_share_a_cluster_are_one_vote() {
     servers[0].kill();
     for resource in ["r", "s", "t"] {
         let error = coordinator.lock(resource).try_acquire().await.unwrap_err();
-        let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-        assert!(matches!(ballot.papers()[1].said, Said::Duplicate { .. }), "{error}");
+        let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+        assert!(matches!(report.votes()[1].outcome, VoteOutcome::Duplicate { .. }), "{error}");
     }
 }
 
@@ -416,13 +416,12 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
         let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
         let examination = coordinator.examine().await;
         let found =
-            |matter: Matter| examination.findings.iter().filter(|finding| finding.matter == matter).count();
+            |matter: Check| examination.findings.iter().filter(|finding| finding.matter == matter).count();
         let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
         assert_eq!(examination.nodes[0].standing, Standing::Votes, "{shown:#?}");
         assert_eq!(examination.nodes[0].role, Some(Role::Cluster));
-        assert_eq!(found(Matter::NoReplica), masters, "{shown:#?}");
-        for matter in [Matter::LockFails, Matter::MissingRight, Matter::SlotsUncovered, Matter::ClusterMember]
-        {
+        assert_eq!(found(Check::NoReplica), masters, "{shown:#?}");
+        for matter in [Check::LockFails, Check::MissingRight, Check::SlotsUncovered, Check::ClusterMember] {
             assert_eq!(found(matter), 0, "{shown:#?}");
         }
     }
@@ -433,7 +432,7 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     lost.kill();
     let examination = alone(&cluster).examine().await;
     let names_it = |finding: &quorlock::Finding| finding.evidence.contains(&lost.address().to_string());
-    let away = examination.findings.iter().find(|finding| finding.matter == Matter::Unreachable);
+    let away = examination.findings.iter().find(|finding| finding.matter == Check::Unreachable);
     assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, Lock, NodeError, RestartGuard, Said, Wait};
+use quorlock::{AcquireError, Coordinator, Lock, NodeError, RestartGuard, VoteOutcome, Wait};
 use quorlock_testkit::{Proxy, Server, Servers, Way, eventually};
 
 use crate::world::{DEADLINE, TTL, client};
@@ -61,10 +61,11 @@ async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
     lock(&coordinator).acquire().await.unwrap().release().await.unwrap();
     servers[1].freeze().unwrap();
     let error = lock(&coordinator).try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    let unconfirmed =
-        |said: &Said| matches!(said, Said::Failed(NodeError::Unconfirmed { copies: 0, needed: 1 }));
-    assert!(ballot.papers().iter().all(|paper| unconfirmed(&paper.said)), "{error}");
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    let unconfirmed = |said: &VoteOutcome| {
+        matches!(said, VoteOutcome::Failed(NodeError::Unconfirmed { copies: 0, needed: 1 }))
+    };
+    assert!(report.votes().iter().all(|vote| unconfirmed(&vote.outcome)), "{error}");
     let gone = async || keys(&servers[0]).await == "0";
     eventually("the vote is taken back", DEADLINE, gone).await.unwrap();
     servers[1].thaw().unwrap();

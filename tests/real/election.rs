@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Address, Clock, Election, Hint, Listener, LossReason, Node as _, Observed, Observer, Question, RedisNode,
-    SystemClock, Vote, ask,
+    Address, Clock, Election, Hint, HintListener, LossReason, Node as _, Observed, Observer, RedisNode,
+    Request, SystemClock, Vote, ask,
 };
 use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 
@@ -160,7 +160,7 @@ async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
 #[derive(Debug, Default)]
 struct Told(AtomicBool);
 
-impl Listener for Told {
+impl HintListener for Told {
     fn hear(&self, hint: Hint<'_>) {
         if hint == Hint::Changed(b"r") {
             self.0.store(true, Ordering::Relaxed);
@@ -176,7 +176,7 @@ async fn a_server_tells_who_found_no_leader_when_there_is_one() {
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
         let told = Arc::new(Told::default());
         node.listen(told.clone());
-        assert_eq!(ask(&node, Question::Inspect { key: "r".into() }).await.unwrap().vote, Vote::Free);
+        assert_eq!(ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
         eventually("a hint", DEADLINE, async || told.0.load(Ordering::Relaxed)).await.unwrap();
     }

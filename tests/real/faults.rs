@@ -1,6 +1,6 @@
 //! A minority that is dead or hangs is not noticed; a majority is, and said so.
 
-use quorlock::{AcquireError, LossReason, NodeError, Said};
+use quorlock::{AcquireError, LossReason, NodeError, VoteOutcome};
 
 use crate::world::World;
 
@@ -31,13 +31,13 @@ async fn with_three_of_five_gone_each_has_its_cause() {
     world.servers[1].freeze().unwrap();
     world.servers[2].kill();
     let error = world.lock().try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    for (index, paper) in ballot.papers().iter().enumerate() {
-        match (&paper.said, index) {
-            (Said::Failed(NodeError::Unanswered { .. }), 1)
-            | (Said::Failed(NodeError::Unreachable { .. } | NodeError::Disconnected { .. }), 0 | 2)
-            | (Said::Granted, 3 | 4) => {}
-            _ => panic!("{}: {}", paper.node, paper.said),
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    for (index, vote) in report.votes().iter().enumerate() {
+        match (&vote.outcome, index) {
+            (VoteOutcome::Failed(NodeError::Unanswered { .. }), 1)
+            | (VoteOutcome::Failed(NodeError::Unreachable { .. } | NodeError::Disconnected { .. }), 0 | 2)
+            | (VoteOutcome::Granted, 3 | 4) => {}
+            _ => panic!("{}: {}", vote.node, vote.outcome),
         }
     }
     assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Address, Coordinator, Dial, Examination, Matter, RestartGuard, Severity, Standing, Stream,
+    AcquireError, Address, Check, Coordinator, Dial, Examination, RestartGuard, Severity, Standing, Stream,
     Wait,
 };
 use quorlock_testkit::{Proxy, Server, Servers, eventually};
@@ -93,7 +93,7 @@ fn through(between: &Between, guard: RestartGuard) -> Coordinator {
         .unwrap()
 }
 
-fn finding(examination: &Examination, matter: Matter) -> Option<(Severity, String)> {
+fn finding(examination: &Examination, matter: Check) -> Option<(Severity, String)> {
     let found = examination.findings.iter().find(|finding| finding.matter == matter)?;
     Some((found.severity, found.to_string()))
 }
@@ -102,15 +102,15 @@ fn finding(examination: &Examination, matter: Matter) -> Option<(Severity, Strin
 async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same() {
     let servers = Servers::start(1).await.unwrap();
     for (role, words, matter, severity) in [
-        ("active-replica", "active replica", Matter::ActiveReplica, Severity::Unsafe),
-        ("king", "calls itself king", Matter::Unfit, Severity::Warning),
-        ("", "does not say what it is", Matter::Unfit, Severity::Warning),
-        ("slave", "replica", Matter::Replica, Severity::Warning),
+        ("active-replica", "active replica", Check::ActiveReplica, Severity::Unsafe),
+        ("king", "calls itself king", Check::Unfit, Severity::Warning),
+        ("", "does not say what it is", Check::Unfit, Severity::Warning),
+        ("slave", "replica", Check::Replica, Severity::Warning),
     ] {
         let between = Between::of(&servers, Some(("role", role)));
         let coordinator = through(&between, RestartGuard::Off);
         let error = coordinator.lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
-        assert!(matches!(error, AcquireError::NeedsMending { .. }), "{role}: {error}");
+        assert!(matches!(error, AcquireError::Misconfigured { .. }), "{role}: {error}");
         assert!(error.to_string().contains(words), "{role}: {error}");
         let examination = coordinator.examine().await;
         assert!(
@@ -144,13 +144,13 @@ async fn i23_several_servers_behind_one_address_are_found_out() {
     refused.await.unwrap();
 
     let examination = coordinator.examine().await;
-    let (severity, sentence) = finding(&examination, Matter::SeveralServers).unwrap();
+    let (severity, sentence) = finding(&examination, Check::SeveralServers).unwrap();
     assert!(severity == Severity::Unsafe && sentence.contains("is several servers"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Excluded { .. }), "{examination:#?}");
-    assert_eq!(finding(&examination, Matter::Proxy), None, "it is told once");
+    assert_eq!(finding(&examination, Check::Proxy), None, "it is told once");
 
     let alone = client(&servers.urls()[..1], |builder| builder).examine().await;
-    for matter in [Matter::SeveralServers, Matter::Proxy, Matter::Unfit, Matter::ClockStepped] {
+    for matter in [Check::SeveralServers, Check::Proxy, Check::Unfit, Check::ClockStepped] {
         assert_eq!(finding(&alone, matter), None, "{alone:#?}");
     }
 }
@@ -161,7 +161,7 @@ async fn a_tcp_proxy_before_one_server_is_fine() {
     let proxy = Proxy::start(servers[0].address()).await.unwrap();
     let coordinator = client(&[proxy.url()], |builder| builder);
     let examination = coordinator.examine().await;
-    for matter in [Matter::SeveralServers, Matter::Proxy] {
+    for matter in [Check::SeveralServers, Check::Proxy] {
         assert_eq!(finding(&examination, matter), None, "{examination:#?}");
     }
 }
@@ -180,7 +180,7 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
     let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
     assert!(error.to_string().contains("restarted too recently"), "{error}");
     let examination = coordinator.examine().await;
-    let (severity, sentence) = finding(&examination, Matter::ClockStepped).unwrap();
+    let (severity, sentence) = finding(&examination, Check::ClockStepped).unwrap();
     assert_eq!(severity, Severity::Warning, "{sentence}");
     assert!(sentence.contains("says that it started 1day ago"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Quarantined { .. }), "{examination:#?}");

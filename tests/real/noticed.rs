@@ -1,6 +1,6 @@
 //! What stands out at a connection, told without being asked.
 
-use quorlock::{Matter, Severity};
+use quorlock::{Check, Severity};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -32,10 +32,10 @@ async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all
     let mut noticed: Vec<_> =
         coordinator.noticed().into_iter().map(|finding| (finding.severity, finding.matter)).collect();
     noticed.sort_by_key(|(severity, _)| *severity);
-    assert_eq!(noticed, [(Severity::Unsafe, Matter::Eviction), (Severity::Warning, Matter::Replicas)]);
+    assert_eq!(noticed, [(Severity::Unsafe, Check::Eviction), (Severity::Warning, Check::Replicas)]);
     eventually("three votes", DEADLINE, async || {
-        let ballot = coordinator.lock("r").inspect().await.unwrap();
-        ballot.holder().is_some_and(|holder| holder.nodes == 3)
+        let report = coordinator.lock("r").inspect().await.unwrap();
+        report.holder().is_some_and(|holder| holder.nodes == 3)
     })
     .await
     .unwrap();

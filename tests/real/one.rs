@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, RestartGuard, Said, Wait};
+use quorlock::{AcquireError, RestartGuard, VoteOutcome, Wait};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -32,8 +32,8 @@ async fn one_node_that_restarted_does_not_vote_until_what_it_forgot_has_run_out(
     let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     servers[0].restart_empty().await.unwrap();
     let aside = async || match two.lock("r").try_acquire().await {
-        Err(AcquireError::Unavailable { ballot, .. }) => {
-            ballot.papers().iter().any(|paper| matches!(paper.said, Said::Quarantined { .. }))
+        Err(AcquireError::Unavailable { report, .. }) => {
+            report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
         }
         Ok(Some(_)) => panic!("two holders at once: {:?}", lease.check()),
         Ok(None) | Err(_) => false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Condition, Coordinator, Lease, RestartGuard, Said, Wait};
+use quorlock::{AcquireError, Coordinator, Lease, NodeStatus, RestartGuard, VoteOutcome, Wait};
 use quorlock_testkit::{Server, Servers, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -62,8 +62,8 @@ async fn hold(server: &Server) -> Lease {
 /// Whether the server counts as one that was restarted.
 async fn stands_aside(client: &Coordinator) -> bool {
     match client.lock("r").try_acquire().await {
-        Err(AcquireError::Unavailable { ballot, .. }) => {
-            ballot.papers().iter().any(|paper| matches!(paper.said, Said::Quarantined { .. }))
+        Err(AcquireError::Unavailable { report, .. }) => {
+            report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
         }
         Ok(_) | Err(_) => false,
     }
@@ -133,7 +133,7 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
         known.lock("r").try_acquire().await.is_err_and(|error| error.to_string().contains("replica"))
     };
     eventually("it is seen to be a replica", DEADLINE, refused).await.unwrap();
-    let ended = async || !matches!(known.health().now()[0].condition, Condition::Connected);
+    let ended = async || !matches!(known.health().now()[0].condition, NodeStatus::Connected);
     eventually("its connection ends with it", DEADLINE, ended).await.unwrap();
     let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note is there");

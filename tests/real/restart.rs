@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, Matter, Renewal, RestartGuard, Said, Wait};
+use quorlock::{AcquireError, Check, Coordinator, Renewal, RestartGuard, VoteOutcome, Wait};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, World, client};
@@ -45,8 +45,9 @@ async fn a_server_restarted_empty_within_max_ttl_does_not_vote() {
     }
     let other = guarded(&world.servers, RestartGuard::On);
     let error = other.lock("r").try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    let quarantined = ballot.papers().iter().filter(|paper| matches!(paper.said, Said::Quarantined { .. }));
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    let quarantined =
+        report.votes().iter().filter(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }));
     assert_eq!(quarantined.count(), 3, "{error}");
     drop(lease);
 }
@@ -90,7 +91,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     };
     let found = |coordinator: &Coordinator| {
         let noticed = coordinator.noticed().into_iter();
-        noticed.filter(|finding| finding.matter == Matter::MaxTtl).map(|finding| finding.evidence).collect()
+        noticed.filter(|finding| finding.matter == Check::MaxTtl).map(|finding| finding.evidence).collect()
     };
     let alone = with(MAX_TTL);
     drop(alone.lock("r").inspect().await);
@@ -109,18 +110,18 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     let told: Vec<String> = found(&shorter);
     assert!(told[0].contains("max_ttl is 2s here, and another client has 1h"), "{told:?}");
     let examined = shorter.examine().await;
-    assert_eq!(examined.findings.iter().filter(|finding| finding.matter == Matter::MaxTtl).count(), 1);
+    assert_eq!(examined.findings.iter().filter(|finding| finding.matter == Check::MaxTtl).count(), 1);
 
     // The servers have forgotten what was noted there, and the client has not.
     for server in &world.servers[..2] {
         server.restart_empty().await.unwrap();
     }
     let waits_an_hour = async || {
-        let Err(AcquireError::Unavailable { ballot, .. }) = shorter.lock("r").try_acquire().await else {
+        let Err(AcquireError::Unavailable { report, .. }) = shorter.lock("r").try_acquire().await else {
             return false;
         };
-        let long = |said: &Said| matches!(said, Said::Quarantined { left } if *left > hour / 2);
-        ballot.papers().iter().filter(|paper| long(&paper.said)).count() >= 2
+        let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > hour / 2);
+        report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
     eventually("two nodes that are silent for an hour", DEADLINE, waits_an_hour).await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use quorlock::{
-    Coordinator, Examination, Fencing, Lease, Lock, Matter, RestartGuard, Severity, Standing, Wait,
+    Check, Coordinator, Examination, Fencing, Lease, Lock, RestartGuard, Severity, Standing, Wait,
 };
 use quorlock_testkit::{Server, Servers};
 
@@ -87,7 +87,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     let examination = one.examine().await;
     // Other kinds of lock need more, which is no more than noted.
     let worse = examination.findings.iter().filter(|finding| finding.severity > Severity::Note);
-    assert_eq!(worse.filter(|finding| finding.matter == Matter::MissingRight).count(), 0, "{examination:#?}");
+    assert_eq!(worse.filter(|finding| finding.matter == Check::MissingRight).count(), 0, "{examination:#?}");
     set_user(&servers[0], &documented_for_all(&servers)).await;
     let examination = one.examine().await;
     assert_eq!(missed(&examination), [""; 0], "{examination:#?}");
@@ -137,7 +137,7 @@ async fn readers_and_writers_that_meet_them_need_some_rights_more() {
 /// What the check-up says of rights.
 fn missed(examination: &Examination) -> Vec<&str> {
     let findings = examination.findings.iter();
-    let matters = [Matter::MissingRight, Matter::LockFails, Matter::Failed, Matter::Login, Matter::NoHints];
+    let matters = [Check::MissingRight, Check::LockFails, Check::Failed, Check::Login, Check::NoHints];
     let missed = findings.filter(|finding| matters.contains(&finding.matter));
     missed.map(|finding| finding.cure.as_str()).collect()
 }

@@ -92,7 +92,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     let world = World::start(1).await;
     let server = &world.servers[0];
     let proxy = Proxy::start(server.address()).await.unwrap();
-    // Long enough for a question to be on its way when its time is over, however busy the machine:
+    // Long enough for a request to be on its way when its time is over, however busy the machine:
     // what was not sent leaves nothing to take back.
     let other = client(&[proxy.url()], |builder| builder.node_limit(Duration::from_millis(500)));
     let held = world.lock().acquire().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
-use quorlock::{AcquireError, Condition, Coordinator, Lock, RestartGuard, Said, Standing, Wait};
+use quorlock::{AcquireError, Coordinator, Lock, NodeStatus, RestartGuard, Standing, VoteOutcome, Wait};
 use quorlock_testkit::{Server, Servers, Service, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -113,8 +113,8 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     service.servers()[0].kill();
     service.failed_over(&service.servers()[0]).await.unwrap();
     let error = only(&service, RestartGuard::On).lock("r").try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { ballot, .. } = &error else { panic!("{error}") };
-    let Said::Quarantined { left } = ballot.papers()[0].said else { panic!("{error}") };
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{error}") };
     // It was just met for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
     let examination = only(&service, RestartGuard::On).examine().await;
@@ -160,7 +160,8 @@ async fn a_hold_outlasts_the_failover_of_a_minority() {
     held.check().unwrap();
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
     // When it votes again, the others need not be there any more.
-    let votes = async || one.health().now().iter().all(|node| matches!(node.condition, Condition::Connected));
+    let votes =
+        async || one.health().now().iter().all(|node| matches!(node.condition, NodeStatus::Connected));
     eventually("the service votes again", PATIENCE, votes).await.unwrap();
     plain[0].kill();
     held.renew().await.unwrap();

@@ -73,7 +73,7 @@ async fn a_user_without_the_right_to_one_of_them_is_told_and_nothing_is_stored()
     }
     let anna = client(&world.servers.urls(), |builder| builder.username("anna").password("secret"));
     let error = all(&anna, &["a", "b"]).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::NeedsMending { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
     assert!(error.to_string().contains("the user `anna` may not"), "{error}");
     assert_eq!([count(&world.servers, "a").await, count(&world.servers, "b").await], [0, 0]);
     drop(all(&anna, &["a"]).acquire().await.unwrap());

@@ -1,5 +1,5 @@
 //! What the scripts do to those who share a lock, against a model of a few lines, on a node in memory
-//! and on a real server: any questions in any order.
+//! and on a real server: any requests in any order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use quorlock::protocol::{Claim, Draw, FencingToken, Ticket, Token};
-use quorlock::{Address, Clock as _, Node, Question, RedisNode, SystemClock, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Ticket, Token};
+use quorlock::{Address, Clock as _, Node, RedisNode, Request, SystemClock, Vote, ask};
 use quorlock_testkit::{MemoryNode, Servers};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -118,20 +118,21 @@ impl Model {
     }
 }
 
-fn question(key: &str, (act, who, shares): Done) -> Question {
+fn request(key: &str, (act, who, shares): Done) -> Request {
     let claim = Claim::new(key.into(), Token::new(who, "somebody"));
     let claim = Arc::new(if shares { claim.shared() } else { claim });
     let ticket = Ticket::new(1, u64::try_from(who).unwrap());
     match act {
         Act::Acquire => {
-            let draw = Some(Draw::at(SystemClock::default().wall(), Some(FencingToken::ZERO), LONG));
-            Question::Acquire { claim, ttl: LONG, draw }
+            let fence_hint =
+                Some(FenceHint::at(SystemClock::default().wall(), Some(FencingToken::ZERO), LONG));
+            Request::Acquire { claim, ttl: LONG, fence_hint }
         }
-        Act::Renew => Question::Renew { claim, ttl: LONG, fencing_token: None },
-        Act::Release => Question::Release { claim },
-        Act::Cancel => Question::Cancel { claim, linger: LONG },
-        Act::Intend => Question::Intend { key: key.into(), ticket, patience: LONG },
-        Act::Desist => Question::Desist { key: key.into(), ticket },
+        Act::Renew => Request::Renew { claim, ttl: LONG, fencing_token: None },
+        Act::Release => Request::Release { claim },
+        Act::Cancel => Request::Cancel { claim, linger: LONG },
+        Act::Intend => Request::Intend { key: key.into(), ticket, patience: LONG },
+        Act::Desist => Request::Desist { key: key.into(), ticket },
     }
 }
 
@@ -148,7 +149,7 @@ fn word(vote: &Vote) -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_questions_in_any_order_are_answered_as_by_the_model() {
+async fn any_requests_in_any_order_are_answered_as_by_the_model() {
     let servers = Servers::start(1).await.unwrap();
     let real = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
     let memory = MemoryNode::new("memory");
@@ -160,13 +161,13 @@ async fn any_questions_in_any_order_are_answered_as_by_the_model() {
         for node in nodes {
             let (key, mut model) = (format!("any/{round}"), Model::default());
             for (step, done) in acts.iter().enumerate() {
-                let said = ask(node, question(&key, *done)).await.unwrap();
+                let said = ask(node, request(&key, *done)).await.unwrap();
                 let wanted = model.say(*done);
                 let found = word(&said.vote);
                 assert_eq!(found, wanted, "{} at step {step} of {acts:?}", node.name());
                 behind += usize::from(found == "behind");
             }
-            let held = ask(node, Question::Inspect { key: key.as_str().into() }).await.unwrap().vote;
+            let held = ask(node, Request::Inspect { key: key.as_str().into() }).await.unwrap().vote;
             let readers = if let Vote::Held(holding) = held { holding.readers.len() } else { 0 };
             assert_eq!(readers, model.readers.len(), "{} after {acts:?}", node.name());
         }

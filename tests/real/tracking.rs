@@ -107,16 +107,16 @@ const USES: &[(&str, Use)] = &[
     ("a lock that is taken away", |one, two, name| {
         Box::pin(async move {
             let lease = patient(one.lock(&name)).acquire().await.unwrap();
-            let ballot = two.lock(&name).revoke(lease.token()).await.unwrap();
-            assert!(ballot.granted() >= ballot.quorum().needed(), "{ballot}");
+            let report = two.lock(&name).revoke(lease.token()).await.unwrap();
+            assert!(report.granted() >= report.quorum().needed(), "{report}");
             assert!(lease.renew().await.is_err());
         })
     }),
     ("several locks that are taken away", |one, two, name| {
         Box::pin(async move {
             let lease = all(one, &name).acquire().await.unwrap();
-            let ballot = all(two, &name).revoke(lease.token()).await.unwrap();
-            assert!(ballot.granted() >= ballot.quorum().needed(), "{ballot}");
+            let report = all(two, &name).revoke(lease.token()).await.unwrap();
+            assert!(report.granted() >= report.quorum().needed(), "{report}");
             assert!(lease.renew().await.is_err());
         })
     }),

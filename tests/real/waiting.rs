@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token};
 use quorlock::{
-    Address, Clock, Entropy, HandOver, Hint, Listener, Node as _, Question, RedisNode, SystemClock, Vote,
+    Address, Clock, Entropy, Handoff, Hint, HintListener, Node as _, RedisNode, Request, SystemClock, Vote,
     Wait, ask,
 };
 use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually};
@@ -33,7 +33,7 @@ async fn worker() {
     let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
     let coordinator = client(&urls, |builder| builder);
     // So that the processes take turns: with the default one would do all its work in one series.
-    let lock = coordinator.lock("contended").wait(Wait::Forever).hand_over(HandOver::times(8));
+    let lock = coordinator.lock("contended").wait(Wait::Forever).hand_over(Handoff::times(8));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let (lock, place) = (lock.clone(), place.clone());
@@ -152,48 +152,48 @@ async fn a_server_remembers_no_counter_for_who_listens() {
         let servers = Servers::setup().kind(kind).start(1).await.unwrap();
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
         node.listen(Arc::new(Silent));
-        let draw = Some(Draw::at(SystemClock::default().wall(), None, TTL));
+        let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
         let (ttl, ticket, patience) = (TTL, Ticket::new(1, 1), TTL);
         let large = FencingToken::new(FencingToken::MAX.get() - 9).unwrap();
         let before = remembered(&servers[0]).await;
         for number in 0..50_u128 {
             let fenced: Arc<str> = format!("fenced/{number}").into();
             let [holder, refused, next] = claims(&fenced);
-            for question in [
-                Question::Acquire { claim: holder.clone(), ttl, draw },
-                Question::Transfer { from: holder.clone(), to: next.clone(), ttl, draw },
-                Question::WriteBack { claim: next.clone(), fencing_token: large },
+            for request in [
+                Request::Acquire { claim: holder.clone(), ttl, fence_hint },
+                Request::Transfer { from: holder.clone(), to: next.clone(), ttl, fence_hint },
+                Request::WriteBack { claim: next.clone(), fencing_token: large },
                 // From here on the counter stays as it is, and nothing makes the server forget it.
-                Question::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
-                Question::Acquire { claim: refused.clone(), ttl, draw },
-                Question::AcquireInTurn { claim: refused.clone(), ttl, ticket, patience, draw },
-                Question::LeaveLine { key: fenced.clone(), ticket },
-                Question::Transfer { from: holder, to: refused.clone(), ttl, draw },
-                Question::WriteBack { claim: refused, fencing_token: large },
-                Question::Renew { claim: next.clone(), ttl, fencing_token: Some(large) },
-                Question::Release { claim: next },
+                Request::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
+                Request::Acquire { claim: refused.clone(), ttl, fence_hint },
+                Request::AcquireInTurn { claim: refused.clone(), ttl, ticket, patience, fence_hint },
+                Request::LeaveLine { key: fenced.clone(), ticket },
+                Request::Transfer { from: holder, to: refused.clone(), ttl, fence_hint },
+                Request::WriteBack { claim: refused, fencing_token: large },
+                Request::Renew { claim: next.clone(), ttl, fencing_token: Some(large) },
+                Request::Release { claim: next },
             ] {
-                ask(&node, question).await.unwrap();
+                ask(&node, request).await.unwrap();
             }
             let [holder, refused, restored] = claims(&format!("restored/{number}"));
-            for question in [
-                Question::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
-                Question::Renew { claim: refused, ttl, fencing_token: FencingToken::new(42) },
-                Question::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
-                Question::Release { claim: restored },
-                Question::AcquireInTurn { claim: holder.clone(), ttl, ticket, patience, draw },
-                Question::Release { claim: holder },
+            for request in [
+                Request::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
+                Request::Renew { claim: refused, ttl, fencing_token: FencingToken::new(42) },
+                Request::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
+                Request::Release { claim: restored },
+                Request::AcquireInTurn { claim: holder.clone(), ttl, ticket, patience, fence_hint },
+                Request::Release { claim: holder },
             ] {
-                ask(&node, question).await.unwrap();
+                ask(&node, request).await.unwrap();
             }
             let [holder, refused, _] = claims(&format!("plain/{number}"));
-            let plain = |claim: &Arc<Claim>| Question::Acquire { claim: claim.clone(), ttl, draw: None };
+            let plain = |claim: &Arc<Claim>| Request::Acquire { claim: claim.clone(), ttl, fence_hint: None };
             ask(&node, plain(&holder)).await.unwrap();
             assert!(matches!(ask(&node, plain(&refused)).await.unwrap().vote, Vote::Held(_)));
-            ask(&node, Question::Release { claim: holder }).await.unwrap();
+            ask(&node, Request::Release { claim: holder }).await.unwrap();
         }
         assert_eq!(remembered(&servers[0]).await, before);
-        ask(&node, Question::Inspect { key: "fenced/0".into() }).await.unwrap();
+        ask(&node, Request::Inspect { key: "fenced/0".into() }).await.unwrap();
         assert_ne!(remembered(&servers[0]).await, before, "the server counts what it remembers");
     }
 }
@@ -212,7 +212,7 @@ async fn remembered(server: &Server) -> String {
 #[derive(Debug)]
 struct Silent;
 
-impl Listener for Silent {
+impl HintListener for Silent {
     fn hear(&self, _hint: Hint<'_>) {}
 }
 

@@ -85,7 +85,7 @@ async fn refused_attempts_leave_no_key_of_their_own() {
         assert!(bench.lock().try_acquire().await.unwrap().is_none());
     }
     bench.pass(LATE).await;
-    assert!(bench.nodes[3].questions().acquire >= 300, "they were asked");
+    assert!(bench.nodes[3].requests().acquire >= 300, "they were asked");
     assert!(bench.nodes[3..].iter().all(|node| node.holder("r").is_none()), "and hold nothing");
     assert!(bench.nodes[..3].iter().all(|node| node.holder("r").is_some()), "the holder keeps its keys");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, HandOver, Renewal, RestartGuard, Wait};
+use quorlock::{Builder, Coordinator, Handoff, Renewal, RestartGuard, Wait};
 
 use crate::common::{bench, bench_by_default};
 
@@ -25,7 +25,7 @@ async fn extreme_options_of_a_lock_work_or_are_refused_and_never_panic() {
             bench.lock().wait(Wait::UpTo(time)),
             bench.lock().renewal(Renewal::Every(time)),
             bench.lock().max_hold(time),
-            bench.lock().hand_over(HandOver::times(u32::MAX).within(time)),
+            bench.lock().hand_over(Handoff::times(u32::MAX).within(time)),
         ];
         for lock in locks {
             let tried = lock.validate();

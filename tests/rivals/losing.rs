@@ -40,7 +40,7 @@ async fn an_unanswered_renewal_does_not_move_the_end() {
     bench.nodes.iter().for_each(MemoryNode::hang);
     // Several renewals are sent, and none is confirmed.
     bench.pass(VALIDITY - Duration::from_millis(10)).await;
-    assert!(bench.nodes[0].questions().renew >= 2, "it was tried again");
+    assert!(bench.nodes[0].requests().renew >= 2, "it was tried again");
     assert_eq!(bench.clock.now() + lease.remaining(), end);
 }
 

@@ -58,7 +58,7 @@ async fn a_lease_that_somebody_else_held_in_between_is_lost_however_much_of_it_i
     bench.nodes.iter().for_each(|node| node.remove("r"));
     other.lock("r").ttl(TTL).acquire().await.unwrap().release().await.unwrap();
     let error = lease.renew().await.unwrap_err();
-    assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::Refuted), "{error}");
+    assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::QuorumLost), "{error}");
     bench.settle().await;
     assert_eq!(bench.keys(), 0, "what the renewal stored is taken back");
 }
@@ -74,7 +74,7 @@ async fn a_majority_of_the_nodes_that_granted_is_no_quorum() {
     bench.nodes[2].remove("r");
     let second = other.lock("r").ttl(TTL).try_acquire().await.unwrap().expect("three of five are free");
     let error = lease.renew().await.unwrap_err();
-    assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::Refuted), "{error}");
+    assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::QuorumLost), "{error}");
     assert!(lease.check().is_err(), "two of the three that granted are not enough");
     second.renew().await.expect("the other holds three of five");
 }
@@ -115,7 +115,7 @@ async fn work_goes_on_while_a_renewal_is_under_way() {
         })
         .await
         .unwrap();
-    assert!(bench.nodes[0].questions().renew >= 8, "it was renewed meanwhile");
+    assert!(bench.nodes[0].requests().renew >= 8, "it was renewed meanwhile");
     assert!(longest <= 11 * MS, "the work stood still for {longest:?}");
 }
 

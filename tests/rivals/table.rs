@@ -54,13 +54,15 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
         let member = root().join(format!("crates/quorlock-{target}/tests"));
         candidates.push((member.join(format!("{module}.rs")), rest.to_owned()));
     }
-    // A test within the library, by the path of its module.
+    // A test within the library or its protocol crate, by the path of its module.
     if let Some((modules, test)) = name.rsplit_once("::") {
-        let file = root().join("src").join(modules.replace("::", "/")).with_extension("rs");
-        candidates.push((file, test.to_owned()));
-        if let Some(file) = modules.strip_suffix("::tests") {
-            let file = root().join("src").join(file.replace("::", "/")).with_extension("rs");
-            candidates.push((file, format!("tests::{test}")));
+        for folder in [root().join("src"), root().join("crates/quorlock-protocol/src")] {
+            let file = folder.join(modules.replace("::", "/")).with_extension("rs");
+            candidates.push((file, test.to_owned()));
+            if let Some(file) = modules.strip_suffix("::tests") {
+                let file = folder.join(file.replace("::", "/")).with_extension("rs");
+                candidates.push((file, format!("tests::{test}")));
+            }
         }
     }
     candidates.retain(|(file, _)| file.exists());

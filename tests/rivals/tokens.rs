@@ -40,7 +40,7 @@ async fn a_failed_attempt_is_not_repeated_with_the_same_token() {
         if let Some(token) = third.holder("r") {
             seen.insert(token.as_bytes().to_vec());
         }
-        attempts = third.questions().acquire;
+        attempts = third.requests().acquire;
     }
     assert!(seen.len() >= 4, "{} tokens in {attempts} attempts", seen.len());
     waiting.abort();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quorlock::{Asked, Builder, Coordinator, Node, Reply};
+use quorlock::{Builder, Capabilities, Coordinator, Node, Responder, SharedRequest};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{Bench, another};
@@ -14,7 +14,7 @@ use crate::common::{Bench, another};
 pub(crate) struct Way {
     cut: Arc<AtomicBool>,
     /// What was asked since: nobody is told that it is not answered.
-    lost: Arc<Mutex<Vec<Reply>>>,
+    lost: Arc<Mutex<Vec<Responder>>>,
 }
 
 #[derive(Debug)]
@@ -41,11 +41,15 @@ impl Node for Far {
         self.node.name()
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         if self.way.cut.load(Ordering::SeqCst) {
             self.way.lost.lock().unwrap().push(reply);
         } else {
-            self.node.ask(question, reply);
+            self.node.ask(request, reply);
         }
     }
 }

@@ -58,6 +58,19 @@ pub(crate) const LOCKS: [Subject; 11] = [
     Subject::new("redlock-py", Driver::Python("redlock-py"), On::FiveServers),
 ];
 
+/// With processes of one task each, and a name that says what is meant.
+pub(crate) const BETWEEN_PROCESSES: [Subject; 9] = [
+    Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
+    Subject::new("quorlock, fair", Driver::Rust("quorlock-fair"), On::FiveServers),
+    Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
+    Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
+    Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
+    Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
+    Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
+    Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
+];
+
 /// Other systems, beside what they are compared to.
 pub(crate) const SYSTEMS: [Subject; 7] = [
     Subject::new("five Redis, in memory, quorlock", Driver::Rust("quorlock"), On::FiveServers),
@@ -76,6 +89,15 @@ pub(crate) struct Start {
 }
 
 impl Subject {
+    /// How many processes are started of it: as many virtual machines would measure these.
+    pub(crate) fn most_processes(&self) -> usize {
+        match self.driver {
+            Driver::Rust(_) | Driver::Go(_) => 100,
+            Driver::Node(_) | Driver::Python(_) => 32,
+            Driver::Java(_) => 8,
+        }
+    }
+
     /// Where the drivers have been built, or why this one has not been.
     pub(crate) fn start(&self, built: &Path) -> Result<Start, String> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -18,6 +18,7 @@ mod lineup;
 mod measure;
 mod order;
 mod plot;
+mod processes;
 mod record;
 mod report;
 mod subjects;
@@ -25,7 +26,7 @@ mod systems;
 mod versions;
 mod work;
 
-const USAGE: &str = "quorlock-peers measure cycles|contention|systems --out FILE --built FOLDER
+const USAGE: &str = "quorlock-peers measure cycles|contention|processes|systems --out FILE --built FOLDER
                        [--millis N] [--repeat N] [--only NAME,NAME]
 quorlock-peers report --records FOLDER --docs FOLDER
 quorlock-peers drive SUBJECT ADDRESS...";

@@ -6,22 +6,26 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Result, bail, ensure};
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Server, Servers};
 
 use crate::driver::{Driver, cpu_seconds};
-use crate::lineup::{LOCKS, On, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, SYSTEMS, Subject};
 use crate::order::{Order, Work};
+use crate::processes;
 use crate::record::{Record, Row, Window};
 use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
 
-/// A part takes less than two minutes, so that whoever shares the machine can be asked to wait.
+/// Parts take two minutes each, that of the processes some ten, so that whoever shares the machine can be asked to
+/// wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// Locks that nobody else wants.
     Cycles,
     /// One lock that all want.
     Contention,
+    /// One lock that many processes want.
+    Processes,
     /// Other lock systems.
     Systems,
 }
@@ -39,19 +43,26 @@ pub(crate) struct Plan {
 }
 
 /// Of the holder of a lock that others want.
-const HOLD_MILLIS: u64 = 1;
+pub(crate) const HOLD_MILLIS: u64 = 1;
 pub(crate) const CONTENDERS: usize = 32;
 pub(crate) const TASKS: [usize; 3] = [1, 16, MOST_TASKS];
 /// Before the first window: connections are made, scripts loaded, and Java and Node compile.
-const WARM_MILLIS: u64 = 1000;
+pub(crate) const WARM_MILLIS: u64 = 1000;
+
+impl Plan {
+    pub(crate) fn wants(&self, subject: &str) -> bool {
+        self.only.iter().all(String::is_empty) || self.only.iter().any(|name| subject.contains(name.as_str()))
+    }
+}
 
 impl Part {
-    pub(crate) const ALL: [Part; 3] = [Part::Cycles, Part::Contention, Part::Systems];
+    pub(crate) const ALL: [Part; 4] = [Part::Cycles, Part::Contention, Part::Processes, Part::Systems];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Part::Cycles => "cycles",
             Part::Contention => "contention",
+            Part::Processes => "processes",
             Part::Systems => "systems",
         }
     }
@@ -59,6 +70,7 @@ impl Part {
     fn subjects(self) -> &'static [Subject] {
         match self {
             Part::Cycles | Part::Contention => &LOCKS,
+            Part::Processes => &BETWEEN_PROCESSES,
             Part::Systems => &SYSTEMS,
         }
     }
@@ -67,7 +79,7 @@ impl Part {
     pub(crate) fn usual_millis(self) -> u64 {
         match self {
             Part::Cycles | Part::Systems => 800,
-            Part::Contention => 1500,
+            Part::Contention | Part::Processes => 1500,
         }
     }
 
@@ -75,6 +87,7 @@ impl Part {
         let cycles = TASKS.map(|tasks| (Work::Cycles, tasks));
         match self {
             Part::Cycles => cycles.to_vec(),
+            Part::Processes => Vec::new(),
             Part::Contention => vec![(Work::Contend, CONTENDERS), (Work::Together, CONTENDERS)],
             Part::Systems => [cycles.as_slice(), &[(Work::Contend, CONTENDERS)]].concat(),
         }
@@ -83,7 +96,7 @@ impl Part {
 
 /// What the subjects lock on, started when the first of them asks.
 #[derive(Default)]
-struct Stage {
+pub(crate) struct Stage {
     redis: BTreeMap<On, Servers>,
     systems: BTreeMap<On, System>,
 }
@@ -98,11 +111,12 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
         rows: Vec::new(),
         millis: plan.millis,
     };
+    if plan.part == Part::Processes {
+        processes::measure(plan, &mut stage, &mut record).await?;
+        return Ok(stage.describes(record));
+    }
     let mut troupe = Vec::new();
-    for subject in plan.part.subjects() {
-        if !plan.only.is_empty() && !plan.only.iter().any(|name| subject.name.contains(name.as_str())) {
-            continue;
-        }
+    for subject in plan.part.subjects().iter().filter(|subject| plan.wants(subject.name)) {
         match ready(plan, &mut stage, subject).await {
             Ok(driver) => {
                 record.versions.push((subject.name.to_owned(), driver.version.clone()));
@@ -117,6 +131,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             subject: subject.name.to_owned(),
             work,
             tasks,
+            distance: 0,
             windows: Vec::new(),
         }));
         // In turns, so that a machine whose speed drifts favours nobody.
@@ -151,12 +166,10 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             }
         }
     }
-    record.servers = stage.describe();
-    record.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    Ok(record)
+    Ok(stage.describes(record))
 }
 
-fn skip(record: &mut Record, subject: &Subject, why: &str) {
+pub(crate) fn skip(record: &mut Record, subject: &Subject, why: &str) {
     println!("skipped: {}: {why}", subject.name);
     record.skipped.push((subject.name.to_owned(), why.to_owned()));
 }
@@ -207,7 +220,18 @@ async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Re
 }
 
 impl Stage {
-    async fn addresses(&mut self, on: On) -> Result<Vec<String>> {
+    /// The record, with what it was measured on and when.
+    fn describes(&self, record: Record) -> Record {
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        Record { servers: self.describe(), date, ..record }
+    }
+
+    /// The Redis servers; none of any other system.
+    pub(crate) fn servers(&self, on: On) -> impl Iterator<Item = &Server> {
+        self.redis.get(&Stage::key(on)).into_iter().flat_map(|servers| servers.iter())
+    }
+
+    pub(crate) async fn addresses(&mut self, on: On) -> Result<Vec<String>> {
         let system = match on {
             On::FiveServers | On::OneServer | On::FiveDurable => return self.redis(on).await,
             On::Postgres | On::ZooKeeper | On::Etcd if self.systems.contains_key(&on) => None,
@@ -252,9 +276,9 @@ impl Stage {
     }
 
     /// How many commands the servers have carried out, those that scripts call included.
-    async fn commands(&self, on: On) -> Result<u64> {
+    pub(crate) async fn commands(&self, on: On) -> Result<u64> {
         let mut all = 0;
-        for server in self.redis.get(&Stage::key(on)).iter().flat_map(|servers| servers.iter()) {
+        for server in self.servers(on) {
             let stats = server.command(&["INFO", "commandstats"]).await?.to_string();
             let commands = stats.lines().filter(|line| !line.starts_with("cmdstat_info:"));
             let calls = commands
@@ -264,12 +288,7 @@ impl Stage {
         Ok(all)
     }
 
-    fn cpu_seconds(&self, on: On) -> f64 {
-        let servers = self.redis.get(&Stage::key(on));
-        servers
-            .iter()
-            .flat_map(|servers| servers.iter())
-            .filter_map(|server| server.pid().map(cpu_seconds))
-            .sum()
+    pub(crate) fn cpu_seconds(&self, on: On) -> f64 {
+        self.servers(on).filter_map(|server| server.pid().map(cpu_seconds)).sum()
     }
 }

@@ -27,7 +27,11 @@ pub(crate) struct Record {
 pub(crate) struct Row {
     pub(crate) subject: String,
     pub(crate) work: Work,
+    /// Of one process; or how many processes with one each.
     pub(crate) tasks: usize,
+    /// How many milliseconds a round trip to the servers takes more than on loopback.
+    #[serde(default)]
+    pub(crate) distance: u64,
     pub(crate) windows: Vec<Window>,
 }
 
@@ -53,6 +57,11 @@ impl Record {
 
     pub(crate) fn row(&self, subject: &str, work: Work, tasks: usize) -> Option<&Row> {
         self.rows.iter().find(|row| row.subject == subject && row.work == work && row.tasks == tasks)
+    }
+
+    pub(crate) fn row_of_processes(&self, subject: &str, processes: usize, distance: u64) -> Option<&Row> {
+        let is = |row: &&Row| row.tasks == processes && row.distance == distance && !row.windows.is_empty();
+        self.rows.iter().filter(|row| row.subject == subject).find(is)
     }
 }
 

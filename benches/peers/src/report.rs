@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::lineup::{LOCKS, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, SYSTEMS, Subject};
 use crate::measure::{CONTENDERS, Part, TASKS};
 use crate::order::Work;
 use crate::plot::{self, Bar};
@@ -16,24 +16,26 @@ use crate::record::{Record, Row, Window};
 mod words;
 
 pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
-    let [cycles, contention, systems] =
+    let [cycles, contention, processes, systems] =
         Part::ALL.map(|part| Record::read(&records.join(part.name()).with_extension("json")));
-    let (cycles, contention, systems) = (cycles?, contention?, systems?);
-    let all = [&cycles, &contention, &systems];
+    let (cycles, contention, processes, systems) = (cycles?, contention?, processes?, systems?);
+    let all = [&cycles, &contention, &processes, &systems];
     let text = [
         words::HEAD.to_owned(),
+        words::where_others_are_ahead(&cycles, &contention, &processes),
         machine(all),
         free_locks(&cycles),
         one_lock(&contention),
+        between_processes(&processes),
         other_systems(&systems),
-        words::what_this_says(&cycles, &contention, &systems),
+        words::what_this_says(&cycles, &contention, &processes, &systems),
         skipped(all),
         words::HOW.to_owned(),
         versions(all),
     ];
     let plots = docs.join("benchmarks");
     fs::create_dir_all(&plots)?;
-    for (file, svg) in plot_all(&cycles, &contention, &systems) {
+    for (file, svg) in plot_all(&cycles, &contention, &processes, &systems) {
         fs::write(plots.join(file).with_extension("svg"), svg)?;
     }
     Ok(fs::write(docs.join("benchmarks.md"), text.join("\n"))?)
@@ -97,6 +99,61 @@ fn one_lock(record: &Record) -> String {
          ![Grants per second](benchmarks/grants.svg)\n\n\
          ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
     )
+}
+
+fn between_processes(record: &Record) -> String {
+    let of = |processes, distance, figure: fn(&Window) -> f64| {
+        move |subject: &str| of_processes(record, subject, processes, distance, figure)
+    };
+    let millis = |processes| {
+        move |subject: &str| of_processes(record, subject, processes, 0, Window::client_cpu) / 10.0
+    };
+    let near = Table::new(
+        record,
+        &BETWEEN_PROCESSES,
+        &[
+            ("grants/s, 2 processes", Box::new(of(2, 0, Window::rate))),
+            ("8", Box::new(of(8, 0, Window::rate))),
+            ("32", Box::new(of(32, 0, Window::rate))),
+            ("100", Box::new(of(100, 0, Window::rate))),
+            ("grants/s, 8 processes, 20 ms", Box::new(of(8, 20, Window::rate))),
+            ("32 processes, 20 ms", Box::new(of(32, 20, Window::rate))),
+            ("8 processes, 100 ms", Box::new(of(8, 100, Window::rate))),
+        ],
+    );
+    let cost = Table::new(
+        record,
+        &BETWEEN_PROCESSES,
+        &[
+            ("commands per grant, 2 processes", Box::new(of(2, 0, Window::commands))),
+            ("8", Box::new(of(8, 0, Window::commands))),
+            ("32", Box::new(of(32, 0, Window::commands))),
+            ("100", Box::new(of(100, 0, Window::commands))),
+            ("client CPU ms per grant, 2 processes", Box::new(millis(2))),
+            ("32", Box::new(millis(32))),
+            ("100", Box::new(millis(100))),
+            ("fairness (Jain), 32 processes", Box::new(of(32, 0, Window::fairness))),
+            ("100", Box::new(of(100, 0, Window::fairness))),
+        ],
+    );
+    format!(
+        "## One lock that many processes want\n\nProcesses of one task each, that want the lock again at once; holds of \
+         1 ms; a fresh name in each window. The servers are on loopback, or as much farther away as the column says: so \
+         much longer takes a round trip. Windows far away are four times as long, and there is one of them.\n\n{near}\n\
+         What it costs, on loopback:\n\n{cost}\n\
+         ![Grants per second, 32 processes](benchmarks/processes.svg)\n"
+    )
+}
+
+/// NaN where there is no such row.
+fn of_processes(
+    record: &Record,
+    subject: &str,
+    processes: usize,
+    distance: u64,
+    figure: impl Fn(&Window) -> f64,
+) -> f64 {
+    record.row_of_processes(subject, processes, distance).map_or(f64::NAN, |row| row.median(figure))
 }
 
 fn other_systems(record: &Record) -> String {
@@ -200,7 +257,7 @@ fn ratio(its: f64, ours: f64) -> String {
     if ratio.is_finite() { format!("{}×", number(ratio)) } else { "–".to_owned() }
 }
 
-fn machine(all: [&Record; 3]) -> String {
+fn machine(all: [&Record; 4]) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info
@@ -213,7 +270,7 @@ fn machine(all: [&Record; 3]) -> String {
         "## Machine\n\n| | |\n|---|---|\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
          | system | {} {}, {} |\n",
         all[0].date,
-        all[2].date,
+        all[3].date,
         model.unwrap_or("unknown"),
         read("/proc/sys/kernel/ostype").trim(),
         read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
@@ -229,7 +286,7 @@ fn machine(all: [&Record; 3]) -> String {
     text
 }
 
-fn versions(all: [&Record; 3]) -> String {
+fn versions(all: [&Record; 4]) -> String {
     let mut text = String::from("## Versions\n\n| subject | of |\n|---|---|\n");
     let mut seen = BTreeSet::new();
     for (subject, version) in all.iter().flat_map(|record| &record.versions) {
@@ -240,7 +297,7 @@ fn versions(all: [&Record; 3]) -> String {
     text
 }
 
-fn skipped(all: [&Record; 3]) -> String {
+fn skipped(all: [&Record; 4]) -> String {
     let lines: BTreeSet<String> =
         all.iter().flat_map(|record| &record.skipped).map(|(who, why)| format!("- {who}: {why}\n")).collect();
     if lines.is_empty() {
@@ -249,8 +306,13 @@ fn skipped(all: [&Record; 3]) -> String {
     format!("## Skipped\n\n{}", lines.into_iter().collect::<String>())
 }
 
-fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'static str, String)> {
-    let draw = |title, unit, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
+fn plot_all(
+    cycles: &Record,
+    contention: &Record,
+    processes: &Record,
+    systems: &Record,
+) -> Vec<(&'static str, String)> {
+    let fence_hint = |title, unit, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
         let mut bars: Vec<Bar> = subjects
             .iter()
             .map(|subject| Bar {
@@ -268,11 +330,17 @@ fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'st
     vec![
         (
             "cycles-64",
-            draw("A free lock, 64 tasks", "cycles per second, more is better", cycles, &LOCKS, &rate_at_most),
+            fence_hint(
+                "A free lock, 64 tasks",
+                "cycles per second, more is better",
+                cycles,
+                &LOCKS,
+                &rate_at_most,
+            ),
         ),
         (
             "cycle-p50",
-            draw(
+            fence_hint(
                 "A free lock, one task",
                 "median of a cycle in µs, less is better",
                 cycles,
@@ -282,7 +350,7 @@ fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'st
         ),
         (
             "grants",
-            draw(
+            fence_hint(
                 "One lock, 32 tasks",
                 "grants per second, more is better",
                 contention,
@@ -292,7 +360,7 @@ fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'st
         ),
         (
             "together",
-            draw(
+            fence_hint(
                 "32 arrive together",
                 "ms until all have held once, less is better",
                 contention,
@@ -303,8 +371,18 @@ fn plot_all(cycles: &Record, contention: &Record, systems: &Record) -> Vec<(&'st
             ),
         ),
         (
+            "processes",
+            fence_hint(
+                "One lock, 32 processes",
+                "grants per second, more is better",
+                processes,
+                &BETWEEN_PROCESSES,
+                &|record, subject| of_processes(record, subject, 32, 0, Window::rate),
+            ),
+        ),
+        (
             "systems",
-            draw(
+            fence_hint(
                 "Lock systems, 64 tasks",
                 "cycles per second, more is better",
                 systems,

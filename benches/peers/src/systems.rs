@@ -198,9 +198,9 @@ pub(crate) async fn etcd() -> Result<System> {
     Ok(system)
 }
 
-async fn ask(port: u16, question: &str) -> io::Result<String> {
+async fn ask(port: u16, request: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    stream.write_all(question.as_bytes()).await?;
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)

@@ -55,7 +55,7 @@ impl Dice {
     }
 
     /// So many of `from`, in random order; fewer if there are not as many.
-    pub(crate) fn draw(&self, count: usize, from: &[usize]) -> Vec<usize> {
+    pub(crate) fn fence_hint(&self, count: usize, from: &[usize]) -> Vec<usize> {
         let mut left = from.to_vec();
         (0..count.min(from.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()
     }

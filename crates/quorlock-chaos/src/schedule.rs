@@ -86,7 +86,7 @@ fn outbreak(
         let free: Vec<usize> = (0..there).filter(is_free).collect();
         if free.len() >= plague.hits && there - free.len() + plague.hits <= at_most {
             let event = |target| Event { plague: index, hit: Hit { target, luck }, from, until, settled };
-            return dice.draw(plague.hits, &free).into_iter().map(event).collect();
+            return dice.fence_hint(plague.hits, &free).into_iter().map(event).collect();
         }
     }
     Vec::new()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use quorlock::{Wait, duration};
+use quorlock::{Kinds, Wait, duration};
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
@@ -103,7 +103,7 @@ pub(crate) struct DeploymentArgs {
     ///
     /// Or valkey://, redis+unix://, redis+sentinel://HOST,HOST/SERVICE,
     /// redis+cluster://HOST:PORT,HOST:PORT, and rediss:// for TLS.
-    #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
     /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].
@@ -142,6 +142,9 @@ pub(crate) struct DeploymentArgs {
     /// The name that the certificates of all nodes must be for [default: the host of the address]
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
+    /// What the addresses may be of, wherever they stand.
+    #[arg(skip)]
+    pub(crate) kinds: Kinds,
 }
 
 /// `quorlock run`.

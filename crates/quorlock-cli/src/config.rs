@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, RestartGuard, Wait};
+use quorlock::{Builder, Coordinator, Kinds, RestartGuard, Wait};
 
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ use layer::Layer;
 pub(crate) struct Settings {
     said: Layer,
     password: Option<String>,
+    kinds: Kinds,
 }
 
 /// The defaults of the library, which messages and calculations here need to know.
@@ -48,8 +49,9 @@ impl Settings {
         wait: Option<WaitArg>,
     ) -> Result<Settings, Failure> {
         let named = args.config.or(layer::variable("QUORLOCK_CONFIG")?.map(PathBuf::from));
+        let kinds = args.kinds;
         let flags = Layer {
-            nodes: layer::whole(args.nodes.iter().map(String::as_str))
+            nodes: (kinds.split(&args.nodes.join(",")))
                 .map_err(|problem| Failure::Config(format!("--nodes: {problem}")))?,
             key_prefix: args.key_prefix,
             node_limit: args.node_limit,
@@ -69,7 +71,7 @@ impl Settings {
         // A password in the environment goes before all files but one named by a flag.
         let password =
             if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let said = flags.or(Layer::of_environment()?).or(Layer::of_file(named.as_deref())?);
+        let said = flags.or(Layer::of_environment(&kinds)?).or(Layer::of_file(named.as_deref(), &kinds)?);
         if said.nodes.is_empty() {
             return Err(no_nodes());
         }
@@ -77,7 +79,7 @@ impl Settings {
             Some(password) => Some(password),
             None => said.password_file.as_deref().map(read_password).transpose()?,
         };
-        Ok(Settings { said, password })
+        Ok(Settings { said, password, kinds })
     }
 
     /// Checks everything. Contacts no one.
@@ -96,8 +98,8 @@ impl Settings {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
         // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
         // raise the limit for this one client while others stick to theirs.
-        let mut builder =
-            Coordinator::builder().nodes(&self.said.nodes).max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
+        let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.said.nodes);
+        builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
         if let Some(factor) = self.said.drift {
             builder = builder.drift(factor);
         }
@@ -217,9 +219,16 @@ fn read_password(path: &Path) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+    use std::sync::Arc;
+
+    use clap::Parser as _;
     use proptest::prelude::*;
+    use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+    use quorlock_testkit::MemoryNode;
 
     use super::*;
+    use crate::args::Args;
 
     fn times() -> impl Strategy<Value = Option<Duration>> {
         let extreme =
@@ -233,6 +242,66 @@ mod tests {
         assert_eq!(Settings::patience(&coordinator), LEAST_PATIENCE);
     }
 
+    /// `pair://a,b`: two hosts, and a comma between them.
+    #[derive(Debug)]
+    struct Pairs;
+
+    impl NodeKind for Pairs {
+        fn schemes(&self) -> &[&str] {
+            &["pair"]
+        }
+
+        fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+            Ok(Box::new(Pair(url.to_owned())))
+        }
+
+        fn goes_on_after(&self, url_so_far: &str) -> bool {
+            !url_so_far.contains(',')
+        }
+    }
+
+    #[derive(Debug)]
+    struct Pair(String);
+
+    impl NodeAddress for Pair {
+        fn servers(&self) -> Vec<String> {
+            vec![self.0.clone()]
+        }
+
+        fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+            let logged_in = (seams.username(), seams.password()) == (Some("anna"), Some("s3cret"));
+            logged_in.then(|| Arc::new(MemoryNode::new(&self.0)) as _).ok_or("it wants a login".into())
+        }
+    }
+
+    impl fmt::Display for Pair {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&self.0)
+        }
+    }
+
+    #[test]
+    fn another_kind_of_node_may_stand_wherever_nodes_are_named() {
+        let list = "pair://a,b,redis://c,pair://d,e";
+        let expected = ["pair://a,b", "redis://c:6379", "pair://d,e"];
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), format!("nodes = '{list}'\nusername = 'anna'")).unwrap();
+        let words = ["quorlock", "status", "job", "--username", "anna", "--nodes", list];
+        let (by_flags, mut by_file) = (Args::parse_from(words), Args::parse_from(&words[..3]));
+        by_file.deployment.config = Some(file.path().to_owned());
+        for args in [by_flags, by_file] {
+            let deployment = DeploymentArgs { kinds: Kinds::default().with(Pairs), ..args.deployment };
+            let settings =
+                Settings { password: Some("s3cret".to_owned()), ..Settings::load(deployment).unwrap() };
+            let coordinator = settings.coordinator().unwrap();
+            let health = coordinator.health().now();
+            assert!(health.iter().map(|node| &*node.node).eq(expected), "{health:?}");
+        }
+        let refused =
+            Settings::load(Args::parse_from(words).deployment).unwrap().coordinator().err().unwrap();
+        assert!(refused.full().contains("unknown scheme"), "{}", refused.full());
+    }
+
     proptest! {
         #[test]
         fn no_settings_make_it_panic(
@@ -243,7 +312,7 @@ mod tests {
         ) {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
             let said = Layer { nodes, node_limit, drift, max_ttl, ttl, ..Layer::default() };
-            let settings = Settings { said, password: None };
+            let settings = Settings { said, password: None, kinds: Kinds::default() };
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, Said, duration};
+use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, VoteOutcome, duration};
 use quorlock_testkit::Servers;
 use serde_json::{Value, json};
 
@@ -209,19 +209,19 @@ impl Story {
 
     /// One mark for each node.
     async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
-        let ballot = lock.inspect().await.map_err(unexpected)?;
-        for paper in ballot.papers() {
-            let (holds, said) = if let Said::Held(holding) = &paper.said {
+        let report = lock.inspect().await.map_err(unexpected)?;
+        for vote in report.votes() {
+            let (holds, said) = if let VoteOutcome::Held(holding) = &vote.outcome {
                 (true, format!("held by {}", holding.token))
             } else {
-                (false, paper.said.to_string())
+                (false, vote.outcome.to_string())
             };
             if self.json {
-                event(&json!({ "event": "node", "node": &*paper.node, "holds": holds, "text": said }))?;
+                event(&json!({ "event": "node", "node": &*vote.node, "holds": holds, "text": said }))?;
                 continue;
             }
             let mark = if holds { self.paint.good("✔") } else { self.paint.bad("✘") };
-            self.line(&format!("{mark} {}  {}", paper.node, self.paint.faint(said)))?;
+            self.line(&format!("{mark} {}  {}", vote.node, self.paint.faint(said)))?;
         }
         Ok(())
     }

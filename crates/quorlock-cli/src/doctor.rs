@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use quorlock::{Examination, Finding, NodeReport, Outlook, Severity, Standing, Subject, duration};
+use quorlock::{Examination, Finding, NodeReport, Severity, Standing, Subject, Summary, duration};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, DoctorArgs};
@@ -40,10 +40,10 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
 /// That nothing can be locked goes before that it would be unsafe to.
 fn exit_code(examination: &Examination, strict: bool) -> u8 {
     match examination.outlook() {
-        Outlook::NoQuorum => exit::NO_QUORUM,
-        Outlook::Unsafe => exit::UNSAFE,
-        Outlook::Sound | Outlook::Unclear | _ if strict && examination.has(Severity::Warning) => exit::UNSAFE,
-        Outlook::Sound | Outlook::Unclear | _ => exit::SUCCESS,
+        Summary::NoQuorum => exit::NO_QUORUM,
+        Summary::Unsafe => exit::UNSAFE,
+        Summary::Sound | Summary::Unclear | _ if strict && examination.has(Severity::Warning) => exit::UNSAFE,
+        Summary::Sound | Summary::Unclear | _ => exit::SUCCESS,
     }
 }
 
@@ -137,19 +137,19 @@ fn verdict(examination: &Examination, paint: Paint) -> String {
     let (nodes, needed) = (examination.nodes.len(), examination.quorum.needed());
     let counted = format!("{voting} of {nodes} nodes vote, {needed} needed");
     match examination.outlook() {
-        Outlook::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
-        Outlook::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, and are not safe")),
-        Outlook::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
-        Outlook::Unclear | _ => format!("it is not known whether locks can be held: {counted}"),
+        Summary::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
+        Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, and are not safe")),
+        Summary::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
+        Summary::Unclear | _ => format!("it is not known whether locks can be held: {counted}"),
     }
 }
 
 fn in_json(examination: &Examination, code: u8) -> Value {
     let outlook = match examination.outlook() {
-        Outlook::Sound => "sound",
-        Outlook::Unsafe => "unsafe",
-        Outlook::NoQuorum => "no_quorum",
-        Outlook::Unclear | _ => "unknown",
+        Summary::Sound => "sound",
+        Summary::Unsafe => "unsafe",
+        Summary::NoQuorum => "no_quorum",
+        Summary::Unclear | _ => "unknown",
     };
     json!({
         "outlook": outlook,

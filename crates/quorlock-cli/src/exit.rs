@@ -4,36 +4,35 @@
 //! and the shells use. None is 1 or 2, which commands use for themselves.
 
 /// All went well; for `run`, the command says so itself.
-pub const SUCCESS: u8 = 0;
+pub(crate) const SUCCESS: u8 = 0;
 /// The arguments make no sense (`EX_USAGE`).
-pub const USAGE: u8 = 64;
+pub(crate) const USAGE: u8 = 64;
 /// Too few nodes answered, so nobody knows whether the lock is free (`EX_UNAVAILABLE`).
-pub const NO_QUORUM: u8 = 69;
+pub(crate) const NO_QUORUM: u8 = 69;
 /// Somebody else held the lock for the whole wait (`EX_TEMPFAIL`). `-E` changes it.
-pub const HELD: u8 = 75;
+pub(crate) const HELD: u8 = 75;
 /// The lock was lost while the command ran, and the command was stopped.
-pub const LOST: u8 = 76;
+pub(crate) const LOST: u8 = 76;
 /// A setting cannot work, or other programs have another one (`EX_CONFIG`).
-pub const CONFIG: u8 = 78;
+pub(crate) const CONFIG: u8 = 78;
 /// Something makes locks unsafe; for `doctor` only. The first code that `sysexits.h` leaves free.
-pub const UNSAFE: u8 = 79;
+pub(crate) const UNSAFE: u8 = 79;
 /// Quorlock itself failed.
-pub const INTERNAL: u8 = 125;
+pub(crate) const INTERNAL: u8 = 125;
 /// The command was found and cannot be executed.
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
-pub const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// As the shells report a process that was ended by a signal: 128 and the signal's number.
-#[must_use]
-pub fn by_signal(number: i32) -> u8 {
+pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX - SIGNAL_BASE).saturating_add(SIGNAL_BASE)
 }
 
 const SIGNAL_BASE: u8 = 128;
 
 /// For the help.
-pub const TABLE: &str = "\
+pub(crate) const TABLE: &str = "\
 Exit codes:
   N      the command's own
   128+N  signal N ended the command, or quorlock while it waited
@@ -47,7 +46,7 @@ Exit codes:
   127    the command was not found";
 
 /// For the help of `doctor`.
-pub const DOCTOR_TABLE: &str = "\
+pub(crate) const DOCTOR_TABLE: &str = "\
 Exit codes:
   0      a quorum can be held, and nothing makes it unsafe
   69     no quorum: too few nodes vote

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use quorlock::{AcquireError, Ballot, ConfigError, NodeError, Said};
+use quorlock::{AcquireError, ConfigError, VoteOutcome, VoteReport};
 
 use crate::exit;
 
@@ -66,14 +66,12 @@ impl Failure {
 
     /// An attempt to acquire that failed; `held` is the code for a lock that others have.
     pub(crate) fn of_acquiring(error: AcquireError, held: u8) -> Failure {
-        if let Some(words) = other_number_of_permits(&error) {
-            return Failure::Config(words);
-        }
         match error {
             AcquireError::Contended { .. } | AcquireError::Full(_) => Failure::Held { error, code: held },
             AcquireError::Config(error) => error.into(),
-            AcquireError::Unavailable { ref ballot, .. } | AcquireError::NeedsMending { ref ballot, .. } => {
-                Failure::NoQuorum(format!("{error}{}", restart_hint(ballot)))
+            AcquireError::OtherPermits { .. } => Failure::Config(error.to_string()),
+            AcquireError::Unavailable { ref report, .. } | AcquireError::Misconfigured { ref report, .. } => {
+                Failure::NoQuorum(format!("{error}{}", restart_hint(report)))
             }
             AcquireError::Closed | _ => {
                 Failure::Internal { what: "ask for the lock", source: io::Error::other(error) }
@@ -143,36 +141,9 @@ impl Failure {
     }
 }
 
-/// That a quorum of nodes has another number of permits: this program is wrong, and no node is.
-fn other_number_of_permits(error: &AcquireError) -> Option<String> {
-    let (AcquireError::Unavailable { resource, ballot, .. }
-    | AcquireError::NeedsMending { resource, ballot }) = error
-    else {
-        return None;
-    };
-    let others = || {
-        ballot.papers().iter().filter_map(|paper| {
-            let Said::Failed(NodeError::OtherLimit { found, asked }) = &paper.said else { return None };
-            Some((found, asked))
-        })
-    };
-    let (found, asked) = others().next()?;
-    if others().filter(|(other, _)| *other == found).count() < ballot.quorum().needed() {
-        return None;
-    }
-    // The error names the permit that was tried.
-    let semaphore = resource.as_str().rsplit_once('#').map_or(resource.as_str(), |(name, _)| name);
-    let permits = if **found == *"1" { "permit" } else { "permits" };
-    let were = if **asked == *"1" { "was" } else { "were" };
-    Some(format!(
-        "the semaphore `{semaphore}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for \
-         the same number; another is possible when nobody has held a permit for one TTL"
-    ))
-}
-
 /// What to do about nodes that may not vote yet.
-fn restart_hint(ballot: &Ballot) -> &'static str {
-    let kept_back = ballot.papers().iter().any(|paper| matches!(paper.said, Said::Quarantined { .. }));
+fn restart_hint(report: &VoteReport) -> &'static str {
+    let kept_back = report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }));
     if kept_back {
         "; wait for the restarted nodes, or let them vote with `--restart-guard off` if they cannot have \
          forgotten a lock, as after their very first start"

@@ -124,9 +124,9 @@ async fn until_told(
         None => {
             let end = match watch.unconfirmed_release() {
                 None => json!({ "event": "released", "token": token, "held_ms": millis(held) }),
-                Some(ballot) => {
-                    report.words(&not_confirmed(&args.resource, &ballot));
-                    unconfirmed(&args.resource, &token, held, &ballot)
+                Some(votes) => {
+                    report.words(&not_confirmed(&args.resource, &votes));
+                    unconfirmed(&args.resource, &token, held, &votes)
                 }
             };
             tell_end(args, &end).await?;
@@ -134,7 +134,7 @@ async fn until_told(
         }
         Some(lost) => {
             // The nodes tell that they lack the key, and not why.
-            let perhaps = if lost.reason == LossReason::Refuted {
+            let perhaps = if lost.reason == LossReason::QuorumLost {
                 "; so ends also what `quorlock release` released from elsewhere"
             } else {
                 ""

@@ -78,11 +78,11 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
         let lock = coordinator.lock_all(&resources);
         match token {
             Some(token) => {
-                let ballot = lock.revoke(&token).await?;
+                let report = lock.revoke(&token).await?;
                 // Where nothing was deleted somebody else holds it, or nobody.
                 let mistaken =
-                    ballot.granted() == 0 && lock.inspect().await.is_ok_and(|seen| seen.holder().is_some());
-                Ok(Some(Outcome::of_one(&token, &ballot, mistaken)))
+                    report.granted() == 0 && lock.inspect().await.is_ok_and(|seen| seen.holder().is_some());
+                Ok(Some(Outcome::of_one(&token, &report, mistaken)))
             }
             None => match force::take_away(&lock, &args.resource, args.yes).await? {
                 // There is no such lock, but perhaps a semaphore.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use quorlock::{Ballot, FencingToken, Lease, LossReason, duration};
+use quorlock::{FencingToken, Lease, LossReason, VoteReport, duration};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -117,11 +117,11 @@ impl Report {
     }
 
     /// Given back, and no quorum has confirmed it.
-    pub(crate) fn unconfirmed(self, resource: &str, token: &str, held: Duration, ballot: &Ballot) {
-        self.event(&unconfirmed(resource, token, held, ballot));
+    pub(crate) fn unconfirmed(self, resource: &str, token: &str, held: Duration, report: &VoteReport) {
+        self.event(&unconfirmed(resource, token, held, report));
         if self == Report::Errors {
             // Else the library's warning says it.
-            self.words(&not_confirmed(resource, ballot));
+            self.words(&not_confirmed(resource, report));
         }
     }
 
@@ -161,7 +161,7 @@ impl Reason {
         match self {
             Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "not_renewed",
             Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
-            Reason::Lost(LossReason::Refuted) => "forgotten_by_nodes",
+            Reason::Lost(LossReason::QuorumLost) => "forgotten_by_nodes",
             Reason::Lost(LossReason::Released | LossReason::Closed | _) => "ended",
         }
     }
@@ -171,7 +171,7 @@ impl Reason {
         match self {
             Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "expired",
             Reason::MaxHold | Reason::Lost(LossReason::MaxHold) => "max_hold",
-            Reason::Lost(LossReason::Refuted) => "refuted",
+            Reason::Lost(LossReason::QuorumLost) => "quorum_lost",
             Reason::Lost(LossReason::Released | LossReason::Closed | _) => "closed",
         }
     }
@@ -202,20 +202,20 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// For JSON: given back, and no quorum has confirmed it.
-pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, ballot: &Ballot) -> Value {
+pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, report: &VoteReport) -> Value {
     json!({
         "event": "unconfirmed",
         "resource": resource,
         "token": token,
         "held_ms": millis(held),
-        "message": not_confirmed(resource, ballot),
+        "message": not_confirmed(resource, report),
     })
 }
 
 /// The same in words.
-pub(crate) fn not_confirmed(resource: &str, ballot: &Ballot) -> String {
+pub(crate) fn not_confirmed(resource: &str, report: &VoteReport) -> String {
     format!(
-        "the release of `{resource}` was not confirmed, so it may stay locked until its TTL ends: {ballot}"
+        "the release of `{resource}` was not confirmed, so it may stay locked until its TTL ends: {report}"
     )
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
         "exit_code": failure.code(),
     });
     if let Failure::Held { error, .. } = failure
-        && let Some(holder) = error.ballot().and_then(quorlock::Ballot::holder)
+        && let Some(holder) = error.report().and_then(quorlock::VoteReport::holder)
         && let Some(fields) = event.as_object_mut()
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));

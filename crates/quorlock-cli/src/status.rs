@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use quorlock::{Ballot, Condition, Coordinator, NodeHealth, duration};
+use quorlock::{Coordinator, NodeHealth, NodeStatus, VoteReport, duration};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -86,8 +86,8 @@ async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failur
 /// What was seen of one lock.
 struct Look {
     resource: String,
-    ballot: Ballot,
-    /// For how much longer each node does not vote, in the order of the ballot.
+    report: VoteReport,
+    /// For how much longer each node does not vote, in the order of the votes.
     quarantines: Vec<Duration>,
     finding: Finding,
     /// How many permits there are, if the name is that of a semaphore as well.
@@ -118,22 +118,22 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
 const MOST_PERMITS: usize = 64;
 
 async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
-    let ballot = coordinator.lock(&resource).inspect().await;
-    let ballot = ballot.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+    let report = coordinator.lock(&resource).inspect().await;
+    let report = report.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
     let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
-    let finding = Finding::of(&ballot, &quarantines);
-    Ok(Look { resource, ballot, quarantines, finding, permits: None })
+    let finding = Finding::of(&report, &quarantines);
+    Ok(Look { resource, report, quarantines, finding, permits: None })
 }
 
 /// For how much longer its vote does not count.
 fn left(node: &NodeHealth) -> Duration {
     match node.condition {
-        Condition::Quarantined { left } => left,
-        Condition::Connected
-        | Condition::Unknown
-        | Condition::Partial { .. }
-        | Condition::Stalled { .. }
-        | Condition::Unreachable { .. }
+        NodeStatus::Quarantined { left } => left,
+        NodeStatus::Connected
+        | NodeStatus::Unknown
+        | NodeStatus::Partial { .. }
+        | NodeStatus::Stalled { .. }
+        | NodeStatus::Unreachable { .. }
         | _ => Duration::ZERO,
     }
 }
@@ -145,22 +145,22 @@ fn code(looks: &[Look]) -> u8 {
 
 impl Look {
     fn text(&self, json: bool) -> String {
-        let Look { resource, ballot, quarantines, finding, .. } = self;
+        let Look { resource, report, quarantines, finding, .. } = self;
         if json {
-            return format!("{}\n", show::in_json(resource, ballot, quarantines, finding));
+            return format!("{}\n", show::in_json(resource, report, quarantines, finding));
         }
         format!("{}\n\n{}\n", self.table(width::of(io::stdout())), finding.painted(&self.sentence()))
     }
 
     /// In lines of at most `width` characters, if that is given.
     fn table(&self, width: Option<usize>) -> String {
-        show::table(&self.ballot, &self.quarantines, width)
+        show::table(&self.report, &self.quarantines, width)
     }
 
     fn sentence(&self) -> String {
         let as_well = self.permits.map_or_else(String::new, |permits| {
             format!("; the name is that of a semaphore of {permits} as well, and neither excludes the other")
         });
-        format!("`{}` {}{as_well}", plain(&self.resource), self.finding.in_words(&self.ballot))
+        format!("`{}` {}{as_well}", plain(&self.resource), self.finding.in_words(&self.report))
     }
 }

@@ -1,6 +1,6 @@
 //! What a command waits for: a lock, or one of so many permits.
 
-use quorlock::{AcquireError, Ballot, Holder, Lease, Lock, Permit, Semaphore, Wait, Waiting, duration};
+use quorlock::{AcquireError, Holder, Lease, Lock, Permit, Semaphore, VoteReport, Wait, Waiting, duration};
 
 /// A lock or a semaphore, with its options.
 pub(crate) enum Wanted {
@@ -52,11 +52,11 @@ impl Wanted {
     pub(crate) async fn in_the_way(&self) -> String {
         match self {
             Wanted::Lock(lock) => match lock.inspect().await {
-                Ok(ballot) => of_lock(&ballot),
+                Ok(report) => of_lock(&report),
                 Err(error) => error.to_string(),
             },
             Wanted::Permit(semaphore) => match semaphore.inspect().await {
-                Ok(ballots) => of_permits(&ballots),
+                Ok(reports) => of_permits(&reports),
                 Err(error) => error.to_string(),
             },
         }
@@ -67,13 +67,13 @@ fn permit(Permit { number, lease, .. }: Permit) -> Acquired {
     Acquired { lease, permit: Some(number) }
 }
 
-fn is_retained(ballot: &Ballot) -> bool {
-    let needed = ballot.quorum().needed();
-    ballot.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed)
+fn is_retained(report: &VoteReport) -> bool {
+    let needed = report.quorum().needed();
+    report.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed)
 }
 
-fn of_lock(ballot: &Ballot) -> String {
-    let Some(holder) = ballot.holder() else { return format!("no quorum: {ballot}") };
+fn of_lock(report: &VoteReport) -> String {
+    let Some(holder) = report.holder() else { return format!("no quorum: {report}") };
     format!(
         "{}{} {} for up to {} more",
         holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
@@ -83,12 +83,12 @@ fn of_lock(ballot: &Ballot) -> String {
     )
 }
 
-fn of_permits(ballots: &[Ballot]) -> String {
-    let holders: Vec<Option<Holder>> = ballots.iter().map(Ballot::holder).collect();
+fn of_permits(reports: &[VoteReport]) -> String {
+    let holders: Vec<Option<Holder>> = reports.iter().map(VoteReport::holder).collect();
     let permit = |(number, holder): (usize, &Option<Holder>)| {
         let who = holder.as_ref().map_or_else(|| "nobody".to_owned(), Holder::describe);
         format!("#{number} {who}")
     };
     let all: Vec<String> = holders.iter().enumerate().map(permit).collect();
-    format!("all {} permits are taken: {}", ballots.len(), all.join(", "))
+    format!("all {} permits are taken: {}", reports.len(), all.join(", "))
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
 use quorlock::{Clock, SystemClock};
+use quorlock_protocol::Moment;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property, Representative};
 
 /// What came of looking through a model.

@@ -1,6 +1,6 @@
 //! Fencing tokens: no number is handed out twice, and whoever comes later has the larger one.
 //!
-//! What is checked is the code of `quorlock::protocol`: `Quorum`, `Tally`, `Draw`, `Drawn`,
+//! What is checked is the code of `quorlock_protocol`: `Quorum`, `Tally`, `FenceHint`, `FenceVotes`,
 //! `FencingToken::may_follow` and `Quarantine` decide here as they do in the library. The model adds
 //! what the world may do to it: requests arrive in any order, late, or never; answers are lost;
 //! clients stop; keys vanish at any time; nodes restart and have forgotten everything.
@@ -30,7 +30,7 @@ mod story;
 mod tidy;
 mod world;
 
-use quorlock::protocol::{FencingToken, Quorum};
+use quorlock_protocol::{FencingToken, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State, Way};

@@ -13,7 +13,7 @@ mod rules;
 
 use std::fmt;
 
-use quorlock::protocol::Standing;
+use quorlock_protocol::Standing;
 use stateright::{Model, Property, Representative};
 
 /// Where the client has nothing left to do, the node has nothing of its claims, and never will.

@@ -1,6 +1,6 @@
 //! Checks the rules of `quorlock` against everything that the world may do to them, within bounds.
 //!
-//! What is checked is the code in `quorlock::protocol` itself, not a copy of it. Each model says what
+//! What is checked is the code in `quorlock_protocol` itself, not a copy of it. Each model says what
 //! may happen, and what must never come of it; each rule is also broken on purpose, to see that the
 //! model would tell.
 //!

@@ -1,6 +1,6 @@
 //! The lock: no two hold it at once.
 //!
-//! What is checked is the code of `quorlock::protocol`: `Quorum`, `Tally`, `Drift`, `Term` and
+//! What is checked is the code of `quorlock_protocol`: `Quorum`, `Tally`, `Drift`, `Term` and
 //! `Quarantine` decide here as they do in the library; the flow between them is a copy. The model adds
 //! what the world may do to it: requests arrive in any order, late, or never; answers are lost;
 //! clients stop, pause, and give up; clocks run at different rates; nodes restart and have forgotten
@@ -30,7 +30,7 @@ mod story;
 mod tidy;
 mod world;
 
-use quorlock::protocol::Quorum;
+use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Past, Phase, State};
@@ -71,7 +71,7 @@ pub enum Step {
         /// Whose.
         node: usize,
     },
-    /// A node restarts, and has forgotten everything.
+    /// A node restarts, and has forgotten everything, unless it remembers.
     Restart {
         /// Which.
         node: usize,
@@ -183,7 +183,11 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State<N, K>> {
-        vec![State::new()]
+        let mut state = State::new();
+        for node in state.nodes.iter_mut().take(usize::from(self.world.remembering)) {
+            node.remembers = true;
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &State<N, K>, steps: &mut Vec<Step>) {

@@ -8,7 +8,7 @@ pub mod cases;
 
 use std::fmt;
 
-use quorlock::protocol::{Quorum, Tally, Ticket, Verdict};
+use quorlock_protocol::{Quorum, Tally, Ticket, Verdict};
 use stateright::{Model, Property, Representative};
 
 use crate::names::name;
@@ -71,7 +71,7 @@ impl<const N: usize, const K: usize> Order<N, K> {
     fn holds(state: &State<N, K>, client: usize) -> bool {
         let mut tally = Tally::new(Quorum::majority(N));
         state.votes.iter().for_each(|vote| if *vote == Some(client) { tally.grant() } else { tally.deny() });
-        tally.verdict() == Some(Verdict::Carried)
+        tally.verdict() == Some(Verdict::Won)
     }
 
     fn is_decided(state: &State<N, K>) -> bool {

@@ -11,7 +11,7 @@ pub mod cases;
 use std::fmt;
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Moment, Quorum, Tally, Verdict};
+use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
 use crate::names::name;
@@ -135,7 +135,7 @@ impl<const N: usize> Passing<N> {
         }
         let mut tally = Tally::new(Quorum::majority(N));
         (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Carried)
+        tally.verdict() == Some(Verdict::Won)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A semaphore: no more hold a permit than there are.
 //!
-//! `Quorum` and `Tally` of `quorlock::protocol` decide here who holds one. The model adds what may
+//! `Quorum` and `Tally` of `quorlock_protocol` decide here who holds one. The model adds what may
 //! happen: clients choose a slot, ask nodes in any order, never hear from some, give up, and choose
 //! again. There is no time: leases and limits that end by themselves end here by a step of their own,
 //! a limit not before all votes have that were given under it (rule P-1).
@@ -9,7 +9,7 @@ pub mod cases;
 
 use std::fmt;
 
-use quorlock::protocol::{Quorum, Tally, Verdict};
+use quorlock_protocol::{Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
 use crate::names::name;
@@ -106,7 +106,7 @@ impl<const N: usize, const K: usize> Permits<N, K> {
             let mut tally = Tally::new(Quorum::majority(N));
             (0..N)
                 .for_each(|node| if client.votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-            tally.verdict() == Some(Verdict::Carried)
+            tally.verdict() == Some(Verdict::Won)
         };
         self.limits.iter().zip(&state.clients).filter(holds).map(|(limit, _)| *limit).collect()
     }

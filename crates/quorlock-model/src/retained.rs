@@ -11,7 +11,7 @@ pub mod cases;
 use std::fmt;
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Moment, Quorum, Tally, Verdict};
+use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
 use crate::names::advance;
@@ -165,7 +165,7 @@ impl<const N: usize> Retained<N> {
     fn carried(votes: u8) -> bool {
         let mut tally = Tally::new(Quorum::majority(N));
         (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Carried)
+        tally.verdict() == Some(Verdict::Won)
     }
 
     fn slot_end(&self, state: &State<N>) -> u8 {

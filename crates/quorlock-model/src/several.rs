@@ -17,7 +17,7 @@ pub mod state;
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::{Drift, Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};

@@ -17,8 +17,8 @@ pub mod state;
 
 use std::time::Duration;
 
-use quorlock::Mode;
-use quorlock::protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::Mode;
+use quorlock_protocol::{Drift, Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};

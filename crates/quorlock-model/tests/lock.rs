@@ -90,6 +90,21 @@ fn nodes_may_forget_three_times() {
 }
 
 #[test]
+fn nodes_that_remember_vote_at_once_after_a_restart() {
+    confirm("nodes that remember vote at once after a restart");
+}
+
+#[test]
+fn nodes_that_remember_and_nodes_that_forget_keep_others_out_together() {
+    confirm("nodes that remember and nodes that forget keep others out together");
+}
+
+#[test]
+fn a_node_that_says_that_it_remembers_and_has_forgotten_lets_a_second_holder_in() {
+    confirm("a node that says that it remembers and has forgotten lets a second holder in");
+}
+
+#[test]
 fn what_a_renewal_stores_anew_might_count_while_the_other_rules_hold() {
     confirm("what a renewal stores anew might count while the other rules hold");
 }

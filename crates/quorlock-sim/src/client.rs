@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Clock, Coordinator, HandOver, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait,
-    WithError,
+    AcquireError, Clock, Coordinator, Handoff, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait, WithError,
 };
 
 use crate::clock::HostClock;
@@ -171,7 +170,7 @@ impl Worker {
             lock = lock.fair();
         }
         if dice.percent(10) {
-            lock = lock.hand_over(HandOver::times(u32::try_from(dice.below(3)).unwrap_or(0)));
+            lock = lock.hand_over(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
         }
         if dice.percent(5) {
             lock = lock.max_hold(dice.between(ttl / 10, ttl * 2));

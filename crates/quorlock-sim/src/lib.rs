@@ -22,6 +22,7 @@ mod network;
 mod oracle;
 mod plan;
 mod record;
+mod remembering;
 mod shrink;
 mod sim;
 mod standing;

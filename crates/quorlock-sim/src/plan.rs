@@ -50,6 +50,10 @@ pub enum Twist {
     None,
     /// A third of all packets are later than a node may be.
     LatePackets,
+    /// Every other node is of a kind that remembers, whatever happens to its process.
+    Remembering,
+    /// Canary: these nodes say so, and forget.
+    FalseMemory,
     /// Canary: votes of restarted nodes count at once.
     GuardOff,
     /// Canary: the nodes' clocks run a tenth too fast.
@@ -94,9 +98,11 @@ impl Subject {
 
 impl Twist {
     /// All of them, by the names that the command line knows.
-    pub const ALL: [(&'static str, Twist); 10] = [
+    pub const ALL: [(&'static str, Twist); 12] = [
         ("none", Twist::None),
         ("late-packets", Twist::LatePackets),
+        ("remembering", Twist::Remembering),
+        ("false-memory", Twist::FalseMemory),
         ("guard-off", Twist::GuardOff),
         ("fast-nodes", Twist::FastNodes),
         ("careless", Twist::Careless),
@@ -136,6 +142,13 @@ pub(crate) struct Plan {
     pub(crate) distance: Duration,
     pub(crate) rates: Vec<Rate>,
     pub(crate) schedule: Vec<Entry>,
+}
+
+impl Plan {
+    /// Whether this node says that it remembers.
+    pub(crate) fn remembers(&self, node: usize) -> bool {
+        matches!(self.twist, Twist::Remembering | Twist::FalseMemory) && node.is_multiple_of(2)
+    }
 }
 
 /// How many permits a semaphore has.

@@ -19,6 +19,7 @@ use crate::nemesis::Nemesis;
 use crate::network::{End, Link, Network};
 use crate::plan::{Options, Plan, Subject, Twist};
 use crate::record::{Counts, Finding, Recorder, Rule};
+use crate::remembering::Remembering;
 use crate::world::{Event, Host, Time, Trace, World};
 
 /// What came of a run.
@@ -237,6 +238,8 @@ impl Sim {
 
     /// Starts a node's process again.
     pub(crate) fn start_node(&mut self, node: Host, memory: Memory) {
+        let keeps = self.plan.twist == Twist::Remembering && self.plan.remembers(node);
+        let memory = if keeps { Memory::Kept } else { memory };
         let run_id = self.run_id();
         let restarted = self.servers()[node].restarted(run_id, memory);
         restarted.misconduct(self.usual_misconduct());
@@ -294,7 +297,11 @@ impl Sim {
         let dial = crate::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
         let guard = if self.plan.twist == Twist::GuardOff { RestartGuard::Off } else { RestartGuard::On };
         Coordinator::builder()
-            .nodes((0..self.plan.nodes).map(|node| format!("node-{node}")))
+            .kind(Remembering)
+            .nodes((0..self.plan.nodes).map(|node| {
+                let scheme = if self.plan.remembers(node) { "remembering://" } else { "" };
+                format!("{scheme}node-{node}")
+            }))
             .ttl(self.plan.max_ttl)
             .max_ttl(self.plan.max_ttl)
             .drift(self.plan.drift)
@@ -338,6 +345,8 @@ impl Sim {
             Twist::KeepsWhatIsReleased => Some(Misconduct::KeepsWhatIsReleased),
             Twist::None
             | Twist::LatePackets
+            | Twist::Remembering
+            | Twist::FalseMemory
             | Twist::GuardOff
             | Twist::FastNodes
             | Twist::Careless

@@ -22,6 +22,21 @@ fn promises_hold_whatever_goes_wrong() {
     assert!(granted > 500, "{granted} grants in 16 minutes are too few to prove anything");
 }
 
+/// Nodes of two kinds: some remember over a restart and vote at once, others forget and are quarantined.
+#[test]
+fn promises_hold_among_nodes_that_remember_and_nodes_that_forget() {
+    let mut granted = 0;
+    let mut options = Options::default();
+    options.twist = Twist::Remembering;
+    options.span = Duration::from_secs(30);
+    for seed in 0..8 {
+        let outcome = run(seed, &options);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        granted += outcome.counts.granted;
+    }
+    assert!(granted > 100, "{granted} grants are too few to prove anything");
+}
+
 /// The library does not chase its tail when answers come after it has stopped waiting for them.
 #[test]
 fn locks_are_got_where_a_third_of_all_packets_is_late() {

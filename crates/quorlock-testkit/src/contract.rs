@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use quorlock::{Clock, Expiry, Listener, Node};
+use quorlock::{Capabilities, Capability, Clock, Durability, Expiry, HintListener, Hints, Node, Order};
 
 use crate::memory::MemoryNode;
 use crate::store::Value;
@@ -24,14 +24,17 @@ mod names;
 mod order;
 mod release;
 mod renew;
+mod restart;
 mod several;
 mod shared;
 mod transfer;
+mod unsupported;
 
 use bench::{Bench, Finding};
 use ear::Ear;
 
-/// Checks that `node` keeps every clause of the contract, one after the other.
+/// Checks that `node` keeps every clause of the contract, one after the other: of what it says that it
+/// [can](Capabilities) do, that it does it, and of all else that it refuses it by name.
 ///
 /// `plant` changes data in the same server, past the node. `clock` is the one by which the node's
 /// keys end. The clauses about hints are checked only if the node says that it hears of changes: a
@@ -61,9 +64,13 @@ use ear::Ear;
 /// ```
 pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Clock) -> Result<(), Breach> {
     let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
     let mut broken = Vec::new();
+    let capabilities = node.capabilities();
     for (index, clause) in clauses().iter().enumerate() {
+        if !clause.needs.iter().all(|need| need.is_met_by(capabilities)) {
+            continue;
+        }
         let bench = Bench::new(node, plant, clock, &ear, index);
         if let Err(finding) = clause.check(&bench).await {
             broken.push((*clause, finding));
@@ -82,6 +89,13 @@ pub trait Plant: Send + Sync {
 
     /// When `key` ends, if it is there.
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>>;
+
+    /// Ends the server and starts it again, as a crash of its host would. Where this is an error of the kind
+    /// [`Unsupported`](io::ErrorKind::Unsupported), as it is unless overridden, the clauses about restarts
+    /// are left out.
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
+    }
 }
 
 impl Plant for MemoryNode {
@@ -97,6 +111,14 @@ impl Plant for MemoryNode {
 
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
         Box::pin(std::future::ready(Ok(MemoryNode::expiry(self, key))))
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        match self.capabilities().durability {
+            Durability::Durable => self.restart_with_data(),
+            Durability::Volatile | _ => self.restart_empty(),
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -124,12 +146,43 @@ impl std::error::Error for Breach {}
 #[derive(Clone, Copy)]
 pub(crate) struct Clause {
     name: &'static str,
+    /// It is checked only of a node that can do all this.
+    needs: &'static [Need],
     check: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Finding>,
 }
 
 impl Clause {
     fn check<'a>(&self, bench: &'a Bench<'a>) -> BoxFuture<'a, Finding> {
         (self.check)(bench)
+    }
+}
+
+/// What a clause needs of a node.
+#[derive(Clone, Copy)]
+enum Need {
+    Shared,
+    Several,
+    InTurn,
+    Transfer,
+    /// That requests are carried out in the order asked.
+    Order,
+    /// That removals are told.
+    Hints,
+    /// That the ends of keys are told.
+    ExpiryHints,
+}
+
+impl Need {
+    fn is_met_by(self, node: Capabilities) -> bool {
+        match self {
+            Need::Shared => node.has(Capability::Shared),
+            Need::Several => node.has(Capability::Several),
+            Need::InTurn => node.has(Capability::InTurn),
+            Need::Transfer => node.has(Capability::Transfer),
+            Need::Order => node.order == Order::PerKey,
+            Need::Hints => node.hints != Hints::None,
+            Need::ExpiryHints => node.hints == Hints::RemovalAndExpiry,
+        }
     }
 }
 
@@ -146,12 +199,16 @@ impl fmt::Debug for Clause {
 }
 
 macro_rules! list {
-    ($($module:ident::$name:ident,)*) => {
-        &[$(Clause { name: stringify!($name), check: |bench| Box::pin($module::$name(bench)) },)*]
+    ($($module:ident::$name:ident $([$($need:ident),+])?,)*) => {
+        &[$(Clause {
+            name: stringify!($name),
+            needs: &[$($(Need::$need),+)?],
+            check: |bench| Box::pin($module::$name(bench)),
+        },)*]
     };
 }
 
-/// All of them. A new clause is one function and one line here.
+/// All of them. A new clause is one function and one line here, with what it needs of the node.
 #[expect(clippy::too_many_lines, reason = "a list")]
 fn clauses() -> &'static [Clause] {
     list![
@@ -179,23 +236,24 @@ fn clauses() -> &'static [Clause] {
         cancel::a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt,
         cancel::a_cancellation_stops_no_other_attempt,
         cancel::a_tombstone_ends,
-        cancel::a_late_transfer_to_a_cancelled_attempt_does_nothing,
-        cancel::a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing,
-        transfer::a_transfer_passes_the_key_on_from_its_holder,
-        transfer::a_transfer_from_a_stranger_is_refused_and_changes_nothing,
-        transfer::a_transfer_takes_a_free_key,
-        transfer::a_transfer_asked_twice_is_granted_twice,
-        transfer::a_transfer_restarts_the_time,
-        line::those_who_wait_come_in_the_order_of_their_tickets,
-        line::who_stops_asking_is_passed_over_after_their_patience,
-        line::who_asks_once_joins_no_line,
-        line::leaving_the_line_lets_the_next_one_in,
-        line::a_held_key_excludes_even_the_first_in_the_line,
-        line::the_own_token_is_granted_again_in_turn,
-        line::a_plain_acquisition_ignores_the_line,
-        hints::a_removal_by_another_client_is_told_to_who_was_refused,
-        hints::a_removal_is_told_to_who_was_refused_in_turn,
-        hints::the_end_of_a_key_is_told_to_who_was_refused,
+        cancel::a_late_transfer_to_a_cancelled_attempt_does_nothing [Transfer],
+        cancel::a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing [InTurn],
+        transfer::a_transfer_passes_the_key_on_from_its_holder [Transfer],
+        transfer::a_transfer_from_a_stranger_is_refused_and_changes_nothing [Transfer],
+        transfer::a_transfer_takes_a_free_key [Transfer],
+        transfer::a_transfer_asked_twice_is_granted_twice [Transfer],
+        transfer::a_transfer_restarts_the_time [Transfer],
+        line::those_who_wait_come_in_the_order_of_their_tickets [InTurn],
+        line::who_stops_asking_is_passed_over_after_their_patience [InTurn],
+        line::a_free_lock_waits_a_second_for_who_has_stopped_asking [InTurn],
+        line::who_asks_once_joins_no_line [InTurn],
+        line::leaving_the_line_lets_the_next_one_in [InTurn],
+        line::a_held_key_excludes_even_the_first_in_the_line [InTurn],
+        line::the_own_token_is_granted_again_in_turn [InTurn],
+        line::a_plain_acquisition_ignores_the_line [InTurn],
+        hints::a_removal_by_another_client_is_told_to_who_was_refused [Hints],
+        hints::a_removal_is_told_to_who_was_refused_in_turn [InTurn, Hints],
+        hints::the_end_of_a_key_is_told_to_who_was_refused [ExpiryHints],
         fence::each_holder_draws_a_larger_number,
         fence::a_number_is_one_more_than_the_larger_of_counter_and_hint,
         fence::a_hint_is_cut_to_the_time_of_the_node_and_a_lead,
@@ -206,8 +264,8 @@ fn clauses() -> &'static [Clause] {
         fence::whoever_asks_is_told_what_was_drawn_for_the_holder,
         fence::asking_again_with_the_own_token_draws_nothing_new,
         fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,
-        fence::acquiring_in_turn_draws_a_larger_number,
-        fence::a_transfer_draws_a_larger_number,
+        fence::acquiring_in_turn_draws_a_larger_number [InTurn],
+        fence::a_transfer_draws_a_larger_number [Transfer],
         fence::a_write_back_raises_the_counter_for_the_holder,
         fence::a_write_back_where_the_counter_is_ahead_is_refused,
         fence::a_write_back_by_a_stranger_or_after_the_release_changes_nothing,
@@ -219,55 +277,58 @@ fn clauses() -> &'static [Clause] {
         fence::a_counter_that_is_no_number_fails_and_leaves_no_key,
         fence::without_fencing_nothing_is_left_beside_the_key,
         fence::a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark,
-        shared::readers_share_a_lock_and_keep_every_writer_out,
-        shared::readers_without_fencing_share_a_lock_too,
-        shared::a_writer_keeps_readers_out_and_is_named,
-        shared::every_reader_has_an_end_of_its_own,
-        shared::a_reader_that_leaves_takes_its_time_along,
-        shared::readers_that_ended_keep_nobody_out,
-        shared::the_own_share_is_granted_again_and_not_prolonged,
-        shared::a_renewal_of_a_share_prolongs_it_and_never_shortens,
-        shared::a_renewal_restores_a_missing_share_and_says_so,
-        shared::a_share_is_lost_with_the_marker,
-        shared::the_renewal_of_a_share_makes_a_reader_of_a_writer,
-        shared::the_release_of_a_share_frees_what_is_still_held_alone,
-        shared::late_requests_of_a_cancelled_share_do_nothing,
-        shared::an_intent_keeps_new_readers_out_and_lets_the_others_renew,
-        shared::an_intent_ends_by_itself_and_another_one_stays,
-        shared::a_removal_is_told_to_a_reader_that_was_refused,
-        shared::a_removal_is_told_to_a_writer_that_was_refused_by_readers,
-        shared::the_first_reader_draws_and_the_others_read_its_number,
-        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number,
-        shared::a_write_back_counts_for_whoever_shares_the_lock,
-        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone,
-        shared::a_restored_share_raises_the_counter_above_every_writer_before,
-        several::several_free_locks_are_granted_at_once,
-        several::several_locks_without_fencing_leave_nothing_beside_them,
-        several::of_several_locks_one_that_is_held_keeps_all_and_is_named,
-        several::several_locks_keep_out_whoever_wants_one_of_them,
-        several::readers_of_one_keep_several_locks,
-        several::several_own_locks_are_granted_again_and_not_prolonged,
-        several::several_locks_end_by_themselves,
-        several::a_renewal_of_several_prolongs_each_and_never_shortens,
-        several::a_renewal_restores_the_one_of_several_that_is_gone_and_says_so,
-        several::a_renewal_changes_none_of_several_where_one_is_somebody_elses,
-        several::a_release_frees_those_of_several_that_are_ours,
-        several::a_release_of_several_tells_once_that_somebody_was_refused,
-        several::late_requests_of_several_that_were_cancelled_do_nothing,
-        several::what_was_cancelled_at_one_of_several_is_not_restored,
-        several::a_removal_is_told_to_who_was_refused_several,
-        several::several_locks_draw_one_number_above_that_of_each,
-        several::a_write_back_of_several_raises_every_counter,
-        several::a_write_back_counts_for_none_of_several_where_one_is_lost,
-        several::several_restored_locks_raise_every_counter,
-        several::a_key_of_the_wrong_type_fails_several_and_leaves_none,
-        several::a_counter_that_is_no_number_fails_several_and_leaves_no_key,
-        several::sixty_four_locks_are_held_and_released,
+        shared::readers_share_a_lock_and_keep_every_writer_out [Shared],
+        shared::readers_without_fencing_share_a_lock_too [Shared],
+        shared::a_writer_keeps_readers_out_and_is_named [Shared],
+        shared::every_reader_has_an_end_of_its_own [Shared],
+        shared::a_reader_that_leaves_takes_its_time_along [Shared],
+        shared::readers_that_ended_keep_nobody_out [Shared],
+        shared::the_own_share_is_granted_again_and_not_prolonged [Shared],
+        shared::a_renewal_of_a_share_prolongs_it_and_never_shortens [Shared],
+        shared::a_renewal_restores_a_missing_share_and_says_so [Shared],
+        shared::a_share_is_lost_with_the_marker [Shared],
+        shared::the_renewal_of_a_share_makes_a_reader_of_a_writer [Shared],
+        shared::the_release_of_a_share_frees_what_is_still_held_alone [Shared],
+        shared::late_requests_of_a_cancelled_share_do_nothing [Shared],
+        shared::an_intent_keeps_new_readers_out_and_lets_the_others_renew [Shared],
+        shared::an_intent_ends_by_itself_and_another_one_stays [Shared],
+        shared::a_removal_is_told_to_a_reader_that_was_refused [Shared, Hints],
+        shared::a_removal_is_told_to_a_writer_that_was_refused_by_readers [Shared, Hints],
+        shared::the_first_reader_draws_and_the_others_read_its_number [Shared],
+        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number [Shared],
+        shared::a_write_back_counts_for_whoever_shares_the_lock [Shared],
+        shared::a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone [Shared],
+        shared::a_restored_share_raises_the_counter_above_every_writer_before [Shared],
+        several::several_free_locks_are_granted_at_once [Several],
+        several::several_locks_without_fencing_leave_nothing_beside_them [Several],
+        several::of_several_locks_one_that_is_held_keeps_all_and_is_named [Several],
+        several::several_locks_keep_out_whoever_wants_one_of_them [Several, Shared],
+        several::readers_of_one_keep_several_locks [Shared, Several],
+        several::several_own_locks_are_granted_again_and_not_prolonged [Several],
+        several::several_locks_end_by_themselves [Several],
+        several::a_renewal_of_several_prolongs_each_and_never_shortens [Several],
+        several::a_renewal_restores_the_one_of_several_that_is_gone_and_says_so [Several],
+        several::a_renewal_changes_none_of_several_where_one_is_somebody_elses [Several],
+        several::a_release_frees_those_of_several_that_are_ours [Several],
+        several::a_release_of_several_tells_once_that_somebody_was_refused [Several],
+        several::late_requests_of_several_that_were_cancelled_do_nothing [Several],
+        several::what_was_cancelled_at_one_of_several_is_not_restored [Several],
+        several::a_removal_is_told_to_who_was_refused_several [Several, Hints],
+        several::several_locks_draw_one_number_above_that_of_each [Several],
+        several::a_write_back_of_several_raises_every_counter [Several],
+        several::a_write_back_counts_for_none_of_several_where_one_is_lost [Several],
+        several::several_restored_locks_raise_every_counter [Several],
+        several::a_key_of_the_wrong_type_fails_several_and_leaves_none [Several],
+        several::a_counter_that_is_no_number_fails_several_and_leaves_no_key [Several],
+        several::sixty_four_locks_are_held_and_released [Several],
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,
-        order::five_hundred_questions_at_once_are_carried_out_in_order,
-        order::a_question_is_carried_out_though_its_asker_has_gone,
-        order::every_answer_names_the_same_process,
+        order::five_hundred_requests_at_once_are_carried_out_in_order [Order],
+        order::a_request_is_carried_out_though_its_asker_has_gone [Order],
+        order::every_answer_names_the_same_history,
+        unsupported::what_it_cannot_do_is_refused_by_name_and_changes_nothing,
+        restart::after_a_restart_all_is_remembered_or_the_history_is_a_new_one,
+        restart::what_is_durable_survives_a_restart,
     ]
 }

@@ -18,7 +18,7 @@ pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
-    memory::{InSocket, MemoryNode, Questions, memory_nodes, memory_nodes_on},
+    memory::{InSocket, MemoryNode, Requests, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},

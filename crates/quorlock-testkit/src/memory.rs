@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::{FencingToken, Moment, Token};
-use quorlock::{Asked, Clock, Expiry, Listener, Node, NodeError, NodeErrorKind, Reply, SystemClock};
+use quorlock::{
+    Capabilities, Clock, Expiry, HintListener, Node, NodeError, NodeErrorKind, Responder, SharedRequest,
+    SystemClock,
+};
 use tokio::sync::Notify;
 
 use crate::store::Value;
@@ -16,15 +19,15 @@ mod line;
 mod server;
 
 use line::{Delivery, Line, Link};
-use server::Server;
+use server::{Kept, Server};
 
 /// A lock server in memory: a [`Node`] that answers at once, until it is told not to.
 ///
 /// It is a handle: clones are the same node. Faults are switched through `&self` while others ask.
-/// Questions are carried out in the order in which they were asked, by the same rules as those of
+/// Requests are carried out in the order in which they were asked, by the same rules as those of
 /// the scripts that real servers run; one contract suite checks both.
 ///
-/// What a fault means is taken from real servers. A question that was *sent*, even to a server that
+/// What a fault means is taken from real servers. A request that was *sent*, even to a server that
 /// hangs, is carried out when the server gets to it, though nobody waits any more.
 ///
 /// It gives hints: to all who listen, whoever made the change. So several coordinators may share it
@@ -38,18 +41,18 @@ use server::Server;
 /// ```
 /// # use std::time::Duration;
 /// # use std::sync::Arc;
-/// # use quorlock::{ask, Question, Vote, protocol::{Claim, Token}};
+/// # use quorlock::{ask, Request, Vote, protocol::{Claim, Token}};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), quorlock::NodeError> {
 /// let node = quorlock_testkit::MemoryNode::new("eu-1");
 /// let claim = Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:4121")));
 ///
-/// let question = Question::Acquire { claim, ttl: Duration::from_secs(30), draw: None };
-/// let answer = ask(&node, question).await?;
+/// let request = Request::Acquire { claim, ttl: Duration::from_secs(30), fence_hint: None };
+/// let answer = ask(&node, request).await?;
 /// assert_eq!(answer.vote, Vote::Granted);
 ///
 /// node.disconnect();
-/// let unreachable = ask(&node, Question::Inspect { key: "orders/42".into() }).await;
+/// let unreachable = ask(&node, Request::Inspect { key: "orders/42".into() }).await;
 /// assert!(unreachable.is_err());
 /// # Ok(())
 /// # }
@@ -114,9 +117,21 @@ impl MemoryNode {
     }
 }
 
+/// What it can do.
+impl MemoryNode {
+    /// The same node, which can do this and refuses the rest by name. Unless set, it can do
+    /// [all](Capabilities::all), and forgets when it restarts. To be set before anybody has asked it what it
+    /// can: a coordinator does so when it is built.
+    #[must_use]
+    pub fn able_to(self, capabilities: Capabilities) -> MemoryNode {
+        self.change(|state| state.server.able_to(capabilities));
+        self
+    }
+}
+
 /// Faults of the network.
 impl MemoryNode {
-    /// From now on a question takes `request` to arrive, and its answer `reply` to come back.
+    /// From now on a request takes `request` to arrive, and its answer `reply` to come back.
     pub fn delay(&self, request: Duration, reply: Duration) {
         self.change(|state| state.line.delay(request, reply));
     }
@@ -135,7 +150,7 @@ impl MemoryNode {
 
     /// Resets the connection and makes no new one. Whoever waits is told
     /// [`NodeError::Disconnected`]; whoever asks later, [`NodeError::Unreachable`] at once. What
-    /// becomes of the questions that the server had not read yet, [`MemoryNode::in_socket`] says.
+    /// becomes of the requests that the server had not read yet, [`MemoryNode::in_socket`] says.
     pub fn disconnect(&self) {
         self.change(|state| {
             state.line.disconnect();
@@ -144,7 +159,7 @@ impl MemoryNode {
         self.shared.contact.notify_waiters();
     }
 
-    /// There is no connection, and one is being made: questions wait, unsent, for
+    /// There is no connection, and one is being made: requests wait, unsent, for
     /// [`connect`](MemoryNode::connect) or [`disconnect`](MemoryNode::disconnect), and so does
     /// [`Node::ready`].
     pub fn connecting(&self) {
@@ -155,13 +170,13 @@ impl MemoryNode {
     }
 
     /// Ends [`disconnect`](MemoryNode::disconnect) and [`connecting`](MemoryNode::connecting). A
-    /// waiting question that could create a key and that nobody wants any more is not sent.
+    /// waiting request that could create a key and that nobody wants any more is not sent.
     pub fn connect(&self) {
         self.change(|state| {
             let now = self.shared.clock.now();
             let unsent = state.line.connect();
-            for (question, reply) in unsent {
-                state.send(now, question, reply);
+            for (request, reply) in unsent {
+                state.send(now, request, reply);
             }
         });
         self.shared.contact.notify_waiters();
@@ -176,7 +191,7 @@ impl MemoryNode {
         });
     }
 
-    /// What becomes of questions that are under way to the server, or that a hung server has not
+    /// What becomes of requests that are under way to the server, or that a hung server has not
     /// read, when the connection ends. [`InSocket::CarriedOut`] unless set.
     pub fn in_socket(&self, fate: InSocket) {
         self.change(|state| state.line.in_socket(fate));
@@ -185,7 +200,7 @@ impl MemoryNode {
 
 /// Faults of the server.
 impl MemoryNode {
-    /// Stops the server as SIGSTOP does: connections stay, questions queue up in order.
+    /// Stops the server as SIGSTOP does: connections stay, requests queue up in order.
     pub fn hang(&self) {
         self.change(|state| state.line.hang(true));
     }
@@ -212,18 +227,20 @@ impl MemoryNode {
         self.change(|state| state.server.fail(None));
     }
 
-    /// The process ends and another starts at once, without the keys: a new instance of age zero.
+    /// The process ends and another starts at once, without the keys: a new identity of age zero. Of a
+    /// [durable](quorlock::Durability) node, its data is lost, or an old copy was restored.
     /// What it had not read or not answered is gone with it, and those who wait are told.
     pub fn restart_empty(&self) {
         self.change(|state| {
             state.server.forget();
-            state.restart(self.shared.clock.now());
+            state.restart(self.shared.clock.now(), Kept::Nothing);
         });
     }
 
-    /// As [`restart_empty`](MemoryNode::restart_empty), with the keys: the server wrote them down.
+    /// As [`restart_empty`](MemoryNode::restart_empty), with the keys: the server wrote them down. The
+    /// identity is a new one all the same, unless the node is [durable](quorlock::Durability).
     pub fn restart_with_data(&self) {
-        self.change(|state| state.restart(self.shared.clock.now()));
+        self.change(|state| state.restart(self.shared.clock.now(), Kept::Data));
     }
 
     /// The server claims to have been up for `age`.
@@ -232,12 +249,12 @@ impl MemoryNode {
     }
 
     /// The server calls its process `id`: two nodes of one id are two addresses of one process.
-    pub fn instance_id(&self, id: &str) {
-        self.change(|state| state.server.instance_id(id));
+    pub fn call_itself(&self, id: &str) {
+        self.change(|state| state.server.call_itself(id));
     }
 }
 
-/// Looking inside. None of this counts as a question, and no fault hinders it.
+/// Looking inside. None of this counts as a request, and no fault hinders it.
 impl MemoryNode {
     /// All keys, tombstones too, in order.
     #[must_use]
@@ -286,44 +303,44 @@ impl MemoryNode {
         self.change(|state| state.server.forget());
     }
 
-    /// How many questions of each kind were sent to it.
+    /// How many requests of each kind were sent to it.
     #[must_use]
-    pub fn questions(&self) -> Questions {
-        self.shared.state().line.questions()
+    pub fn requests(&self) -> Requests {
+        self.shared.state().line.requests()
     }
 }
 
-/// How many questions of each kind were sent to a node.
+/// How many requests of each kind were sent to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Questions {
-    /// [`Question::Acquire`](quorlock::Question::Acquire).
+pub struct Requests {
+    /// [`Request::Acquire`](quorlock::Request::Acquire).
     pub acquire: usize,
-    /// [`Question::AcquireInTurn`](quorlock::Question::AcquireInTurn).
+    /// [`Request::AcquireInTurn`](quorlock::Request::AcquireInTurn).
     pub acquire_in_turn: usize,
-    /// [`Question::WriteBack`](quorlock::Question::WriteBack).
+    /// [`Request::WriteBack`](quorlock::Request::WriteBack).
     pub write_back: usize,
-    /// [`Question::LeaveLine`](quorlock::Question::LeaveLine).
+    /// [`Request::LeaveLine`](quorlock::Request::LeaveLine).
     pub leave_line: usize,
-    /// [`Question::Transfer`](quorlock::Question::Transfer).
+    /// [`Request::Transfer`](quorlock::Request::Transfer).
     pub transfer: usize,
-    /// [`Question::Renew`](quorlock::Question::Renew).
+    /// [`Request::Renew`](quorlock::Request::Renew).
     pub renew: usize,
-    /// [`Question::Release`](quorlock::Question::Release).
+    /// [`Request::Release`](quorlock::Request::Release).
     pub release: usize,
-    /// [`Question::Cancel`](quorlock::Question::Cancel).
+    /// [`Request::Cancel`](quorlock::Request::Cancel).
     pub cancel: usize,
-    /// [`Question::Inspect`](quorlock::Question::Inspect).
+    /// [`Request::Inspect`](quorlock::Request::Inspect).
     pub inspect: usize,
-    /// [`Question::Intend`](quorlock::Question::Intend).
+    /// [`Request::Intend`](quorlock::Request::Intend).
     pub intend: usize,
-    /// [`Question::Desist`](quorlock::Question::Desist).
+    /// [`Request::Desist`](quorlock::Request::Desist).
     pub desist: usize,
-    /// [`Question::Forget`](quorlock::Question::Forget).
+    /// [`Request::Forget`](quorlock::Request::Forget).
     pub forget: usize,
 }
 
-impl Questions {
+impl Requests {
     /// All of them.
     #[must_use]
     pub fn total(self) -> usize {
@@ -333,7 +350,7 @@ impl Questions {
     }
 }
 
-/// What becomes of questions that a server has not read when their connection ends.
+/// What becomes of requests that a server has not read when their connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_enums, reason = "complete: they are read or they are not")]
 pub enum InSocket {
@@ -350,10 +367,10 @@ impl Node for MemoryNode {
         &self.shared.name
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
         self.change(|state| match state.line.link() {
-            Link::Up => state.send(self.shared.clock.now(), question, reply),
-            Link::Coming => state.line.keep_unsent(question, reply),
+            Link::Up => state.send(self.shared.clock.now(), request, reply),
+            Link::Coming => state.line.keep_unsent(request, reply),
             Link::Down => state.line.refuse(reply, disconnected()),
         });
     }
@@ -373,11 +390,11 @@ impl Node for MemoryNode {
         })
     }
 
-    fn takes_several(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        self.shared.state().server.capabilities()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         self.change(|state| state.line.listen(listener));
     }
 }
@@ -411,7 +428,7 @@ struct Shared {
     /// The server's own.
     own: Arc<dyn Clock>,
     state: Mutex<State>,
-    listeners: Mutex<Vec<Arc<dyn Listener>>>,
+    listeners: Mutex<Vec<Arc<dyn HintListener>>>,
     /// Wakes the worker: something is due earlier than it knows.
     due: Notify,
     /// Wakes those who wait for the first contact.
@@ -430,11 +447,11 @@ struct State {
 }
 
 impl State {
-    fn send(&mut self, now: Moment, question: Asked, reply: Reply) {
-        if question.may_create() && !reply.wanted() {
+    fn send(&mut self, now: Moment, request: SharedRequest, reply: Responder) {
+        if request.may_create() && !reply.wanted() {
             self.line.refuse(reply, NodeError::NotAsked);
         } else {
-            self.line.send(now, question, reply);
+            self.line.send(now, request, reply);
         }
     }
 
@@ -443,10 +460,10 @@ impl State {
         (due.line.is_some() || due.server.is_some()).then_some(due)
     }
 
-    fn restart(&mut self, now: Moment) {
+    fn restart(&mut self, now: Moment, kept: Kept) {
         self.line.reset();
         self.server.unwatch_all();
-        self.server.restart(now);
+        self.server.restart(now, kept);
     }
 }
 
@@ -489,7 +506,7 @@ impl Shared {
     fn deliver(&self, delivery: Delivery) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         match delivery {
-            Delivery::Answer(reply, answer) => {
+            Delivery::Response(reply, answer) => {
                 drop(listeners);
                 reply.send(answer);
             }

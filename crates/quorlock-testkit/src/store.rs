@@ -127,7 +127,7 @@ impl Told {
 /// How long a mark stands that somebody wants a key.
 const WANTED: Duration = Duration::from_secs(6);
 
-/// The questions about one key, with the meaning of the scripts in `quorlock::scripts`.
+/// The requests about one key, with the meaning of the scripts in `quorlock::scripts`.
 impl Store {
     /// `acquire.lua`: stores the token and draws its number if the key is free and no tombstone
     /// stands, else leaves a mark that somebody wants it.
@@ -151,7 +151,7 @@ impl Store {
         let drawing = self.prepare(now, drawing)?;
         if !self.exists(now, key) {
             self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-            return Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing, token))));
+            return Ok(Told::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))));
         }
         match self.get(now, key)? {
             Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
@@ -254,7 +254,7 @@ impl Store {
             Some(holder) if holder != from => Ok(Told::with(self.holding(now, key)?, counter)),
             Some(_) | None => {
                 self.put(key, Value::Text(to.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-                let drawn = drawing.map(|drawing| self.draw(now, drawing, to));
+                let drawn = drawing.map(|drawing| self.fence_hint(now, drawing, to));
                 Ok(Told::with(Vote::Granted, drawn))
             }
         }

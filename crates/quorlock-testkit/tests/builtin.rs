@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::FENCE_MEMBER;
-use quorlock::{Address, Hint, Listener, Node, Question, RedisNode, ask};
+use quorlock::{Address, Hint, HintListener, Node, RedisNode, Request, ask};
 use quorlock_testkit::{BuiltinServer, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
@@ -218,7 +218,7 @@ impl Pushes {
         push.data.into_iter().next()
     }
 
-    /// What has come before the answer to a question.
+    /// What has come before the answer to a request.
     async fn so_far(&mut self, client: &mut MultiplexedConnection) -> RedisResult<Vec<Vec<Value>>> {
         let _: String = cmd("PING").query_async(client).await?;
         Ok(std::iter::from_fn(|| self.0.try_recv().ok()).map(|push| push.data).collect())
@@ -308,7 +308,7 @@ async fn tracking_ends_when_it_is_turned_off_and_needs_resp3() -> RedisResult<()
 #[derive(Debug, Default)]
 struct Hears(AtomicBool);
 
-impl Listener for Hears {
+impl HintListener for Hears {
     fn hear(&self, hint: Hint<'_>) {
         self.0.store(hint == Hint::Hearing, Ordering::Relaxed);
     }
@@ -319,8 +319,8 @@ async fn a_node_hears_from_it_by_the_time_of_the_first_answer() -> Result<(), Bo
     let address = serve("").await?.get_connection_info().addr().to_string();
     let node = RedisNode::new(Address::parse(&address)?);
     let ear = Arc::new(Hears::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
-    ask(&node, Question::Inspect { key: "k".into() }).await?;
+    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    ask(&node, Request::Inspect { key: "k".into() }).await?;
     assert!(ear.0.load(Ordering::Relaxed), "the contract's clauses about hints would be passed over");
     Ok(())
 }

@@ -1,12 +1,18 @@
 //! The contract suite: nodes in memory keep it, and it notices a node that does not.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use quorlock::protocol::Claim;
-use quorlock::{Asked, Clock, Hint, Listener, Node, Question, Reply, SystemClock};
-use quorlock_testkit::contract::{Breach, check_contract};
-use quorlock_testkit::{MemoryNode, TokioClock};
+use quorlock::{
+    Capabilities, Capability, Clock, Expiry, Hint, HintListener, Hints, Node, Order, Request, Responder,
+    SharedRequest, SystemClock,
+};
+use quorlock_testkit::contract::{Breach, Plant, check_contract};
+use quorlock_testkit::{MemoryNode, TokioClock, Value};
 
 #[tokio::test]
 async fn a_node_in_memory_keeps_the_contract() -> Result<(), Breach> {
@@ -31,13 +37,17 @@ impl Node for Careless {
         "careless"
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        let Question::Release { claim } = &*question else { return self.0.ask(question, reply) };
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let Request::Release { claim } = &*request else { return self.0.ask(request, reply) };
         let claim = match self.0.holder(claim.key()) {
             Some(holder) => Arc::new(Claim::new(claim.key().into(), holder)),
             None => Arc::clone(claim),
         };
-        self.0.ask(Question::Release { claim }.into(), reply);
+        self.0.ask(Request::Release { claim }.into(), reply);
     }
 }
 
@@ -70,11 +80,15 @@ impl Node for Mute {
         "mute"
     }
 
-    fn ask(&self, question: Asked, reply: Reply) {
-        self.0.ask(question, reply);
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.0.ask(request, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
         listener.hear(Hint::Hearing);
     }
 }
@@ -94,4 +108,96 @@ async fn a_node_without_hints_keeps_it() -> Result<(), Breach> {
     let memory = MemoryNode::new("memory");
     memory.hints(false);
     check_contract(&memory, &memory, &SystemClock::default()).await
+}
+
+#[tokio::test]
+async fn a_node_of_any_capability_alone_keeps_it() -> Result<(), Breach> {
+    let least = Capabilities::default();
+    let each = Capability::ALL.map(|capability| Capabilities::default().with(capability));
+    for capabilities in
+        [least, least.in_order(Order::PerKey), least.hinting(Hints::Removal)].into_iter().chain(each)
+    {
+        let node = MemoryNode::new("memory").able_to(capabilities);
+        check_contract(&node, &node, &SystemClock::default()).await?;
+    }
+    Ok(())
+}
+
+/// Says that it cannot do what it does.
+#[derive(Debug)]
+struct Modest(MemoryNode);
+
+impl Node for Modest {
+    fn name(&self) -> &'static str {
+        "modest"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        self.0.ask(request, responder);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_what_it_says_it_cannot_breaks_it() {
+    let memory = MemoryNode::new("memory");
+    let breach = check_contract(&Modest(memory.clone()), &memory, &SystemClock::default()).await;
+    let said = breach.expect_err("it is modest").to_string();
+    assert!(said.contains("breaks 1 of") && said.contains("what it cannot do is refused by name"), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_that_remembers_keeps_it() -> Result<(), Breach> {
+    let node = MemoryNode::new("memory").able_to(Capabilities::all().durable());
+    check_contract(&node, &node, &SystemClock::default()).await
+}
+
+/// A server that forgets when it is restarted, and what its node says of it.
+struct Forgetful {
+    server: MemoryNode,
+    capabilities: Capabilities,
+    /// Calls itself what it did before the restart.
+    same_name: bool,
+}
+
+impl Plant for Forgetful {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        self.server.plant(key, value, expiry)
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Plant::remove(&self.server, key)
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Plant::expiry(&self.server, key)
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        self.server.restart_empty();
+        if self.same_name {
+            self.server.call_itself("always the same");
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_forgets_and_does_not_say_so_breaks_it() {
+    for (capabilities, same_name, clause) in [
+        (Capabilities::all().durable(), false, "what is durable survives a restart"),
+        (Capabilities::all(), true, "after a restart all is remembered or the history is a new one"),
+    ] {
+        let server = MemoryNode::new("memory").able_to(capabilities);
+        if same_name {
+            server.call_itself("always the same");
+        }
+        let plant = Forgetful { server: server.clone(), capabilities, same_name };
+        let breach = check_contract(&server, &plant, &SystemClock::default()).await;
+        let said = breach.expect_err("it has forgotten").to_string();
+        assert!(said.contains("breaks 1 of") && said.contains(clause), "{:?}: {said}", plant.capabilities);
+    }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use quorlock::protocol::{Claim, Draw, Ticket, Token};
-use quorlock::{Clock, Expiry, Hint, Listener, Node, NodeError, Question, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, Ticket, Token};
+use quorlock::{Clock, Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl HintListener for Ear {
     fn hear(&self, hint: Hint<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
             Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
@@ -42,13 +42,13 @@ impl Scene {
     fn new() -> Scene {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(Ear::default()));
-        node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         assert_eq!(ear.heard(), ["Hearing"], "it is connected");
         Scene { node, clock, ear }
     }
 
-    async fn vote(&self, question: Question) -> Result<Vote, NodeError> {
-        Ok(ask(&self.node, question).await?.vote)
+    async fn vote(&self, request: Request) -> Result<Vote, NodeError> {
+        Ok(ask(&self.node, request).await?.vote)
     }
 
     /// One holds the key, and another one was refused.
@@ -64,16 +64,16 @@ fn claim(number: u128) -> Arc<Claim> {
     Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
 }
 
-fn acquire(number: u128) -> Question {
-    Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) }
+fn acquire(number: u128) -> Request {
+    Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) }
 }
 
-fn draw() -> Draw {
-    Draw::at(Duration::ZERO, None, TTL)
+fn fence_hint() -> FenceHint {
+    FenceHint::at(Duration::ZERO, None, TTL)
 }
 
-fn release(number: u128) -> Question {
-    Question::Release { claim: claim(number) }
+fn release(number: u128) -> Request {
+    Request::Release { claim: claim(number) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,9 @@ async fn a_change_by_another_client_is_told() -> Result<(), NodeError> {
 async fn a_transfer_is_told() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
-    scene.vote(Question::Transfer { from: claim(1), to: claim(3), ttl: TTL, draw: Some(draw()) }).await?;
+    scene
+        .vote(Request::Transfer { from: claim(1), to: claim(3), ttl: TTL, fence_hint: Some(fence_hint()) })
+        .await?;
     assert_eq!(scene.ear.heard(), [KEY]);
     Ok(())
 }
@@ -135,12 +137,12 @@ async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
 #[tokio::test(start_paused = true)]
 async fn who_is_behind_somebody_is_told_when_the_key_is_taken() -> Result<(), NodeError> {
     let scene = Scene::new();
-    let in_turn = |number, place| Question::AcquireInTurn {
+    let in_turn = |number, place| Request::AcquireInTurn {
         claim: claim(number),
         ttl: TTL,
         ticket: Ticket::new(place, place),
         patience: TTL,
-        draw: Some(draw()),
+        fence_hint: Some(fence_hint()),
     };
     scene.vote(acquire(1)).await?;
     scene.vote(in_turn(2, 1)).await?;
@@ -233,7 +235,7 @@ async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
 async fn all_who_listen_are_told() -> Result<(), NodeError> {
     let scene = Scene::new();
     let late = Arc::new(Ear::default());
-    scene.node.listen(Arc::clone(&late) as Arc<dyn Listener>);
+    scene.node.listen(Arc::clone(&late) as Arc<dyn HintListener>);
     scene.held().await?;
     scene.node.remove(KEY);
     assert_eq!(scene.ear.heard(), [KEY]);

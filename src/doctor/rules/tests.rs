@@ -2,16 +2,19 @@
 
 use super::node::has_hole;
 use super::*;
-use crate::doctor::{Examination, Outlook};
-use crate::node::facts::{ClockReading, Fsync, Memory, Missing, Place, Refusal, Software, Trouble};
+use crate::doctor::{Examination, Summary};
+use crate::node::facts::{
+    ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, Software,
+};
 use crate::node::{NodeError, NodeErrorKind};
-use crate::protocol::{Drift, Quarantine, Quorum};
+use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub(crate) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
+        risk_of_one: Some("while it is down nothing is locked"),
         quorum: Quorum::majority(nodes),
         ttl: max_ttl,
         max_ttl,
@@ -28,7 +31,7 @@ fn unguarded() -> Setting {
 /// A node with which everything is well: number `number` of its deployment.
 fn sound(number: u8) -> Facts {
     Facts {
-        instance: Some(format!("run-{number}").into()),
+        identity: Some(format!("run-{number}").into()),
         software: Some(Software::new("redis", "8.2.2")),
         role: Some(Role::Master),
         loading: Some(false),
@@ -42,7 +45,11 @@ fn sound(number: u8) -> Facts {
         round_trips: vec![Duration::from_micros(200); 20],
         clock: Some(ClockReading::new(0, Duration::from_micros(100))),
         lock: Some(Ok(())),
-        place: Some(Place::new(Some(format!("db-{number}")), vec![IpAddr::from([10, number, 0, 1])], true)),
+        place: Some(Location::new(
+            Some(format!("db-{number}")),
+            vec![IpAddr::from([10, number, 0, 1])],
+            true,
+        )),
         ..Facts::default()
     }
 }
@@ -61,16 +68,16 @@ fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Examination {
     examine(&nodes, setting)
 }
 
-fn found(examination: &Examination) -> Vec<(Severity, Matter)> {
+fn found(examination: &Examination) -> Vec<(Severity, Check)> {
     examination.findings.iter().map(|finding| (finding.severity, finding.matter)).collect()
 }
 
-fn refusal(command: &'static str, need: Need) -> Refusal {
-    Refusal::new(command, need, Missing::Right(format!("+{command}")), "NOPERM")
+fn refusal(command: &'static str, need: Feature) -> MissingPermission {
+    MissingPermission::new(command, need, Missing::Right(format!("+{command}")), "NOPERM")
 }
 
-fn down(kind: NodeErrorKind) -> Trouble {
-    Trouble::new(NodeError::Failed { kind, reason: "for this reason".into() })
+fn down(kind: NodeErrorKind) -> ConnectFailure {
+    ConnectFailure::new(NodeError::Failed { kind, reason: "for this reason".into() })
 }
 
 fn memory(used: u64, policy: &str) -> Memory {
@@ -84,64 +91,56 @@ fn with_a_sound_deployment_nothing_is_found() {
     for setting in [setting(3), unguarded()] {
         let examination = one_with(|_| {}, &setting);
         assert_eq!(found(&examination), []);
-        assert_eq!(examination.outlook(), Outlook::Sound);
+        assert_eq!(examination.outlook(), Summary::Sound);
     }
 }
 
 /// What of one node is found with the restart guard on, and how bad it is.
-const OF_A_NODE: [(Change, Severity, Matter); 40] = [
-    (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Matter::Unreachable),
-    (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Matter::Login),
-    (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Matter::ProtectedMode),
-    (|it| it.trouble = Some(down(NodeErrorKind::Tls)), Severity::Warning, Matter::Tls),
-    (|it| it.trouble = Some(down(NodeErrorKind::Other)), Severity::Warning, Matter::Failed),
-    (|it| it.role = Some(Role::Replica), Severity::Warning, Matter::Replica),
-    (|it| it.role = Some(Role::Sentinel), Severity::Warning, Matter::Sentinel),
-    (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Matter::ClusterMember),
-    (|it| it.role = Some(Role::ActiveReplica), Severity::Unsafe, Matter::ActiveReplica),
-    (|it| it.unfit = Some("it calls itself king".into()), Severity::Warning, Matter::Unfit),
-    (
-        |it| (it.role, it.unfit) = (None, Some("it calls itself king".into())),
-        Severity::Warning,
-        Matter::Unfit,
-    ),
-    (|it| it.others = vec!["run-9".into()], Severity::Unsafe, Matter::SeveralServers),
-    (|it| it.finds_connections = Some(false), Severity::Warning, Matter::Proxy),
-    (|it| it.known = Some(Duration::from_secs(3540)), Severity::Note, Matter::ClockStepped),
-    (|it| it.turns = Some(1_799), Severity::Warning, Matter::ClockStepped),
-    (|it| it.known = Some(Duration::from_secs(20)), Severity::Warning, Matter::ClockStepped),
-    (|it| it.loading = Some(true), Severity::Warning, Matter::Loading),
-    (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Matter::Restarted),
-    (|it| it.replicas = Some(1), Severity::Warning, Matter::Replicas),
-    (
-        |it| (it.service, it.falls_silent) = (Some("m".into()), Some(false)),
-        Severity::Note,
-        Matter::TwoMasters,
-    ),
-    (|it| it.promoted = Some(true), Severity::Warning, Matter::Promoted),
+const OF_A_NODE: [(Change, Severity, Check); 40] = [
+    (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
+    (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
+    (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
+    (|it| it.trouble = Some(down(NodeErrorKind::Tls)), Severity::Warning, Check::Tls),
+    (|it| it.trouble = Some(down(NodeErrorKind::Other)), Severity::Warning, Check::Failed),
+    (|it| it.role = Some(Role::Replica), Severity::Warning, Check::Replica),
+    (|it| it.role = Some(Role::Sentinel), Severity::Warning, Check::Sentinel),
+    (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Check::ClusterMember),
+    (|it| it.role = Some(Role::ActiveReplica), Severity::Unsafe, Check::ActiveReplica),
+    (|it| it.unfit = Some("it calls itself king".into()), Severity::Warning, Check::Unfit),
+    (|it| (it.role, it.unfit) = (None, Some("it calls itself king".into())), Severity::Warning, Check::Unfit),
+    (|it| it.others = vec!["run-9".into()], Severity::Unsafe, Check::SeveralServers),
+    (|it| it.finds_connections = Some(false), Severity::Warning, Check::Proxy),
+    (|it| it.known = Some(Duration::from_secs(3540)), Severity::Note, Check::ClockStepped),
+    (|it| it.turns = Some(1_799), Severity::Warning, Check::ClockStepped),
+    (|it| it.known = Some(Duration::from_secs(20)), Severity::Warning, Check::ClockStepped),
+    (|it| it.loading = Some(true), Severity::Warning, Check::Loading),
+    (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Check::Restarted),
+    (|it| it.replicas = Some(1), Severity::Warning, Check::Replicas),
+    (|it| (it.service, it.falls_silent) = (Some("m".into()), Some(false)), Severity::Note, Check::TwoMasters),
+    (|it| it.promoted = Some(true), Severity::Warning, Check::Promoted),
     (
         |it| (it.promoted, it.reign) = (Some(true), Some(Duration::from_secs(9))),
         Severity::Warning,
-        Matter::Promoted,
+        Check::Promoted,
     ),
-    (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Matter::Promoted),
-    (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Matter::Eviction),
-    (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Matter::MemoryFull),
-    (|it| it.append_only = Some(false), Severity::Note, Matter::NotPersistent),
-    (|it| it.fsync = Some(Fsync::EverySecond), Severity::Note, Matter::NotPersistent),
-    (|it| it.refusals = vec![refusal("set", Need::Locks)], Severity::Warning, Matter::MissingRight),
-    (|it| it.refusals = vec![refusal("zincrby", Need::Fencing)], Severity::Warning, Matter::MissingRight),
-    (|it| it.refusals = vec![refusal("zadd", Need::FairOrder)], Severity::Note, Matter::MissingRight),
-    (|it| it.refusals = vec![refusal("zincrby", Need::Sharing)], Severity::Note, Matter::MissingRight),
-    (|it| it.refusals = vec![refusal("set", Need::Semaphores)], Severity::Note, Matter::MissingRight),
-    (|it| it.refusals = vec![refusal("client", Need::Waiting)], Severity::Note, Matter::MissingRight),
-    (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Matter::LockFails),
-    (|it| it.software = Some(Software::new("redis", "5.0.14")), Severity::Warning, Matter::OldVersion),
-    (|it| it.software = Some(Software::new("valkey", "8.1.3")), Severity::Note, Matter::KnownHole),
-    (|it| it.hints = Some(false), Severity::Note, Matter::NoHints),
-    (|it| it.round_trips[3] = Duration::from_millis(51), Severity::Warning, Matter::SlowNode),
-    (|it| it.round_trips[3] = Duration::from_millis(3001), Severity::Warning, Matter::ShortTtl),
-    (|it| it.memory = None, Severity::Unknown, Matter::Untold),
+    (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Check::Promoted),
+    (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Check::Eviction),
+    (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Check::MemoryFull),
+    (|it| it.append_only = Some(false), Severity::Note, Check::NotPersistent),
+    (|it| it.fsync = Some(Fsync::EverySecond), Severity::Note, Check::NotPersistent),
+    (|it| it.refusals = vec![refusal("set", Feature::Locks)], Severity::Warning, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("zincrby", Feature::Fencing)], Severity::Warning, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("zadd", Feature::FairOrder)], Severity::Note, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("zincrby", Feature::Sharing)], Severity::Note, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("set", Feature::Semaphores)], Severity::Note, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("client", Feature::Waiting)], Severity::Note, Check::MissingRight),
+    (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Check::LockFails),
+    (|it| it.software = Some(Software::new("redis", "5.0.14")), Severity::Warning, Check::OldVersion),
+    (|it| it.software = Some(Software::new("valkey", "8.1.3")), Severity::Note, Check::KnownHole),
+    (|it| it.hints = Some(false), Severity::Note, Check::NoHints),
+    (|it| it.round_trips[3] = Duration::from_millis(51), Severity::Warning, Check::SlowNode),
+    (|it| it.round_trips[3] = Duration::from_millis(3001), Severity::Warning, Check::ShortTtl),
+    (|it| it.memory = None, Severity::Unknown, Check::Untold),
 ];
 
 #[test]
@@ -152,7 +151,7 @@ fn each_fault_of_a_node_is_found_with_its_evidence() {
         let finding = examination.findings.iter().find(|finding| finding.matter == matter).unwrap();
         assert_eq!(finding.subject, Subject::Node("node-0".into()));
         let more = examination.findings.iter().filter(|other| other.subject != Subject::Deployment).count();
-        let expected = if matter == Matter::OldVersion { 2 } else { 1 };
+        let expected = if matter == Check::OldVersion { 2 } else { 1 };
         assert_eq!(more, expected, "one fault is one finding: {:#?}", examination.findings);
     }
 }
@@ -162,23 +161,23 @@ fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
     for (change, _, matter) in OF_A_NODE {
         let votes = matches!(one_with(change, &setting(3)).nodes[0].standing, Standing::Votes);
         let examination = one_with(change, &setting(3));
-        let spare = !found(&examination).contains(&(Severity::Warning, Matter::NoSpare));
+        let spare = !found(&examination).contains(&(Severity::Warning, Check::NoSpare));
         assert_eq!(votes, spare, "{matter}");
     }
     let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
-    assert_eq!(two.outlook(), Outlook::Sound, "warnings alone do not make it unsafe");
+    assert_eq!(two.outlook(), Summary::Sound, "warnings alone do not make it unsafe");
 }
 
 #[test]
 fn without_the_restart_guard_what_forgets_is_unsafe() {
-    let cases: [(Change, Severity, Matter); 4] = [
-        (|it| it.append_only = Some(false), Severity::Unsafe, Matter::NotPersistent),
-        (|it| it.fsync = Some(Fsync::EverySecond), Severity::Unsafe, Matter::NotPersistent),
-        (|it| it.fsync = None, Severity::Unknown, Matter::Untold),
+    let cases: [(Change, Severity, Check); 4] = [
+        (|it| it.append_only = Some(false), Severity::Unsafe, Check::NotPersistent),
+        (|it| it.fsync = Some(Fsync::EverySecond), Severity::Unsafe, Check::NotPersistent),
+        (|it| it.fsync = None, Severity::Unknown, Check::Untold),
         (
             |it| (it.uptime, it.append_only) = (Some(Duration::from_secs(31)), Some(false)),
             Severity::Unsafe,
-            Matter::Restarted,
+            Check::Restarted,
         ),
     ];
     for (change, severity, matter) in cases {
@@ -205,19 +204,19 @@ fn a_restarted_node_is_said_to_wait_for_as_long_as_the_guard_has_it_wait() {
 
 #[test]
 fn one_server_behind_two_addresses_votes_once() {
-    let examination = one_with(|it| it.instance = Some("run-1".into()), &setting(3));
-    assert!(found(&examination).contains(&(Severity::Unsafe, Matter::SameServer)));
+    let examination = one_with(|it| it.identity = Some("run-1".into()), &setting(3));
+    assert!(found(&examination).contains(&(Severity::Unsafe, Check::SameServer)));
     assert!(matches!(examination.nodes[0].standing, Standing::Votes));
     assert!(matches!(examination.nodes[1].standing, Standing::Excluded { .. }));
-    assert_eq!(examination.outlook(), Outlook::Unsafe);
+    assert_eq!(examination.outlook(), Summary::Unsafe);
 }
 
 #[test]
 fn the_number_of_nodes_is_judged() {
     let of = |nodes: u8| found(&examine(&(0..nodes).map(sound).collect::<Vec<_>>(), &setting(nodes.into())));
-    assert_eq!(of(1), [(Severity::Warning, Matter::OneNode)]);
-    assert_eq!(of(2), [(Severity::Warning, Matter::FewNodes), (Severity::Warning, Matter::EvenNodes)]);
-    assert_eq!(of(4), [(Severity::Warning, Matter::EvenNodes)]);
+    assert_eq!(of(1), [(Severity::Warning, Check::OneNode)]);
+    assert_eq!(of(2), [(Severity::Warning, Check::FewNodes), (Severity::Warning, Check::EvenNodes)]);
+    assert_eq!(of(4), [(Severity::Warning, Check::EvenNodes)]);
     assert_eq!(of(5), []);
 }
 
@@ -228,8 +227,8 @@ fn with_too_few_votes_there_is_no_quorum_whatever_else_is_wrong() {
         node.role = Some(Role::ClusterMember);
     }
     let examination = examine(&nodes, &setting(3));
-    assert!(found(&examination).contains(&(Severity::Warning, Matter::NoQuorum)));
-    assert_eq!(examination.outlook(), Outlook::NoQuorum);
+    assert!(found(&examination).contains(&(Severity::Warning, Check::NoQuorum)));
+    assert_eq!(examination.outlook(), Summary::NoQuorum);
 }
 
 #[test]
@@ -237,8 +236,8 @@ fn nodes_that_cannot_be_examined_are_neither_good_nor_bad() {
     let name = |name: &str| Arc::from(name);
     let examination =
         Examination::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
-    assert_eq!(found(&examination), [(Severity::Unknown, Matter::NoQuorum)]);
-    assert_eq!(examination.outlook(), Outlook::Unclear);
+    assert_eq!(found(&examination), [(Severity::Unknown, Check::NoQuorum)]);
+    assert_eq!(examination.outlook(), Summary::Unclear);
 }
 
 /// A deployment of three whose nodes are at these addresses.
@@ -246,7 +245,7 @@ fn at(hosts: [(&str, [u8; 4]); 3]) -> Examination {
     let nodes = [0, 1, 2].map(|number| {
         let (host, address) = hosts[usize::from(number)];
         Facts {
-            place: Some(Place::new(Some(host.into()), vec![IpAddr::from(address)], true)),
+            place: Some(Location::new(Some(host.into()), vec![IpAddr::from(address)], true)),
             ..sound(number)
         }
     });
@@ -257,29 +256,29 @@ fn at(hosts: [(&str, [u8; 4]); 3]) -> Examination {
 fn shared_failure_domains_are_found() {
     let far = ("c", [10, 9, 9, 9]);
     let same = at([("a", [10, 0, 0, 1]), ("b", [10, 0, 0, 1]), far]);
-    assert_eq!(found(&same), [(Severity::Warning, Matter::SharedHost)], "two of three are a quorum");
+    assert_eq!(found(&same), [(Severity::Warning, Check::SharedHost)], "two of three are a quorum");
     assert!(same.findings[0].evidence.contains("node-0 and node-1 are at 10.0.0.1"), "{same:?}");
     let near = at([("a", [10, 0, 0, 1]), ("b", [10, 0, 0, 2]), far]);
-    assert_eq!(found(&near), [(Severity::Note, Matter::SharedNetwork)]);
+    assert_eq!(found(&near), [(Severity::Note, Check::SharedNetwork)]);
     assert!(near.findings[0].evidence.contains("10.0.0.0/24"), "{near:?}");
     let here = at([("a", [127, 0, 0, 1]), ("localhost", [127, 0, 0, 1]), far]);
-    assert_eq!(found(&here), [(Severity::Note, Matter::Loopback)]);
+    assert_eq!(found(&here), [(Severity::Note, Check::Loopback)]);
 
     let five = (0..5).map(|number| match number {
-        0 | 1 => Facts { place: Some(Place::new(Some("twin".into()), vec![], true)), ..sound(number) },
+        0 | 1 => Facts { place: Some(Location::new(Some("twin".into()), vec![], true)), ..sound(number) },
         _ => sound(number),
     });
     let five = examine(&five.collect::<Vec<_>>(), &setting(5));
-    assert_eq!(found(&five), [(Severity::Note, Matter::SharedHost)], "three of five remain: {five:?}");
+    assert_eq!(found(&five), [(Severity::Note, Check::SharedHost)], "three of five remain: {five:?}");
 }
 
 #[test]
 fn an_unencrypted_way_is_noted_unless_it_stays_on_this_machine() {
-    let place = |address: [u8; 4]| Some(Place::new(Some("a".into()), vec![IpAddr::from(address)], false));
+    let place = |address: [u8; 4]| Some(Location::new(Some("a".into()), vec![IpAddr::from(address)], false));
     let open = one_with(|it| it.place = place([10, 0, 0, 1]), &setting(3));
-    assert_eq!(found(&open), [(Severity::Note, Matter::PlainText)]);
+    assert_eq!(found(&open), [(Severity::Note, Check::PlainText)]);
     let here = one_with(|it| it.place = place([127, 0, 0, 1]), &setting(3));
-    assert_eq!(found(&here), [(Severity::Note, Matter::Loopback)]);
+    assert_eq!(found(&here), [(Severity::Note, Check::Loopback)]);
 }
 
 #[test]
@@ -288,10 +287,10 @@ fn clocks_are_judged_by_what_is_certain() {
         let clock = Some(ClockReading::new(micros, Duration::from_millis(uncertain)));
         found(&one_with(|it| it.clock = clock, &setting(3)))
     };
-    assert_eq!(ahead(16_000_000, 10), [(Severity::Warning, Matter::ClockSpread)]);
-    assert_eq!(ahead(-16_000_000, 10), [(Severity::Warning, Matter::ClockSpread)]);
-    assert_eq!(ahead(16_000_000, 2000), [(Severity::Note, Matter::ClockSpread)], "14 s are certain");
-    assert_eq!(ahead(200_000, 10), [(Severity::Note, Matter::ClockSpread)]);
+    assert_eq!(ahead(16_000_000, 10), [(Severity::Warning, Check::ClockSpread)]);
+    assert_eq!(ahead(-16_000_000, 10), [(Severity::Warning, Check::ClockSpread)]);
+    assert_eq!(ahead(16_000_000, 2000), [(Severity::Note, Check::ClockSpread)], "14 s are certain");
+    assert_eq!(ahead(200_000, 10), [(Severity::Note, Check::ClockSpread)]);
     assert_eq!(ahead(200_000, 150), [], "it may be 50 ms");
 }
 
@@ -300,7 +299,7 @@ fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
     let far = |trip, setting: &Setting| {
         found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
     };
-    assert_eq!(far(80, &setting(3)), [(Severity::Warning, Matter::SlowNode)], "a number is a number");
+    assert_eq!(far(80, &setting(3)), [(Severity::Warning, Check::SlowNode)], "a number is a number");
     assert_eq!(far(1_500, &Setting { node_limit: None, ..setting(3) }), []);
 }
 
@@ -337,9 +336,9 @@ fn clients_that_differ_about_max_ttl_are_found_once() {
     {
         let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
         let found = examine(&told, &setting(3)).findings;
-        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Matter::MaxTtl).collect();
+        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Check::MaxTtl).collect();
         assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
     }
     let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
-    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Matter::MaxTtl));
+    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Check::MaxTtl));
 }

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::{Keeper, retry_backoff};
+use super::Keeper;
 use crate::engine::attempt::clean_up;
-use crate::engine::mail::Retention;
+use crate::engine::commands::Retention;
 use crate::error::RetainError;
-use crate::node::{Asked, Question};
-use crate::protocol::Standing;
-use crate::protocol::{Claim, Moment, Token, Verdict};
-use crate::quorum::key_states::Standings;
+use crate::node::{Request, SharedRequest};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Claim, Moment, Token, Verdict, renewal_backoff};
 
 /// Servers do not count in less.
 const LEAST: Duration = Duration::from_millis(1);
 
 impl Keeper {
-    /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the question that
+    /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the request that
     /// passes a lock on.
     ///
     /// The lease has ended and its renewals are over (I-15) before anything is sent. Asked again until a
@@ -46,7 +46,7 @@ impl Keeper {
     /// Has a tombstone left behind the new token where a renewal may come of which nothing is known: it would
     /// store the token of the lease anew when the new one has expired (rule R-13). Where the new one is not
     /// known to be, nothing is taken back.
-    fn stop_renewals(&self, before: Standings, round: Arc<Round>) {
+    fn stop_renewals(&self, before: KeyStates, round: Arc<Round>) {
         let (shared, runtime, claim, ttl) =
             (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
         // `Coordinator::close` waits for the nodes that are slower: each that has the new token is
@@ -73,25 +73,25 @@ impl Keeper {
         let context = [&*context, &*wanted.note].join(" ");
         let token = Token::retained(shared.entropy.bits(), context.trim_end());
         let to = Arc::new(Claim::new(from.key().into(), token));
-        let mut pauses = retry_backoff(self.ttl);
+        let mut pauses = renewal_backoff(self.ttl);
         loop {
-            // Each time only what is left: the first question that a node carries out may be the last.
+            // Each time only what is left: the first request that a node carries out may be the last.
             let ttl = wanted.until.since(shared.now()).max(LEAST);
             let (from, to) = (from.clone(), to.clone());
-            let question = Asked::from(Question::Transfer { from, to, ttl, draw: None });
-            let round = Round::start(&shared.nodes, Expect::Hold, self.ttl, |_| Some(question.clone()));
+            let request = SharedRequest::from(Request::Transfer { from, to, ttl, fence_hint: None });
+            let round = Round::start(&shared.nodes, Expect::Hold, self.ttl, |_| Some(request.clone()));
             let verdict = round.verdict().await;
             let now = shared.now();
-            if verdict == Verdict::Carried && now < end {
+            if verdict == Verdict::Won && now < end {
                 debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
                 return (Ok(()), round);
             }
             let again = now + pauses.next(shared.entropy.half());
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
-                let ballot = Box::new(round.ballot());
-                debug!(%resource, %ballot, "not certain to be retained");
-                return (Err(RetainError::Unconfirmed { resource: resource.clone(), ballot }), round);
+                let report = Box::new(round.report());
+                debug!(%resource, votes = %report, "not certain to be retained");
+                return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
             }
             round.abandon();
             shared.rest_until(again).await;

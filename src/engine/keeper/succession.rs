@@ -6,29 +6,34 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tracing::debug;
 
-use super::{Ended, Keeper, ReleaseReply, clock_and_tasks};
-use crate::engine::attempt::{aim, clean_up, new_claim};
-use crate::engine::context::Shared;
+use super::{Ended, Keeper, ReleaseReply, lease_env};
+use crate::engine::attempt::{clean_up, expect, new_claim};
+use crate::engine::context::EngineContext;
 use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
-use crate::node::{Asked, Question};
-use crate::protocol::Standing;
-use crate::protocol::Verdict;
-use crate::quorum::key_states::Standings;
+use crate::node::{Request, SharedRequest};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
+use quorlock_protocol::Standing;
+use quorlock_protocol::Verdict;
 
 /// Serves those who wait for a key in this process, after a lease of it.
 pub(crate) trait Succession: Send {
     /// Serves `first`, who was taken out of the line of `key`, and all who wait there behind it.
-    fn serve(self: Box<Self>, shared: Arc<Shared>, key: Arc<str>, first: Waiter) -> BoxFuture<'static, ()>;
+    fn serve(
+        self: Box<Self>,
+        shared: Arc<EngineContext>,
+        key: Arc<str>,
+        first: Waiter,
+    ) -> BoxFuture<'static, ()>;
 }
 
 /// A succession that is due. Dropped, it serves in a task, or ends the line where there is no waiter.
 pub(super) struct Successor {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     key: Arc<str>,
     succession: Option<Box<dyn Succession>>,
 }
@@ -135,7 +140,7 @@ impl Keeper {
         let now = self.shared.now();
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
-        let lasts = self.due.is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        let lasts = self.schedule.due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
         // One that is renewed by hand has nothing due.
         let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
         if !(alike && lasts && self.renewing.is_none()) {
@@ -143,25 +148,19 @@ impl Keeper {
         }
         // First the old lease is over, then there is a new one.
         self.end();
-        self.state.close_desk();
+        self.state.close_slot();
         let hold_until = next.max_hold.map(|longest| now + longest);
-        (self.renewal, self.hand_over) = (next.renewal, next.hand_over());
+        self.hand_over = next.hand_over();
         self.meter = next.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A renewal that failed is tried again as soon as it would have been.
-        self.due = self.due.into_iter().chain(self.renewal.due(self.sent, self.ttl)).min();
-        let trail = self.state.take_trail();
-        self.state = LeaseState::new(
-            &next.resource,
-            &self.claim,
-            None,
-            end,
-            hold_until,
-            clock_and_tasks(&self.shared),
-        );
+        self.schedule.hand_over(next.renewal.every(self.ttl));
+        let trail = self.state.take_last_round();
+        self.state =
+            LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));
         match trail {
-            LastRound::OnItsWay(round) => {
+            LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
             LastRound::Settled(standings) => self.standings = self.standings.then(standings),
@@ -187,17 +186,18 @@ impl Keeper {
     ) -> Option<Successor> {
         self.end();
         let next = &waiter.plan;
-        let draw = self.shared.draw(next, self.state.fence);
-        let (from, to) = (self.claim.clone(), new_claim(&self.shared, next, draw));
+        let fence_hint = self.shared.fence_hint(next, self.state.fence);
+        let (from, to) = (self.claim.clone(), new_claim(&self.shared, next, fence_hint));
         let before = self.settle();
         let ttl = next.ttl;
-        let question = Asked::from(Question::Transfer { from: from.clone(), to: to.clone(), ttl, draw });
-        let round = Round::start(&self.shared.nodes, aim(draw), ttl, |_| Some(question.clone()));
+        let request =
+            SharedRequest::from(Request::Transfer { from: from.clone(), to: to.clone(), ttl, fence_hint });
+        let round = Round::start(&self.shared.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
         let decision = fencing::decide(&self.shared, &to, &round).await;
         let now = self.shared.now();
-        let deadline = self.shared.drift.deadline(round.sent, ttl);
-        if decision.verdict != Verdict::Carried {
-            self.not_confirmed(decision.round.ballot());
+        let deadline = self.shared.drift.deadline(round.counts_from(), ttl);
+        if decision.verdict != Verdict::Won {
+            self.not_confirmed(decision.round.report());
         }
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
@@ -212,7 +212,7 @@ impl Keeper {
             }
         };
         self.shared.tasks.spawn(rest, &self.runtime);
-        if decision.verdict == Verdict::Carried && fencing::in_time(&self.shared, &round, deadline, now) {
+        if decision.verdict == Verdict::Won && fencing::in_time(&self.shared, &round, deadline, now) {
             next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
@@ -222,7 +222,7 @@ impl Keeper {
             return None;
         }
         next.meter.passed(Passed::Failed);
-        debug!(resource = %self.state.resource, ballot = %decision.round.ballot(), "not passed on");
+        debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings());
         // It came first, and stays first.
@@ -233,6 +233,6 @@ impl Keeper {
 }
 
 /// Where the old token may still be stored, or may yet come, after it was to be replaced.
-fn left_behind(before: Standings, replaced: Standings) -> Standings {
+fn left_behind(before: KeyStates, replaced: KeyStates) -> KeyStates {
     before.with(replaced, Standing::left_behind)
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Expect, OnSettled, USUAL};
-use crate::node::{Answer, NodeError, Vote};
-use crate::protocol::Standing;
-use crate::protocol::{Moment, Quorum, Verdict};
-use crate::quorum::key_states::Standings;
+use crate::node::{NodeError, Response, Vote};
+use crate::quorum::key_states::KeyStates;
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Moment, Quorum, Verdict};
 
 /// What each node was asked and has said.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Responses {
     heard: u8,
     /// Whether any two answers came from the same server process: almost never.
     have_twins: bool,
+    /// Whether any answer counts from an earlier moment than when it was asked for.
+    pub(super) name_moments: bool,
     /// When the time of the first node is up.
     first_limit: Moment,
     /// Whether those who have not answered are waited for no longer than they should need.
@@ -40,6 +42,7 @@ impl Responses {
             nodes,
             heard,
             have_twins: false,
+            name_moments: false,
             first_limit,
             hastened: false,
             verdict: None,
@@ -56,7 +59,7 @@ impl Responses {
     }
 
     /// Those that have not answered are waited for until the moment that `soon` says, and no longer.
-    pub(super) fn hasten(&mut self, soon: impl Fn(usize) -> Moment) {
+    pub(super) fn shorten_limits(&mut self, soon: impl Fn(usize) -> Moment) {
         self.hastened = true;
         for (index, slot) in self.nodes.iter_mut().enumerate() {
             if matches!(slot.state, State::Pending { .. }) {
@@ -78,11 +81,12 @@ impl Responses {
     pub(super) fn answered(
         &mut self,
         index: usize,
-        result: Result<Answer, NodeError>,
+        result: Result<Response, NodeError>,
         took: Duration,
     ) -> Option<Moment> {
         if let Ok(answer) = &result {
             self.have_twins = self.have_twins || self.same_as(index, answer).next().is_some();
+            self.name_moments |= answer.counts_from.is_some();
         }
         let slot = self.nodes.get_mut(index)?;
         debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
@@ -123,16 +127,20 @@ impl Responses {
     pub(super) fn twins<'a>(
         &'a self,
         index: usize,
-        answer: &'a Answer,
-    ) -> Option<impl Iterator<Item = (usize, &'a Answer)>> {
+        answer: &'a Response,
+    ) -> Option<impl Iterator<Item = (usize, &'a Response)>> {
         // Each vote is counted again with each that comes, and compared with all the others only here.
         self.have_twins.then(|| self.same_as(index, answer))
     }
 
-    fn same_as<'a>(&'a self, index: usize, answer: &'a Answer) -> impl Iterator<Item = (usize, &'a Answer)> {
+    fn same_as<'a>(
+        &'a self,
+        index: usize,
+        answer: &'a Response,
+    ) -> impl Iterator<Item = (usize, &'a Response)> {
         self.nodes.iter().enumerate().filter_map(move |(other, slot)| match &slot.state {
             State::Answered { result: Ok(theirs), .. }
-                if other != index && theirs.instance.is_one_with(&answer.instance) =>
+                if other != index && theirs.identity.is_one_with(&answer.identity) =>
             {
                 Some((other, theirs))
             }
@@ -141,13 +149,13 @@ impl Responses {
     }
 
     /// How each node stands.
-    pub(super) fn standings(&self, aim: Expect) -> Standings {
+    pub(super) fn standings(&self, expect: Expect) -> KeyStates {
         let standing = |slot: &Slot| match &slot.state {
-            State::Pending { .. } => Standing::OnItsWay,
+            State::Pending { .. } => Standing::InFlight,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::Wanted | Vote::Restored
-                    if matches!(aim, Expect::Hold | Expect::Draw) =>
+                    if matches!(expect, Expect::Hold | Expect::Number) =>
                 {
                     Standing::Holds
                 }
@@ -161,7 +169,7 @@ impl Responses {
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
         };
-        Standings::of(self.nodes.iter().map(standing))
+        KeyStates::of(self.nodes.iter().map(standing))
     }
 
     /// The listener, if all have answered: it is to be notified by a caller that does not hold the lock.
@@ -214,7 +222,7 @@ pub(super) enum State {
         asked: Moment,
     },
     Answered {
-        result: Result<Answer, NodeError>,
+        result: Result<Response, NodeError>,
         took: Duration,
     },
 }

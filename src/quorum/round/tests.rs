@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Expiry, Holding, Instance, Node, Question};
-use crate::protocol::{Claim, Drift, FencingToken, Quarantine, Token};
+use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request};
 use crate::runtime::clock::Sleep;
+use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
@@ -35,22 +35,26 @@ impl Clock for SetClock {
 
 /// A node that answers when it is told to.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<Option<Reply>>>);
+struct ScriptedNode(Arc<Mutex<Option<Responder>>>);
 
-impl Node for Told {
+impl Node for ScriptedNode {
     fn name(&self) -> &'static str {
         "told"
     }
 
-    fn ask(&self, _: Asked, reply: Reply) {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn ask(&self, _: SharedRequest, reply: Responder) {
         *self.0.lock().unwrap() = Some(reply);
     }
 }
 
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct CountingWaker(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -59,12 +63,12 @@ impl Wake for Bell {
 /// Somebody who waits for something.
 struct Waiter<T> {
     wait: BoxFuture<'static, T>,
-    bell: Arc<Bell>,
+    woken: Arc<CountingWaker>,
 }
 
 impl<T> Waiter<T> {
     fn look(&mut self) -> Option<T> {
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(self.woken.clone());
         // Before it judges silence it lets others have their turn.
         (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
@@ -73,13 +77,13 @@ impl<T> Waiter<T> {
     }
 
     fn rung(&self) -> usize {
-        self.bell.0.load(Ordering::Relaxed)
+        self.woken.0.load(Ordering::Relaxed)
     }
 }
 
 struct Bench {
     clock: Arc<SetClock>,
-    nodes: Vec<Told>,
+    nodes: Vec<ScriptedNode>,
     members: Arc<Nodes>,
     round: Arc<Round>,
 }
@@ -92,7 +96,7 @@ impl Bench {
 
     fn with(limit: Option<Duration>, needed: usize, asked: &[usize]) -> Bench {
         let clock = Arc::new(SetClock::default());
-        let nodes = vec![(); 5].into_iter().map(|()| Told::default()).collect::<Vec<_>>();
+        let nodes = vec![(); 5].into_iter().map(|()| ScriptedNode::default()).collect::<Vec<_>>();
         let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
         let quorum = Quorum::of(needed, 5).unwrap();
         let max_ttls = Arc::new(MaxTtls::new(LIMIT, Drift::default(), quorum));
@@ -104,9 +108,9 @@ impl Bench {
 
     fn ask(members: &Arc<Nodes>, asked: &[usize]) -> Arc<Round> {
         let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
-        let question = Asked::from(Question::Acquire { claim, ttl: TTL, draw: None });
-        let question = |index| asked.contains(&index).then(|| question.clone());
-        Round::start(members, Expect::Hold, TTL, question)
+        let request = SharedRequest::from(Request::Acquire { claim, ttl: TTL, fence_hint: None });
+        let request = |index| asked.contains(&index).then(|| request.clone());
+        Round::start(members, Expect::Hold, TTL, request)
     }
 
     fn new() -> Bench {
@@ -117,14 +121,14 @@ impl Bench {
         &self,
         wait: impl FnOnce(Arc<Round>) -> F,
     ) -> Waiter<T> {
-        Waiter { wait: Box::pin(wait(self.round.clone())), bell: Arc::default() }
+        Waiter { wait: Box::pin(wait(self.round.clone())), woken: Arc::default() }
     }
 
     fn verdict(&self) -> Waiter<Verdict> {
         self.waiter(|round| async move { round.verdict().await })
     }
 
-    fn reply(&self, node: usize) -> Reply {
+    fn reply(&self, node: usize) -> Responder {
         self.nodes[node].0.lock().unwrap().take().unwrap()
     }
 
@@ -138,8 +142,8 @@ impl Bench {
 
     fn refuse(&self, node: usize) {
         let holding = Holding::new(Token::new(9, ""), Expiry::In(TTL));
-        let instance = Arc::new(Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-        self.reply(node).send(Ok(Answer::new(holding.into(), instance)));
+        let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
+        self.reply(node).send(Ok(Response::new(holding.into(), identity)));
     }
 
     fn fail(&self, node: usize) {
@@ -147,12 +151,12 @@ impl Bench {
     }
 }
 
-fn granted(process: &str) -> Answer {
+fn granted(process: &str) -> Response {
     said(Vote::Granted, process)
 }
 
-fn said(vote: Vote, process: &str) -> Answer {
-    Answer::new(vote, Arc::new(Instance::new(process, Moment::ORIGIN, Duration::ZERO)))
+fn said(vote: Vote, process: &str) -> Response {
+    Response::new(vote, Arc::new(Identity::new(process, Moment::ORIGIN, Duration::ZERO)))
 }
 
 #[tokio::test]
@@ -165,7 +169,7 @@ async fn an_answer_that_decides_nothing_wakes_nobody() {
     bench.grant(0);
     assert_eq!(verdict.rung(), 0, "two are no quorum, and three may still be one");
     bench.grant(1);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Carried)));
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Won)));
 }
 
 #[tokio::test]
@@ -194,12 +198,12 @@ async fn fewer_than_are_needed_may_decide_that_it_is_in_vain() {
 
 #[tokio::test]
 async fn nodes_that_need_not_be_asked_count_as_if_they_had_done_as_asked() {
-    assert_eq!(Bench::of(3, &[]).verdict().look(), Some(Verdict::Carried));
+    assert_eq!(Bench::of(3, &[]).verdict().look(), Some(Verdict::Won));
     let bench = Bench::of(3, &[3, 4, 0]);
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
     bench.grant(3);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Carried)));
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Won)));
 }
 
 #[tokio::test]
@@ -237,7 +241,7 @@ async fn a_verdict_that_rests_on_silence_changes_when_somebody_speaks() {
     bench.clock.pass(LIMIT);
     assert_eq!(verdict.look(), Some(Verdict::Unavailable));
     bench.grant(2);
-    assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
 }
 
 #[tokio::test]
@@ -245,7 +249,7 @@ async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn(
     let bench = Bench::new();
     let mut verdict = Box::pin(bench.round.verdict());
     assert!(futures::poll!(&mut verdict).is_pending());
-    let replies: Vec<Reply> = (0..3).map(|node| bench.reply(node)).collect();
+    let replies: Vec<Responder> = (0..3).map(|node| bench.reply(node)).collect();
     // Whoever reads the sockets has its turn after whoever waits.
     drop(tokio::spawn(async move {
         for (node, reply) in replies.into_iter().enumerate() {
@@ -253,7 +257,7 @@ async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn(
         }
     }));
     bench.clock.pass(LIMIT * 10);
-    assert_eq!(verdict.await, Verdict::Carried);
+    assert_eq!(verdict.await, Verdict::Won);
 }
 
 const PATIENCE: Duration = LEAST_PATIENCE;
@@ -288,7 +292,7 @@ async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
     bench.clock.pass(PATIENCE * 2);
     assert_eq!(verdict.look(), None, "without the others nobody could say whether it is free");
     (3..5).for_each(|node| bench.grant(node));
-    assert_eq!(verdict.look(), Some(Verdict::Carried));
+    assert_eq!(verdict.look(), Some(Verdict::Won));
 }
 
 #[tokio::test]
@@ -326,15 +330,15 @@ async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_h
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
-    let hear = Round::start(&bench.members, Expect::Hear, TTL, |_| {
-        Some(Asked::from(Question::Inspect { key: "r".into() }))
+    let hear = Round::start(&bench.members, Expect::AnyAnswer, TTL, |_| {
+        Some(SharedRequest::from(Request::Inspect { key: "r".into() }))
     });
     let mut heard = Waiter {
         wait: Box::pin({
             let hear = hear.clone();
             async move { hear.settled().await }
         }),
-        bell: Arc::default(),
+        woken: Arc::default(),
     };
     (0..3).for_each(|node| bench.refuse(node));
     bench.clock.pass(LEAST_LOOK.saturating_sub(MOMENT));
@@ -352,7 +356,7 @@ async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() 
         }
         assert_eq!(bench.verdict().look(), None, "two processes are no quorum");
         bench.grant_as(3, "three");
-        assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+        assert_eq!(bench.verdict().look(), Some(Verdict::Won));
     }
 }
 
@@ -361,17 +365,17 @@ async fn c7_two_that_have_a_member_in_common_are_one_vote_whatever_they_are_call
     let bench = Bench::new();
     let cluster = |node: usize, members: [&str; 2]| {
         let members = Arc::new(members.map(Arc::from).into_iter().collect());
-        let instance = Instance::new(node.to_string(), Moment::ORIGIN, Duration::ZERO).with_members(members);
-        bench.reply(node).send(Ok(Answer::new(Vote::Granted, Arc::new(instance))));
+        let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO).with_members(members);
+        bench.reply(node).send(Ok(Response::new(Vote::Granted, Arc::new(identity))));
     };
     cluster(0, ["a", "b"]);
     cluster(1, ["b", "c"]);
     cluster(2, ["x", "y"]);
     assert_eq!(bench.verdict().look(), None, "two clusters are no quorum");
-    let ballot = bench.round.ballot();
-    assert!(matches!(ballot.papers()[1].said, Said::Duplicate { .. }), "{ballot}");
+    let report = bench.round.report();
+    assert!(matches!(report.votes()[1].outcome, VoteOutcome::Duplicate { .. }), "{report}");
     bench.grant(3);
-    assert_eq!(bench.verdict().look(), Some(Verdict::Carried));
+    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
 }
 
 #[tokio::test]
@@ -384,9 +388,9 @@ async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
             let process = node.max(1).to_string();
             bench.reply(node).send(Ok(said(vote, &process)));
         }
-        assert_eq!(bench.verdict().look(), Some(Verdict::Carried), "three have granted: {order:?}");
-        let ballot = bench.round.ballot();
-        assert!(matches!(ballot.papers()[0].said, Said::Duplicate { .. }), "{ballot}");
+        assert_eq!(bench.verdict().look(), Some(Verdict::Won), "three have granted: {order:?}");
+        let report = bench.round.report();
+        assert!(matches!(report.votes()[0].outcome, VoteOutcome::Duplicate { .. }), "{report}");
     }
 }
 
@@ -406,10 +410,10 @@ async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_
 async fn what_another_clock_says_of_an_answer_is_not_believed() {
     let bench = Bench::new();
     let (at, other) = (Moment::ORIGIN + LIMIT, SetClock::default());
-    bench.reply(0).send_what_came(Ok(granted("0")), Came { at, clock: &other });
-    assert_eq!(bench.round.ballot().papers()[0].took, Duration::ZERO);
-    bench.reply(1).send_what_came(Ok(granted("1")), Came { at, clock: &*bench.clock });
-    assert_eq!(bench.round.ballot().papers()[1].took, LIMIT);
+    bench.reply(0).send_what_came(Ok(granted("0")), ReceivedAt { at, clock: &other });
+    assert_eq!(bench.round.report().votes()[0].took, Duration::ZERO);
+    bench.reply(1).send_what_came(Ok(granted("1")), ReceivedAt { at, clock: &*bench.clock });
+    assert_eq!(bench.round.report().votes()[1].took, LIMIT);
 }
 
 #[tokio::test]
@@ -427,12 +431,12 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
     let bench = Bench::new();
     let (mut one, mut other) = (bench.verdict(), bench.verdict());
     assert_eq!((one.look(), other.look()), (None, None));
-    let bell = one.bell.clone();
+    let woken = one.woken.clone();
     drop(one);
-    assert_eq!(Arc::strong_count(&bell), 1, "nothing is kept of a task that waits no longer");
+    assert_eq!(Arc::strong_count(&woken), 1, "nothing is kept of a task that waits no longer");
     assert_eq!((other.rung(), other.look()), (1, None), "it comes back");
     (0..3).for_each(|node| bench.grant(node));
-    assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Carried)));
+    assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Won)));
 }
 
 /// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
@@ -441,8 +445,8 @@ fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
     let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
     let token = Token::numbered(1, wanted, "");
     let held = Vote::from(Holding::new(token, Expiry::Never));
-    let instance = Arc::new(Instance::new("a", Moment::ORIGIN, Duration::ZERO));
-    let answer = Answer::new(held, instance).with_fencing_token(counter);
+    let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
+    let answer = Response::new(held, identity).with_fencing_token(counter);
     assert_eq!(answer.number_told(false), Some(wanted));
     assert_eq!(answer.number_told(true), counter, "who asked was told what was drawn for the holder");
 }

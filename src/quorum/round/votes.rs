@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
-use crate::node::{Answer, NodeError, NodeErrorKind, Vote};
-use crate::protocol::{Drawn, FencingToken, Moment};
-use crate::quorum::ballot::{Ballot, Paper, Said};
+use crate::node::{NodeError, NodeErrorKind, Response, Vote};
+use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use crate::runtime::clock::Clock;
+use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
 impl Round {
     /// What the node at `index` has said and whether it counts; `None` while it still may answer.
-    pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<Said> {
+    pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
         let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
-            State::Skipped => return Some(Said::Skipped),
+            State::Skipped => return Some(VoteOutcome::Skipped),
             State::Unasked => return None,
             State::Pending { .. } if now < slot.limit => return None,
             State::Pending { asked } => return Some(unanswered(slot.limit.since(*asked))),
-            State::Answered { result: Err(error), .. } => return Some(Said::Failed(error.clone())),
+            State::Answered { result: Err(error), .. } => return Some(VoteOutcome::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
         if let Some(twin) = self.counts_instead(slots, index, answer) {
-            return Some(Said::Duplicate { of: self.nodes.name(twin) });
+            return Some(VoteOutcome::Duplicate { of: self.nodes.name(twin) });
         }
         Some(self.read(answer))
     }
@@ -31,19 +31,19 @@ impl Round {
     /// `index`: one that has granted goes before one that has not, so that one which only calls itself by the
     /// name of another takes no vote away. One that had to store the key anew goes first of all: what the
     /// other has found there then is that.
-    fn counts_instead(&self, slots: &Responses, index: usize, answer: &Answer) -> Option<usize> {
-        let rank = |answer: &Answer| match self.read(answer) {
-            Said::Restored => 0,
-            Said::Granted => 1,
-            Said::Held(_)
-            | Said::Behind
-            | Said::Ahead
-            | Said::Free
-            | Said::Quarantined { .. }
-            | Said::Duplicate { .. }
-            | Said::Pending
-            | Said::Failed(_)
-            | Said::Skipped => 2,
+    fn counts_instead(&self, slots: &Responses, index: usize, answer: &Response) -> Option<usize> {
+        let rank = |answer: &Response| match self.read(answer) {
+            VoteOutcome::Restored => 0,
+            VoteOutcome::Granted => 1,
+            VoteOutcome::Held(_)
+            | VoteOutcome::Behind
+            | VoteOutcome::Ahead
+            | VoteOutcome::Free
+            | VoteOutcome::Quarantined { .. }
+            | VoteOutcome::Duplicate { .. }
+            | VoteOutcome::Pending
+            | VoteOutcome::Failed(_)
+            | VoteOutcome::Skipped => 2,
         };
         let mut twins = slots.twins(index, answer)?.peekable();
         twins.peek()?;
@@ -56,39 +56,61 @@ impl Round {
     }
 
     /// What an answer means by itself.
-    fn read(&self, answer: &Answer) -> Said {
-        match (&answer.vote, self.aim) {
-            (Vote::Granted, Expect::Draw) if answer.fencing_token.is_none() => Said::Failed(unnumbered()),
-            (Vote::Granted | Vote::Wanted, Expect::Hold | Expect::Draw) => {
-                // The age counts when the question was sent: what the node forgot before that, it
-                // cannot know (rule I-12).
-                let left = answer.instance.stands_aside(self.nodes.quarantine(), self.sent);
-                if left.is_zero() { Said::Granted } else { Said::Quarantined { left } }
+    fn read(&self, answer: &Response) -> VoteOutcome {
+        match (&answer.vote, self.expect) {
+            (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
+                VoteOutcome::Failed(unnumbered())
             }
-            (_, Expect::LetGo) | (Vote::Granted | Vote::Wanted, Expect::Hear) => Said::Granted,
-            (Vote::Restored, _) => Said::Restored,
-            (Vote::Held(holding), _) => Said::Held((**holding).clone()),
-            (Vote::Behind, _) => Said::Behind,
-            (Vote::Ahead, _) => Said::Ahead,
-            (Vote::Free, _) => Said::Free,
+            (Vote::Granted | Vote::Wanted, Expect::Hold | Expect::Number) => {
+                // The age counts when the request was sent: what the node forgot before that, it
+                // cannot know (rule I-12).
+                let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
+                if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
+            }
+            (_, Expect::Released) | (Vote::Granted | Vote::Wanted, Expect::AnyAnswer) => VoteOutcome::Granted,
+            (Vote::Restored, _) => VoteOutcome::Restored,
+            (Vote::Held(holding), _) => VoteOutcome::Held((**holding).clone()),
+            (Vote::Behind, _) => VoteOutcome::Behind,
+            (Vote::Ahead, _) => VoteOutcome::Ahead,
+            (Vote::Free, _) => VoteOutcome::Free,
         }
     }
 
+    /// From when what was granted in this round counts at a quorum (rule I-7): from before the nodes were
+    /// asked, or from the earlier moment that so many of the votes name.
+    pub(crate) fn counts_from(&self) -> Moment {
+        let slots = self.slots();
+        if !slots.name_moments {
+            return self.sent;
+        }
+        let named = |(index, slot): (usize, &Slot)| match &slot.state {
+            State::Answered { result: Ok(answer), .. }
+                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
+            {
+                Some(answer.counts_from.map_or(self.sent, |named| named.min(self.sent)))
+            }
+            State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
+        };
+        let mut moments: Vec<Moment> = slots.nodes.iter().enumerate().filter_map(named).collect();
+        moments.sort_unstable_by(|one, other| other.cmp(one));
+        moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN)
+    }
+
     /// What was drawn by the nodes whose votes count.
-    pub(crate) fn drawn(&self) -> Option<Drawn> {
-        if self.aim != Expect::Draw {
+    pub(crate) fn drawn(&self) -> Option<FenceVotes> {
+        if self.expect != Expect::Number {
             return None;
         }
         let slots = self.slots();
         let number = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, self.sent) == Some(Said::Granted) =>
+                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
             {
                 answer.fencing_token
             }
             State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
         };
-        Drawn::of(slots.nodes.iter().enumerate().filter_map(number))
+        FenceVotes::of(slots.nodes.iter().enumerate().filter_map(number))
     }
 
     /// The largest number that a node has spoken of.
@@ -116,14 +138,14 @@ impl Round {
     }
 
     /// All answers so far, for people.
-    pub(crate) fn ballot(&self) -> Ballot {
+    pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
         let slots = self.slots();
-        let paper = |(index, slot): (usize, &Slot)| {
-            let said = match slot.state {
-                State::Unasked => Said::Failed(NodeError::NotAsked),
+        let vote = |(index, slot): (usize, &Slot)| {
+            let outcome = match slot.state {
+                State::Unasked => VoteOutcome::Failed(NodeError::NotAsked),
                 State::Skipped | State::Pending { .. } | State::Answered { .. } => {
-                    self.said(&slots, index, now).unwrap_or(Said::Pending)
+                    self.said(&slots, index, now).unwrap_or(VoteOutcome::Pending)
                 }
             };
             let took = match slot.state {
@@ -132,13 +154,13 @@ impl Round {
                 State::Unasked | State::Skipped => now.since(self.sent),
             };
             let fencing_token = if let State::Answered { result: Ok(answer), .. } = &slot.state {
-                answer.number_told(self.aim == Expect::Hear)
+                answer.number_told(self.expect == Expect::AnyAnswer)
             } else {
                 None
             };
-            Paper { node: self.nodes.name(index), said, took, fencing_token }
+            NodeVote { node: self.nodes.name(index), outcome, took, fencing_token }
         };
-        Ballot::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(paper).collect())
+        VoteReport::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(vote).collect())
     }
 }
 
@@ -147,6 +169,6 @@ fn unnumbered() -> NodeError {
     NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: reason.into() }
 }
 
-fn unanswered(waited: Duration) -> Said {
-    Said::Failed(NodeError::Unanswered { waited })
+fn unanswered(waited: Duration) -> VoteOutcome {
+    VoteOutcome::Failed(NodeError::Unanswered { waited })
 }

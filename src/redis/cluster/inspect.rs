@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::Inside;
+use super::Inner;
 use super::shard::Shard;
 use super::slot_map::{Map, Master};
 use super::topology::look;
 use crate::doctor::rules::age;
-use crate::node::facts::{Facts, Place, Role, ShardFacts, Trouble};
-use crate::protocol::Slot;
+use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
 use crate::redis::inspect::examine as examine_server;
+use quorlock_protocol::Slot;
 
 /// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
-pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
+pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
     let map = match look(&inside, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
-            let trouble = Some(Trouble::new(error));
+            let trouble = Some(ConnectFailure::new(error));
             return Facts { trouble, role: Some(Role::Cluster), ..Facts::default() };
         }
     };
@@ -27,7 +27,7 @@ pub(super) async fn examine(inside: Arc<Inside>, key: Arc<str>) -> Facts {
     summed_up(&map, shards)
 }
 
-async fn shard(inside: &Inside, master: &Master, key: Arc<str>) -> ShardFacts {
+async fn shard(inside: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
     let address = inside.beside(&master.place);
     let name = Arc::from(address.to_string());
     let facts = examine_server(address, Shard::settings(inside, master), key).await;
@@ -50,7 +50,7 @@ fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
     let mut facts = youngest.cloned().unwrap_or_default();
     let of_each = || shards.iter().map(|shard| &shard.facts);
     facts.role = Some(Role::Cluster);
-    facts.instance = map.members.first().cloned();
+    facts.identity = map.members.first().cloned();
     facts.replicas = Some(map.masters.iter().map(|master| master.replicas).sum());
     facts.trouble = if of_each().all(|facts| facts.trouble.is_some()) { facts.trouble } else { None };
     facts.round_trips = of_each()
@@ -66,7 +66,7 @@ fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
     let places: Vec<_> = of_each().filter_map(|facts| facts.place.as_ref()).collect();
     facts.place = places.first().map(|first| {
         let addresses = places.iter().flat_map(|place| &place.addresses).copied().collect();
-        Place::new(first.host.clone(), addresses, first.encrypted)
+        Location::new(first.host.clone(), addresses, first.encrypted)
     });
     facts.unserved = Some(map.uncovered());
     facts.shards = shards;

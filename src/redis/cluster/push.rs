@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::node::{Hint, Listener};
+use crate::node::{Hint, HintListener};
 use crate::redis::push::Audience;
 
 /// The listeners of the cluster, and which of its masters tell of changes.
@@ -12,22 +12,22 @@ use crate::redis::push::Audience;
 /// them a key is.
 #[derive(Debug, Default)]
 pub(super) struct PushFanIn {
-    inside: Mutex<Inside>,
+    inside: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Inner {
     audience: Audience,
     /// Whether each master, by the number of its connection, tells of changes.
     sources: BTreeMap<u64, bool>,
 }
 
 impl PushFanIn {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, listener: Arc<dyn Listener>) {
+    pub(super) fn add(&self, listener: Arc<dyn HintListener>) {
         self.inside().audience.add(listener);
     }
 
@@ -47,7 +47,7 @@ impl PushFanIn {
     }
 }
 
-impl Inside {
+impl Inner {
     fn set_source(&mut self, line: u64, tells: Option<bool>) {
         match tells {
             Some(tells) => drop(self.sources.insert(line, tells)),
@@ -67,7 +67,7 @@ pub(super) struct PushSource {
     pub(super) line: u64,
 }
 
-impl Listener for PushSource {
+impl HintListener for PushSource {
     fn hear(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
         let mut inside = fan_in.inside();
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn it_hears_while_all_masters_do() {
         let (fan_in, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
-        fan_in.add(Arc::clone(&ear) as Arc<dyn Listener>);
+        fan_in.add(Arc::clone(&ear) as Arc<dyn HintListener>);
         let source = |line| PushSource { fan_in: Arc::downgrade(&fan_in), line };
         fan_in.join(1);
         fan_in.join(2);

@@ -2,41 +2,41 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::Inside;
+use super::Inner;
 use super::shard::ShardIdentity;
-use crate::node::{Answer, Collect, NodeError, Reply};
-use crate::protocol::Slot;
+use crate::node::{Collect, NodeError, Responder, Response};
 use crate::redis::error::is_sent_away;
+use quorlock_protocol::Slot;
 
 /// Takes one answer, and hands it on in the name of the cluster.
 #[derive(Debug)]
 pub(super) struct ReplyProxy {
-    inside: Weak<Inside>,
-    face: Arc<ShardIdentity>,
+    inside: Weak<Inner>,
+    identity: Arc<ShardIdentity>,
     slot: Slot,
-    reply: Mutex<Option<Reply>>,
+    reply: Mutex<Option<Responder>>,
 }
 
 impl ReplyProxy {
     pub(super) fn new(
-        inside: &Arc<Inside>,
-        face: &Arc<ShardIdentity>,
+        inside: &Arc<Inner>,
+        identity: &Arc<ShardIdentity>,
         slot: Slot,
-        reply: Reply,
+        reply: Responder,
     ) -> ReplyProxy {
-        let (inside, face) = (Arc::downgrade(inside), Arc::clone(face));
-        ReplyProxy { inside, face, slot, reply: Mutex::new(Some(reply)) }
+        let (inside, identity) = (Arc::downgrade(inside), Arc::clone(identity));
+        ReplyProxy { inside, identity, slot, reply: Mutex::new(Some(reply)) }
     }
 
-    fn reply(&self) -> MutexGuard<'_, Option<Reply>> {
+    fn reply(&self) -> MutexGuard<'_, Option<Responder>> {
         self.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn translated(&self, answer: Result<Answer, NodeError>) -> Result<Answer, NodeError> {
+    fn translated(&self, answer: Result<Response, NodeError>) -> Result<Response, NodeError> {
         match answer {
-            Ok(answer) => Ok(Answer { instance: self.face.of_cluster(&answer.instance), ..answer }),
+            Ok(answer) => Ok(Response { identity: self.identity.of_cluster(&answer.identity), ..answer }),
             Err(NodeError::Unreachable { reason }) => {
-                let reason = reason.within(format_args!("its master {}", self.face.name));
+                let reason = reason.within(format_args!("its master {}", self.identity.name));
                 Err(NodeError::Unreachable { reason })
             }
             Err(error) => Err(error),
@@ -45,10 +45,10 @@ impl ReplyProxy {
 }
 
 impl Collect for ReplyProxy {
-    fn answer(&self, _index: usize, answer: Result<Answer, NodeError>) {
+    fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
         let Some(reply) = self.reply().take() else { return };
         if let Some(inside) = self.inside.upgrade() {
-            inside.desk().settle(self.slot, self.face.line);
+            inside.router().settle(self.slot, self.identity.line);
             if answer.as_ref().is_err_and(is_sent_away) {
                 inside.doubt.notify_one();
             }
@@ -57,6 +57,6 @@ impl Collect for ReplyProxy {
     }
 
     fn wanted(&self) -> bool {
-        self.reply().as_ref().is_some_and(Reply::wanted)
+        self.reply().as_ref().is_some_and(Responder::wanted)
     }
 }

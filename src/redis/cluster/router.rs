@@ -1,4 +1,4 @@
-//! Where questions are sent to the master that serves their key.
+//! Where requests are sent to the master that serves their key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use super::shard::Shard;
 use super::slot_map::Map;
 use crate::doctor::rules::on_sight;
 use crate::node::facts::Facts;
-use crate::node::{Asked, Contact, Instance, Node, NodeError, Question, Reply};
-use crate::protocol::{Moment, SENTINELS_WORD, Slot};
+use crate::node::{ConnectionState, Identity, Node, NodeError, Request, Responder, SharedRequest};
 use crate::redis::admission::QUESTIONS;
 use crate::redis::error::unserved;
 use crate::redis::replicas::must_last;
+use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
 
 /// Who serves what, and what is on its way.
 #[derive(Debug, Default)]
 pub(super) struct SlotRouter {
-    /// Whether questions are sent on. Until somebody has been asked for the map they are kept.
+    /// Whether requests are sent on. Until somebody has been asked for the map they are kept.
     opened: bool,
-    kept: Vec<(Asked, Reply)>,
+    kept: Vec<(SharedRequest, Responder)>,
     pub(super) map: Option<Arc<Map>>,
     /// Why there is no map.
     trouble: Option<NodeError>,
@@ -26,76 +26,87 @@ pub(super) struct SlotRouter {
     pub(super) shards: Vec<Arc<Shard>>,
     /// The place among `shards` of the one that serves each slot.
     owners: Vec<Option<usize>>,
-    /// How many questions about a slot are unanswered, by the lines that they were sent over.
+    /// How many requests about a slot are unanswered, by the lines that they were sent over.
     unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
     /// When a member was last asked who serves what, and told.
     confirmed: Option<Moment>,
     /// How each line stands.
-    contacts: BTreeMap<u64, Contact>,
+    contacts: BTreeMap<u64, ConnectionState>,
 }
 
-/// What becomes of a question.
+/// What becomes of a request.
 pub(super) enum Routed {
     To {
         shard: Arc<Shard>,
-        question: Asked,
-        reply: Reply,
+        request: SharedRequest,
+        reply: Responder,
     },
     Nowhere {
         error: NodeError,
-        reply: Reply,
+        reply: Responder,
     },
     /// Until there is a map.
     Kept,
 }
 
 impl SlotRouter {
-    /// Sends a question on, or says why not.
-    pub(super) fn route(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
+    /// Sends a request on, or says why not.
+    pub(super) fn route(
+        &mut self,
+        now: Moment,
+        slot: Slot,
+        request: SharedRequest,
+        reply: Responder,
+    ) -> Routed {
         if !self.opened {
             if self.kept.len() >= QUESTIONS {
                 let error = NodeError::Overloaded { waiting: self.kept.len() };
                 return Routed::Nowhere { error, reply };
             }
-            self.kept.push((question, reply));
+            self.kept.push((request, reply));
             return Routed::Kept;
         }
-        self.send(now, slot, question, reply)
+        self.send(now, slot, request, reply)
     }
 
     /// The same for what was kept.
-    pub(super) fn send(&mut self, now: Moment, slot: Slot, question: Asked, reply: Reply) -> Routed {
-        match self.owner(now, slot, &question) {
-            Ok(shard) => Routed::To { shard, question, reply },
+    pub(super) fn send(
+        &mut self,
+        now: Moment,
+        slot: Slot,
+        request: SharedRequest,
+        reply: Responder,
+    ) -> Routed {
+        match self.owner(now, slot, &request) {
+            Ok(shard) => Routed::To { shard, request, reply },
             Err(error) => Routed::Nowhere { error, reply },
         }
     }
 
-    fn owner(&mut self, now: Moment, slot: Slot, question: &Question) -> Result<Arc<Shard>, NodeError> {
+    fn owner(&mut self, now: Moment, slot: Slot, request: &Request) -> Result<Arc<Shard>, NodeError> {
         let place = self.owners.get(usize::from(slot.number())).copied().flatten();
         let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
             return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
         };
         // A master that was stopped while another one took its place goes on answering for a moment.
-        if must_last(question) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
+        if must_last(request) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
             let good = humantime::format_duration(SENTINELS_WORD);
             let reason = format!("no member of the cluster has told for more than {good} who serves what");
             return Err(NodeError::Unreachable { reason: reason.into() });
         }
         // A release must not overtake what it takes back. Over another line it might; then it is not
         // known whether the key was released, and whoever wants it gone leaves a tombstone.
-        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.face.line);
-        if matches!(question, Question::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
-            let reason =
-                "its slot has moved, and an earlier question to the master that had it is unanswered";
+        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.identity.line);
+        if matches!(request, Request::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
+            let reason = "its slot has moved, and an earlier request to the master that had it is unanswered";
             return Err(NodeError::Disconnected { reason: reason.into() });
         }
         let lines = self.unanswered.entry(slot).or_default();
-        *lines.entry(shard.face.line).or_default() += 1;
+        *lines.entry(shard.identity.line).or_default() += 1;
         Ok(Arc::clone(shard))
     }
 
-    /// A question about this slot that was sent over this line has been answered.
+    /// A request about this slot that was sent over this line has been answered.
     pub(super) fn settle(&mut self, slot: Slot, line: u64) {
         let Some(lines) = self.unanswered.get_mut(&slot) else { return };
         if let Some(count) = lines.get_mut(&line) {
@@ -109,19 +120,19 @@ impl SlotRouter {
         }
     }
 
-    /// Until it is opened again, questions are kept.
+    /// Until it is opened again, requests are kept.
     pub(super) fn shut(&mut self) {
         self.opened = false;
     }
 
-    /// What was asked before there was a map, as long as there is any. Then the desk opens.
-    pub(super) fn open(&mut self) -> Vec<(Asked, Reply)> {
+    /// What was asked before there was a map, as long as there is any. Then the router opens.
+    pub(super) fn open(&mut self) -> Vec<(SharedRequest, Responder)> {
         let kept = std::mem::take(&mut self.kept);
         self.opened |= kept.is_empty();
         kept
     }
 
-    /// From now on sends questions by this map, and gives back the masters that serve nothing any
+    /// From now on sends requests by this map, and gives back the masters that serve nothing any
     /// more.
     pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
         self.confirm(looked);
@@ -140,7 +151,7 @@ impl SlotRouter {
         let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
         let gone: Vec<_> = before.into_iter().filter(gone).collect();
         for shard in &gone {
-            self.contacts.remove(&shard.face.line);
+            self.contacts.remove(&shard.identity.line);
         }
         gone
     }
@@ -158,35 +169,37 @@ impl SlotRouter {
     }
 
     /// The master at the other end of this line stands so.
-    pub(super) fn stands(&mut self, line: u64, contact: Contact) {
+    pub(super) fn stands(&mut self, line: u64, contact: ConnectionState) {
         self.contacts.insert(line, contact);
     }
 
     /// Whether all is as it should be, as far as it is known.
     pub(super) fn is_fine(&self) -> bool {
-        matches!(self.contact(), Some(Contact::Connected(_)))
+        matches!(self.contact(), Some(ConnectionState::Connected(_)))
     }
 
     /// How the cluster stands, once that is known.
-    pub(super) fn contact(&self) -> Option<Contact> {
-        let Some(map) = &self.map else { return self.trouble.clone().map(Contact::Lost) };
-        let mut youngest: Option<(&Shard, &Arc<Instance>)> = None;
+    pub(super) fn contact(&self) -> Option<ConnectionState> {
+        let Some(map) = &self.map else { return self.trouble.clone().map(ConnectionState::Lost) };
+        let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
-            match self.contacts.get(&shard.face.line)? {
+            match self.contacts.get(&shard.identity.line)? {
                 // The runtime ends, or the node.
-                ended @ Contact::Ended(_) => return Some(ended.clone()),
-                Contact::Connected(instance) => {
-                    let is_younger = |known: &Instance| {
-                        let later = instance.seen.max(known.seen);
-                        instance.age_at(later) < known.age_at(later)
+                ended @ ConnectionState::Ended(_) => return Some(ended.clone()),
+                ConnectionState::Connected(identity) => {
+                    let is_younger = |known: &Identity| {
+                        let later = identity.seen.max(known.seen);
+                        identity.age_at(later) < known.age_at(later)
                     };
                     if youngest.is_none_or(|(_, known)| is_younger(known)) {
-                        youngest = Some((shard, instance));
+                        youngest = Some((shard, identity));
                     }
                 }
-                Contact::Partial(reason) | Contact::Stalled(reason) | Contact::Lost(reason) => {
-                    let (name, share, all) = (&shard.face.name, master.share(), Slot::COUNT);
+                ConnectionState::Partial(reason)
+                | ConnectionState::Stalled(reason)
+                | ConnectionState::Lost(reason) => {
+                    let (name, share, all) = (&shard.identity.name, master.share(), Slot::COUNT);
                     away.push(format!("its master {name}, with {share} of {all} slots: {reason:#}"));
                 }
             }
@@ -194,19 +207,20 @@ impl SlotRouter {
         if let uncovered @ 1.. = map.uncovered() {
             away.push(format!("no master for {uncovered} of {} slots", Slot::COUNT));
         }
-        let Some((shard, instance)) = youngest else {
-            return Some(Contact::Lost(NodeError::Unreachable { reason: away.join("; ").into() }));
+        let Some((shard, identity)) = youngest else {
+            return Some(ConnectionState::Lost(NodeError::Unreachable { reason: away.join("; ").into() }));
         };
         Some(if away.is_empty() {
-            Contact::Connected(shard.face.of_cluster(instance))
+            ConnectionState::Connected(shard.identity.of_cluster(identity))
         } else {
-            Contact::Partial(NodeError::Unreachable { reason: away.join("; ").into() })
+            ConnectionState::Partial(NodeError::Unreachable { reason: away.join("; ").into() })
         })
     }
 
     /// What the masters have said of themselves: those of one that something stands out at, if there is one.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
-        let mut all = self.shards.iter().filter_map(|shard| Some((&shard.face.name, shard.node.facts()?)));
+        let mut all =
+            self.shards.iter().filter_map(|shard| Some((&shard.identity.name, shard.node.facts()?)));
         let first = all.next()?;
         let (_, facts) = std::iter::once(first.clone())
             .chain(all)
@@ -219,10 +233,10 @@ impl SlotRouter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Answer, Collect, NodeErrorKind};
-    use crate::protocol::{Claim, Token};
+    use crate::node::{Collect, NodeErrorKind, Response};
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
     use crate::redis::tests::settings;
+    use quorlock_protocol::{Claim, Token};
     use std::time::Duration;
 
     const NOW: Moment = Moment::ORIGIN;
@@ -231,24 +245,24 @@ mod tests {
     struct Nobody;
 
     impl Collect for Nobody {
-        fn answer(&self, _: usize, _: Result<Answer, NodeError>) {}
+        fn answer(&self, _: usize, _: Result<Response, NodeError>) {}
 
         fn wanted(&self) -> bool {
             true
         }
     }
 
-    fn reply() -> Reply {
-        Reply::new(Arc::new(Nobody), 0)
+    fn reply() -> Responder {
+        Responder::new(Arc::new(Nobody), 0)
     }
 
-    /// A desk with two masters, and the first half of the slots at the one named first.
-    fn desk(cluster: &ClusterNode, first: u16, second: u16, before: Option<SlotRouter>) -> SlotRouter {
+    /// A router with two masters, and the first half of the slots at the one named first.
+    fn router(cluster: &ClusterNode, first: u16, second: u16, before: Option<SlotRouter>) -> SlotRouter {
         let table = format!(
             "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
         );
         let map = Map::read(&table).unwrap();
-        let mut desk = before.unwrap_or_default();
+        let mut router = before.unwrap_or_default();
         let seed = &cluster.inside.address.seeds()[0];
         let shards = map.masters.iter().map(|master| {
             let address = seed.beside("127.0.0.1", master.place.port);
@@ -256,9 +270,9 @@ mod tests {
             Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, named))
         });
         let shards = shards.collect();
-        drop(desk.adopt(map, shards, NOW));
-        assert!(desk.open().is_empty());
-        desk
+        drop(router.adopt(map, shards, NOW));
+        assert!(router.open().is_empty());
+        router
     }
 
     fn cluster() -> ClusterNode {
@@ -267,9 +281,9 @@ mod tests {
 
     fn line_of(routed: Routed) -> Result<u64, NodeError> {
         match routed {
-            Routed::To { shard, .. } => Ok(shard.face.line),
+            Routed::To { shard, .. } => Ok(shard.identity.line),
             Routed::Nowhere { error, .. } => Err(error),
-            Routed::Kept => panic!("the desk is open"),
+            Routed::Kept => panic!("the router is open"),
         }
     }
 
@@ -278,30 +292,30 @@ mod tests {
         let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
         let slot = Slot::of("r");
         let (acquire, release, cancel) = (
-            || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None },
-            || Question::Release { claim: claim() },
-            || Question::Cancel { claim: claim(), linger: Duration::from_secs(1) },
+            || Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None },
+            || Request::Release { claim: claim() },
+            || Request::Cancel { claim: claim(), linger: Duration::from_secs(1) },
         );
         let cluster = cluster();
-        let mut desk = desk(&cluster, 1, 2, None);
-        let former = line_of(desk.route(NOW, slot, acquire().into(), reply())).unwrap();
+        let mut router = router(&cluster, 1, 2, None);
+        let former = line_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
         assert_eq!(
-            line_of(desk.route(NOW, slot, release().into(), reply())),
+            line_of(router.route(NOW, slot, release().into(), reply())),
             Ok(former),
             "behind it on the same line"
         );
-        desk.settle(slot, former);
+        router.settle(slot, former);
 
-        let mut desk = self::desk(&cluster, 2, 1, Some(desk));
-        let error = line_of(desk.route(NOW, slot, release().into(), reply())).unwrap_err();
+        let mut router = self::router(&cluster, 2, 1, Some(router));
+        let error = line_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
-        let line = line_of(desk.route(NOW, slot, cancel().into(), reply())).unwrap();
+        let line = line_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
         assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
-        let other = line_of(desk.route(NOW, Slot::of("{r1}"), release().into(), reply()));
+        let other = line_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
-        desk.settle(slot, former);
+        router.settle(slot, former);
         assert_eq!(
-            line_of(desk.route(NOW, slot, release().into(), reply())),
+            line_of(router.route(NOW, slot, release().into(), reply())),
             Ok(line),
             "nothing is left to overtake"
         );
@@ -310,39 +324,40 @@ mod tests {
     #[test]
     fn c6_no_vote_is_asked_for_without_the_word_of_a_member() {
         let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
-        let acquire = || Question::Acquire { claim: claim(), ttl: Duration::from_secs(1), draw: None };
+        let acquire = || Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
         let (cluster, slot) = (cluster(), Slot::of("r"));
-        let mut desk = desk(&cluster, 1, 2, None);
+        let mut router = router(&cluster, 1, 2, None);
         let last = NOW + Duration::from_millis(2_999);
-        assert!(line_of(desk.route(last, slot, acquire().into(), reply())).is_ok());
-        let error = line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
+        assert!(line_of(router.route(last, slot, acquire().into(), reply())).is_ok());
+        let error = line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
         assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
-        let release = Question::Release { claim: claim() };
+        let release = Request::Release { claim: claim() };
         assert!(
-            line_of(desk.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
+            line_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
             "it is to be given back"
         );
-        desk.confirm(last);
-        assert!(line_of(desk.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
+        router.confirm(last);
+        assert!(line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
     }
 
     #[test]
     fn what_is_asked_before_there_is_a_map_is_kept_and_bounded() {
-        let (slot, mut desk) = (Slot::of("r"), SlotRouter::default());
-        let inspect = || Question::Inspect { key: "r".into() };
+        let (slot, mut router) = (Slot::of("r"), SlotRouter::default());
+        let inspect = || Request::Inspect { key: "r".into() };
         for _ in 0..QUESTIONS {
-            assert!(matches!(desk.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
+            assert!(matches!(router.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }
-        let error = line_of(desk.route(NOW, slot, inspect().into(), reply())).unwrap_err();
+        let error = line_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
-        desk.fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "no server is there".into() });
-        for (question, reply) in desk.open() {
-            let error = line_of(desk.send(NOW, slot, question, reply)).unwrap_err();
+        router
+            .fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "no server is there".into() });
+        for (request, reply) in router.open() {
+            let error = line_of(router.send(NOW, slot, request, reply)).unwrap_err();
             assert_eq!(error.to_string(), "no server is there");
         }
-        assert!(desk.open().is_empty());
+        assert!(router.open().is_empty());
         assert!(
-            line_of(desk.route(NOW, slot, inspect().into(), reply())).is_err(),
+            line_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
             "it is open, and refuses at once"
         );
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::protocol::Slot;
+use quorlock_protocol::Slot;
 
 /// What a member says of all (`CLUSTER NODES`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -10,20 +10,20 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use tracing::{debug, info};
 
-use super::Inside;
+use super::Inner;
 use super::shard::{Shard, identity_in};
 use super::slot_map::{Map, Master};
 use crate::address::{Address, Endpoint};
 use crate::node::{Node, NodeError, NodeErrorKind};
-use crate::protocol::{Backoff, Moment};
 use crate::redis::connection::{Connection, text};
-use crate::redis::error::{Asked, CLUSTER_NODES, Whom, explain, unconnected, unexpected};
+use crate::redis::error::{CLUSTER_NODES, Peer, SentCommand, explain, unconnected, unexpected};
 use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
+use quorlock_protocol::{Backoff, Moment};
 
 /// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at the map, at least. Of a thousand questions that are sent away at once, one
+/// Between two looks at the map, at least. Of a thousand requests that are sent away at once, one
 /// has it asked for.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// While something is wrong, it is asked for that often: a failover is seen a second later at most.
@@ -32,7 +32,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const NEXT_MEMBER: Duration = Duration::from_millis(100);
 
 /// Keeps map and masters until it is dropped.
-pub(super) async fn keep(inside: Arc<Inside>) {
+pub(super) async fn keep(inside: Arc<Inner>) {
     let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let mut teller = None;
@@ -46,13 +46,13 @@ pub(super) async fn keep(inside: Arc<Inside>) {
             Ok(map) => adopt(&inside, map, looked).await,
             Err(error) => {
                 debug!(node = %inside.name, error = format_args!("{error:#}"), "no map of the cluster");
-                inside.desk().fail(error);
+                inside.router().fail(error);
             }
         }
         open(&inside);
         inside.contact_token().cancel();
         inside.tell();
-        let fine = inside.desk().is_fine();
+        let fine = inside.router().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             match select(pin!(inside.doubt.notified()), clock.sleep_until(looked + LOOK)).await {
@@ -76,12 +76,8 @@ pub(super) struct Teller {
 /// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
 /// knows less than is known here already was cut off from the others, and is believed only if most of
 /// them know no more.
-pub(super) async fn look(
-    inside: &Inside,
-    teller: &mut Option<Teller>,
-    turn: usize,
-) -> Result<Map, NodeError> {
-    let known = inside.desk().map.clone();
+pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usize) -> Result<Map, NodeError> {
+    let known = inside.router().map.clone();
     if let Some(last) = teller.take()
         && let Ok((map, last)) = tell(inside, last).await
         && !is_stale(&map, known.as_deref())
@@ -125,8 +121,8 @@ fn is_stale(map: &Map, known: Option<&Map>) -> bool {
     known.is_some_and(|known| map.epoch < known.epoch && !map.is_of_another_cluster_than(known))
 }
 
-/// Whom to ask: the members that are known, and those that were named.
-fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
+/// Peer to ask: the members that are known, and those that were named.
+fn candidates(inside: &Inner, map: Option<&Map>) -> Vec<Address> {
     let seeds = inside.address.seeds();
     let mut all: Vec<Address> = Vec::new();
     let known = map.iter().flat_map(|map| &map.places).map(|place| inside.beside(place));
@@ -139,20 +135,20 @@ fn candidates(inside: &Inside, map: Option<&Map>) -> Vec<Address> {
 }
 
 /// Asks one member, over a connection of its own.
-async fn ask(inside: &Inside, member: Address) -> Result<(Map, Teller), NodeError> {
+async fn ask(inside: &Inner, member: Address) -> Result<(Map, Teller), NodeError> {
     let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
     let (line, _) = connector.greet_in_time().await?;
     tell(inside, Teller { member, line }).await
 }
 
 /// Has a member tell the map.
-async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
+async fn tell(inside: &Inner, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
     // One that hangs must leave time to ask another one while the last word is good.
     let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.step().min(LOOK));
-    let mut question = Pipeline::with_capacity(1);
-    question.cmd("CLUSTER").arg("NODES");
+    let mut request = Pipeline::with_capacity(1);
+    request.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);
-    let answers = match select(pin!(teller.line.exchange(&question)), late).await {
+    let answers = match select(pin!(teller.line.exchange(&request)), late).await {
         Either::Left((answers, _)) => answers.map_err(unconnected)?,
         Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
     };
@@ -169,7 +165,7 @@ async fn tell(inside: &Inside, mut teller: Teller) -> Result<(Map, Teller), Node
 
 fn refusal(error: ServerError, member: &Address) -> NodeError {
     let user = member.user().unwrap_or("default");
-    let error = explain(error, Asked { command: CLUSTER_NODES, key: "", user, whom: Whom::Server });
+    let error = explain(error, SentCommand { command: CLUSTER_NODES, key: "", user, peer: Peer::Server });
     if let NodeError::Failed { kind: kind @ NodeErrorKind::WrongServer, reason } = error {
         return NodeError::Unfit { kind, reason };
     }
@@ -183,13 +179,13 @@ fn no_map() -> NodeError {
 }
 
 /// Keeps the masters that serve slots by this map, and no others.
-async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
+async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     let (known, before) = {
-        let desk = inside.desk();
-        (desk.map.clone(), desk.shards.clone())
+        let router = inside.router();
+        (router.map.clone(), router.shards.clone())
     };
     if known.as_deref() == Some(&map) {
-        return inside.desk().confirm(looked);
+        return inside.router().confirm(looked);
     }
     let identity = match (&known, before.first()) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
@@ -200,7 +196,7 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
         let address = inside.beside(&master.place);
         let kept = before.iter().find(|shard| shard.suits(&address, master, &identity)).cloned();
         if let Some(kept) = &kept {
-            kept.face.stands_for(&map.members);
+            kept.identity.stands_for(&map.members);
         }
         kept.unwrap_or_else(|| {
             let line = inside.lines.fetch_add(1, Ordering::Relaxed) + 1;
@@ -212,14 +208,14 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
     let (masters, uncovered) = (shards.len(), map.uncovered());
     info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
-    let gone = inside.desk().adopt(map, shards, looked);
+    let gone = inside.router().adopt(map, shards, looked);
     for shard in &gone {
-        inside.fan_in.leave(shard.face.line);
+        inside.fan_in.leave(shard.identity.line);
     }
     for shard in &fresh {
         shard.connect(inside);
     }
-    // Dropped where nobody holds the desk.
+    // Dropped where nobody holds the router.
     drop((gone, before));
     // What is asked meanwhile waits for the connections; the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
@@ -233,14 +229,14 @@ async fn adopt(inside: &Arc<Inside>, map: Map, looked: Moment) {
 }
 
 /// Sends on what was asked before there was a map, in the order in which it was asked.
-fn open(inside: &Arc<Inside>) {
+fn open(inside: &Arc<Inner>) {
     loop {
-        let kept = inside.desk().open();
+        let kept = inside.router().open();
         if kept.is_empty() {
             return;
         }
-        for (question, reply) in kept {
-            inside.forward(question, reply);
+        for (request, reply) in kept {
+            inside.forward(request, reply);
         }
     }
 }
@@ -250,12 +246,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::node::Instance;
+    use crate::node::Identity;
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
     use crate::redis::tests::settings;
 
     /// Tells a node this map, and returns what answers it from then on.
-    async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Instance> {
+    async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Identity> {
         // No server listens at port 1: what matters is in whose name an answer would be.
         let line = |(place, id): (usize, &&str)| match place {
             0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
@@ -263,8 +259,8 @@ mod tests {
         };
         let table: Vec<_> = members.iter().enumerate().map(line).collect();
         adopt(&node.inside, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
-        let server = Arc::new(Instance::new("a run", Moment::ORIGIN, Duration::ZERO));
-        node.inside.shards()[0].face.of_cluster(&server)
+        let server = Arc::new(Identity::new("a run", Moment::ORIGIN, Duration::ZERO));
+        node.inside.shards()[0].identity.of_cluster(&server)
     }
 
     fn node() -> ClusterNode {

@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use super::{Form, Reading, millis};
+use super::reply::{CommandOutcome, not_understood};
+use super::{Form, millis};
 use crate::node::facts::Software;
-use crate::node::{NodeError, Question, Vote};
-use crate::protocol::{Claim, Draw, FENCE_MEMBER, Mode, Moment};
+use crate::node::{NodeError, Request, Vote};
 use crate::redis::admission::{Ask, Stage};
 use crate::redis::connection::server_error;
-use crate::redis::error::{Asked, Whom, explain, unexpected};
+use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::info::time_in;
 use crate::redis::resp::decode::{RespReader, RespValue};
-use crate::redis::resp::encode::Request;
+use crate::redis::resp::encode::CommandWriter;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
+use quorlock_protocol::{Claim, FENCE_MEMBER, FenceHint, Mode, Moment};
 
 /// What a server can do without scripts, as it turned out when the connection was made.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Capabilities {
+pub(crate) struct SupportedCommands {
     /// What it calls this connection, if it would end it for us. Else it is asked by scripts, which look
     /// for tombstones (rule I-5).
     pub(crate) client: Option<i64>,
@@ -45,7 +46,7 @@ impl WallClock {
 /// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
 const NO_KEY: &str = "quorlock:tomb:{}:";
 
-impl Capabilities {
+impl SupportedCommands {
     /// Asks for them with an introduction.
     pub(in crate::redis) fn ask(introduction: &mut Pipeline) {
         introduction.cmd("CLIENT").arg("ID");
@@ -69,7 +70,7 @@ impl Capabilities {
         client: Option<i64>,
         software: Option<&Software>,
         now: Moment,
-    ) -> Result<Capabilities, String> {
+    ) -> Result<SupportedCommands, String> {
         let deleting = how_it_deletes(answers);
         let (exec, script, time) = (answers.pop(), answers.pop(), answers.pop());
         let (kill, id) = (answers.pop(), answers.pop());
@@ -82,7 +83,7 @@ impl Capabilities {
             ));
         }
         let (Some(client), Some(Value::Int(_))) = (client, kill) else {
-            return Ok(Capabilities { deleting, ..Capabilities::default() });
+            return Ok(SupportedCommands { deleting, ..SupportedCommands::default() });
         };
         let can = |answer: Option<Value>| {
             !answer
@@ -91,7 +92,7 @@ impl Capabilities {
         };
         let may = can(script) && can(exec) && software.is_none_or(raises_scores);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
-        Ok(Capabilities { client: Some(client), clock, deleting })
+        Ok(SupportedCommands { client: Some(client), clock, deleting })
     }
 }
 
@@ -107,23 +108,23 @@ fn raises_scores(software: &Software) -> bool {
     software.name != "redis" || software.numbers() >= [6, 2, 0]
 }
 
-/// What is asked without a script, if that is possible for the question, at a server whose wall clock
+/// What is asked without a script, if that is possible for the request, at a server whose wall clock
 /// shows this.
 ///
 /// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
-pub(in crate::redis) fn acquisition(ask: &Ask, wall: Option<Duration>) -> Option<(&Claim, Duration, Draw)> {
-    let Question::Acquire { claim, ttl, draw: Some(draw) } = &*ask.question else { return None };
+pub(in crate::redis) fn acquisition(
+    ask: &Ask,
+    wall: Option<Duration>,
+) -> Option<(&Claim, Duration, FenceHint)> {
+    let Request::Acquire { claim, ttl, fence_hint: Some(fence_hint) } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    let swift = ask.stage == Stage::Fresh && alone && !draw.contended && draw.is_within(wall?);
-    swift.then_some((claim, *ttl, *draw))
+    let plain = ask.stage == Stage::Fresh && alone && !fence_hint.contended && fence_hint.is_within(wall?);
+    plain.then_some((claim, *ttl, *fence_hint))
 }
 
 /// What is released by a command of the server.
-pub(in crate::redis) fn release(
-    question: &Question,
-    deleting: Option<Deleting>,
-) -> Option<(&Claim, Deleting)> {
-    let Question::Release { claim } = question else { return None };
+pub(in crate::redis) fn release(request: &Request, deleting: Option<Deleting>) -> Option<(&Claim, Deleting)> {
+    let Request::Release { claim } = request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     if alone { Some((claim, deleting?)) } else { None }
 }
@@ -131,29 +132,29 @@ pub(in crate::redis) fn release(
 /// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
 /// is free, and the counter raised to the number, unless it stands there or beyond. Of their answers only
 /// the last one counts.
-pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, draw: Draw, buffer: &mut Vec<u8>) {
+pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {
     let counter = claim.fence_counter_key();
-    let mut write = |words: &dyn Fn(&mut Request<'_>)| {
-        let mut request = Request::begin(buffer);
-        words(&mut request);
-        request.end();
+    let mut write = |words: &dyn Fn(&mut CommandWriter<'_>)| {
+        let mut command = CommandWriter::begin(buffer);
+        words(&mut command);
+        command.end();
     };
-    write(&|request| {
-        request.word("MULTI");
+    write(&|command| {
+        command.word("MULTI");
     });
-    write(&|request| {
-        request.word("SET").word(claim.key()).word(claim.token().as_bytes());
-        request.word("NX").word("PX").number(millis(ttl));
+    write(&|command| {
+        command.word("SET").word(claim.key()).word(claim.token().as_bytes());
+        command.word("NX").word("PX").number(millis(ttl));
     });
-    write(&|request| {
-        request.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
-        request.number(draw.usual().get()).word(FENCE_MEMBER);
+    write(&|command| {
+        command.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
+        command.number(fence_hint.usual().get()).word(FENCE_MEMBER);
     });
-    write(&|request| {
-        request.word("PEXPIRE").joined(&counter.pieces()).number(millis(COUNTER_LIFE));
+    write(&|command| {
+        command.word("PEXPIRE").joined(&counter.pieces()).number(millis(COUNTER_LIFE));
     });
-    write(&|request| {
-        request.word("EXEC");
+    write(&|command| {
+        command.word("EXEC");
     });
 }
 
@@ -169,21 +170,23 @@ pub(crate) const GRANTED: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r
 const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the last answer to these requests says, or all of them if they are [`GRANTED`]. Whatever is not clear is left to a script to find out.
-pub(crate) fn decode_acquisition(answer: &[u8], question: &Question) -> Reading {
-    let Question::Acquire { draw: Some(draw), .. } = question else { return Reading::Unclear };
+pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOutcome {
+    let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else {
+        return CommandOutcome::Unclear;
+    };
     if answer == GRANTED {
-        return Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) };
+        return CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) };
     }
     let mut parts = RespReader::of(answer);
     match (parts.next(), parts.next(), parts.next()) {
         (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
-            Reading::Said { vote: Vote::Granted, fence: Some(draw.usual()) }
+            CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
         }
         (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(0))) => {
-            Reading::Unnumbered
+            CommandOutcome::Unnumbered
         }
-        (Some(RespValue::List(3)), Some(RespValue::Nothing), _) => Reading::Refused,
-        _ => Reading::Unclear,
+        (Some(RespValue::List(3)), Some(RespValue::Nothing), _) => CommandOutcome::Refused,
+        _ => CommandOutcome::Unclear,
     }
 }
 
@@ -218,17 +221,17 @@ impl Deleting {
 /// Writes the requests that release without a script. The first says whether the key was deleted, the
 /// second whether somebody wanted it, which is not part of the same step: a mark is a hint.
 pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Vec<u8>) {
-    let (command, condition) = deleting.words();
-    let mut request = Request::begin(buffer);
-    request.word(command).word(claim.key());
+    let (name, condition) = deleting.words();
+    let mut command = CommandWriter::begin(buffer);
+    command.word(name).word(claim.key());
     if let Some(condition) = condition {
-        request.word(condition);
+        command.word(condition);
     }
-    request.word(claim.token().as_bytes());
-    request.end();
-    let mut request = Request::begin(buffer);
-    request.word("DEL").joined(&claim.want_mark_key().pieces());
-    request.end();
+    command.word(claim.token().as_bytes());
+    command.end();
+    let mut command = CommandWriter::begin(buffer);
+    command.word("DEL").joined(&claim.want_mark_key().pieces());
+    command.end();
 }
 
 /// What the first of the two answers says.
@@ -248,24 +251,24 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
         Some(_) | None => {}
     }
     let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
-        return Deletion::Failed(Box::new(unexpected("unexpected answer to a deletion")));
+        return Deletion::Failed(Box::new(not_understood("unexpected answer to a deletion")));
     };
     let error = ServerError::read(&error);
     if *error.kind() == ServerErrorKind::ReadOnlyReplica {
         return Deletion::Demoted;
     }
-    let asked = Asked { command: "DELIFEQ or DELEX", key: claim.key(), user, whom: Whom::Server };
+    let asked = SentCommand { command: "DELIFEQ or DELEX", key: claim.key(), user, peer: Peer::Server };
     Deletion::Failed(Box::new(explain(error, asked)))
 }
 
 /// What both say: the second, whether somebody wanted what was deleted.
-pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<Reading, NodeError> {
+pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<CommandOutcome, NodeError> {
     let vote = match deletion {
         Deletion::Done if RespReader::of(answer).next() == Some(RespValue::Number(1)) => Vote::Wanted,
         Deletion::Done => Vote::Granted,
         Deletion::NotOurs => Vote::Free,
-        Deletion::Demoted => return Ok(Reading::Demoted),
+        Deletion::Demoted => return Ok(CommandOutcome::Demoted),
         Deletion::Failed(error) => return Err(*error),
     };
-    Ok(Reading::Said { vote, fence: None })
+    Ok(CommandOutcome::Voted { vote, fence: None })
 }

@@ -4,270 +4,264 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::doctor::Matter;
+use crate::doctor::Check;
 use crate::doctor::rules::of_node;
 use crate::doctor::rules::tests::setting;
 use crate::node::Access;
-use crate::node::facts::{Facts, Trouble};
+use crate::node::facts::{ConnectFailure, Facts};
 
 const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operation);
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
 /// What a server says; what that is; what it means for any store; the finding; a part of the sentence.
-const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Matter, &str); 35] = [
+const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
     (
         "WRONGTYPE Operation against",
         ServerErrorKind::WrongType,
         NodeErrorKind::WrongData,
-        Matter::Failed,
+        Check::Failed,
         "`orders/42` holds something",
     ),
     (
         "ERR Key should be of string type if",
         ServerErrorKind::WrongType,
         NodeErrorKind::WrongData,
-        Matter::Failed,
+        Check::Failed,
         "`orders/42` holds something",
     ),
     (
         "ERR Error running script (call to f_1): @user_script:2: WRONGTYPE Operation",
         ServerErrorKind::WrongType,
         NodeErrorKind::WrongData,
-        Matter::Failed,
+        Check::Failed,
         "is not a lock",
     ),
     (
         "NOPERM no",
         ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
         OPERATION,
-        Matter::MissingRight,
+        Check::MissingRight,
         "ACL SETUSER anna +eval +evalsha",
     ),
     (
         "NOPERM No permissions to access a key",
         ServerErrorKind::NoPermission(MissingRight::Key),
         KEY,
-        Matter::MissingRight,
+        Check::MissingRight,
         "touch the key `orders/42`",
     ),
     (
         "ERR The user executing the script can't access at least one of the keys",
         ServerErrorKind::NoPermission(MissingRight::Key),
         KEY,
-        Matter::MissingRight,
+        Check::MissingRight,
         "touch the key `orders/42`",
     ),
     (
         "ERR The user executing the script can't run this command",
         ServerErrorKind::NoPermission(MissingRight::CommandInScript),
         OPERATION,
-        Matter::MissingRight,
+        Check::MissingRight,
         "may not run a command of the script",
     ),
     (
         "ERR ACL failure in script: User anna has no permissions",
         ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
         OPERATION,
-        Matter::MissingRight,
+        Check::MissingRight,
         "may not run EVAL",
     ),
     (
         "EXECABORT Transaction discarded because of: NOPERM no",
         ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
         OPERATION,
-        Matter::MissingRight,
+        Check::MissingRight,
         "may not run EVAL",
     ),
     (
         "NOAUTH Authentication required.",
         ServerErrorKind::PasswordWanted,
         NodeErrorKind::Login,
-        Matter::Login,
+        Check::Login,
         "wants a password",
     ),
     (
         "WRONGPASS invalid username-password pair",
         ServerErrorKind::WrongPassword,
         NodeErrorKind::Login,
-        Matter::Login,
+        Check::Login,
         "refuses the password",
     ),
     (
         "DENIED Redis is running in protected mode",
         ServerErrorKind::ProtectedMode,
         NodeErrorKind::HostRefused,
-        Matter::ProtectedMode,
+        Check::ProtectedMode,
         "protected mode",
     ),
     (
         "READONLY You can't write",
         ServerErrorKind::ReadOnlyReplica,
         NodeErrorKind::ReadOnly,
-        Matter::Failed,
+        Check::Failed,
         "master's address",
     ),
     (
         "ERR Error running script (call to f_1): @user_script:2: -READONLY You",
         ServerErrorKind::ReadOnlyReplica,
         NodeErrorKind::ReadOnly,
-        Matter::Failed,
+        Check::Failed,
         "master's address",
     ),
     (
         "MASTERDOWN Link with MASTER is down",
         ServerErrorKind::MasterDown,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "lost its master",
     ),
     (
         "MOVED 866 10.0.0.1:6379",
         ServerErrorKind::Moved,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "served by another master",
     ),
     (
         "ASK 866 10.0.0.1:6379",
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "on its way there",
     ),
     (
         "TRYAGAIN Multiple keys",
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "on its way there",
     ),
     (
         "ERR Script attempted to access a non local key in",
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "on its way",
     ),
     (
         "CLUSTERDOWN Hash slot not served",
         ServerErrorKind::ClusterDown,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "does not serve its slot",
     ),
     (
         "ERR Error running script: the cluster is down",
         ServerErrorKind::ClusterDown,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "does not serve its slot",
     ),
     (
         "CROSSSLOT Keys in request",
         ServerErrorKind::CrossSlot,
         NodeErrorKind::Unsupported,
-        Matter::Failed,
+        Check::Failed,
         "one hash tag",
     ),
     (
         "ERR This instance has cluster support disabled",
         ServerErrorKind::ClusterDisabled,
         NodeErrorKind::WrongServer,
-        Matter::Failed,
+        Check::Failed,
         "no member of a cluster",
     ),
     (
         "LOADING Redis is loading",
         ServerErrorKind::Loading,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "still loading",
     ),
     (
         "BUSY Redis is busy running a script",
         ServerErrorKind::Busy,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "slow script",
     ),
     (
         "ERR max number of clients reached",
         ServerErrorKind::TooManyClients,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "as many clients",
     ),
     (
         "OOM command not allowed",
         ServerErrorKind::OutOfMemory,
         NodeErrorKind::OutOfSpace,
-        Matter::Failed,
+        Check::Failed,
         "out of memory",
     ),
     (
         "ERR Error running script (call to f_1): @user_script:2: -OOM command",
         ServerErrorKind::OutOfMemory,
         NodeErrorKind::OutOfSpace,
-        Matter::Failed,
+        Check::Failed,
         "out of memory",
     ),
     (
         "MISCONF Redis is configured to save",
         ServerErrorKind::CannotSave,
         NodeErrorKind::OutOfSpace,
-        Matter::Failed,
+        Check::Failed,
         "cannot save",
     ),
     (
         "NOREPLICAS Not enough good replicas",
         ServerErrorKind::TooFewReplicas,
         NodeErrorKind::Busy,
-        Matter::Failed,
+        Check::Failed,
         "too few replicas",
     ),
     (
         "ERR unknown command 'EVAL'",
         ServerErrorKind::UnknownCommand,
         NodeErrorKind::Unsupported,
-        Matter::Failed,
+        Check::Failed,
         "does not know EVAL",
     ),
     (
         "ERR Unknown command `EVAL`, with args",
         ServerErrorKind::UnknownCommand,
         NodeErrorKind::Unsupported,
-        Matter::Failed,
+        Check::Failed,
         "does not know EVAL",
     ),
     (
         "NOSCRIPT No matching script",
         ServerErrorKind::UnknownScript,
         NodeErrorKind::Other,
-        Matter::Failed,
+        Check::Failed,
         "answered with an error",
     ),
     (
         "NOPROTO sorry",
         ServerErrorKind::UnknownProtocol,
         NodeErrorKind::Other,
-        Matter::Failed,
+        Check::Failed,
         "answered with an error",
     ),
-    (
-        "ERR something else",
-        ServerErrorKind::Other,
-        NodeErrorKind::Other,
-        Matter::Failed,
-        "ERR something else",
-    ),
+    ("ERR something else", ServerErrorKind::Other, NodeErrorKind::Other, Check::Failed, "ERR something else"),
 ];
 
-fn asked(whom: Whom) -> Asked<'static> {
-    Asked { command: "EVAL", key: "orders/42", user: "anna", whom }
+fn asked(peer: Peer) -> SentCommand<'static> {
+    SentCommand { command: "EVAL", key: "orders/42", user: "anna", peer }
 }
 
-fn finding(error: &NodeError) -> Matter {
-    let facts = Facts { trouble: Some(Trouble::new(error.clone())), ..Facts::default() };
+fn finding(error: &NodeError) -> Check {
+    let facts = Facts { trouble: Some(ConnectFailure::new(error.clone())), ..Facts::default() };
     of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").matter
 }
 
@@ -280,7 +274,7 @@ fn within(error: &NodeError, place: &str) -> NodeError {
 #[test]
 fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
     for (line, said, kind, matter, words) in ERRORS {
-        let error = explain(ServerError::on_line(line), asked(Whom::Server));
+        let error = explain(ServerError::on_line(line), asked(Peer::Server));
         let text = format!("{error:#}");
         assert!(text.contains(words), "{line}: {text}");
         let sent_away = matches!(
@@ -299,21 +293,21 @@ fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
 
 #[test]
 fn an_error_lasts_where_waiting_cannot_help() {
-    use ServerErrorKind as Said;
+    use ServerErrorKind as VoteOutcome;
     for (line, said, ..) in ERRORS {
         let permanent = matches!(
             said,
-            Said::WrongType
-                | Said::NoPermission(_)
-                | Said::PasswordWanted
-                | Said::WrongPassword
-                | Said::ProtectedMode
-                | Said::ReadOnlyReplica
-                | Said::CrossSlot
-                | Said::ClusterDisabled
-                | Said::UnknownCommand
+            VoteOutcome::WrongType
+                | VoteOutcome::NoPermission(_)
+                | VoteOutcome::PasswordWanted
+                | VoteOutcome::WrongPassword
+                | VoteOutcome::ProtectedMode
+                | VoteOutcome::ReadOnlyReplica
+                | VoteOutcome::CrossSlot
+                | VoteOutcome::ClusterDisabled
+                | VoteOutcome::UnknownCommand
         );
-        let error = explain(ServerError::on_line(line), asked(Whom::Server));
+        let error = explain(ServerError::on_line(line), asked(Peer::Server));
         assert_eq!(error.is_permanent(), permanent, "{line}");
     }
 }
@@ -321,13 +315,13 @@ fn an_error_lasts_where_waiting_cannot_help() {
 #[test]
 fn a_right_is_named_where_the_server_names_it() {
     let error = ServerError::on_line("NOPERM one has no permissions to run the 'zadd' command");
-    assert!(explain(error, asked(Whom::Server)).to_string().contains("run ZADD;"));
+    assert!(explain(error, asked(Peer::Server)).to_string().contains("run ZADD;"));
 }
 
 #[test]
 fn a_sentinels_password_belongs_elsewhere() {
     for line in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
-        let error = explain(ServerError::on_line(line), asked(Whom::Sentinel));
+        let error = explain(ServerError::on_line(line), asked(Peer::Sentinel));
         assert!(error.to_string().contains("sentinel_password"), "{error}");
     }
 }
@@ -336,7 +330,7 @@ fn a_sentinels_password_belongs_elsewhere() {
 fn a_servers_words_are_stripped_and_bounded() {
     let error = ServerError::on_line(&format!("ERR \x1b[2J{}", "x".repeat(10_000)));
     assert!(!error.to_string().chars().any(char::is_control), "it could move the cursor");
-    let error = format!("{:#}", explain(error, asked(Whom::Server)));
+    let error = format!("{:#}", explain(error, asked(Peer::Server)));
     assert!(error.chars().count() < 300, "it could fill the screen");
 }
 
@@ -359,9 +353,9 @@ fn a_connection_that_was_closed_is_told_by_its_type() {
 fn tls_is_told_by_the_type_of_what_failed() {
     let no_tls = || NoTls { meaning: "its certificate has expired".into(), source: "expired".into() };
     let io = || io::Error::new(io::ErrorKind::InvalidData, no_tls());
-    for error in [undialled(io()), unconnected(ConnectionError::Stream(io()))] {
+    for error in [NodeError::undialled(io()), unconnected(ConnectionError::Stream(io()))] {
         assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::Tls, true));
         assert_eq!(format!("{error:#}"), "no TLS: its certificate has expired (expired)");
     }
-    assert_eq!(undialled(io::Error::other("no TLS")).kind(), NodeErrorKind::Unreachable);
+    assert_eq!(NodeError::undialled(io::Error::other("no TLS")).kind(), NodeErrorKind::Unreachable);
 }

@@ -35,7 +35,7 @@ pub(super) async fn ask(
         Either::Right(_) => return Ok(()),
     };
     for neighbour in &met {
-        let known = facts.others.iter().chain(&facts.instance).any(|known| *known == neighbour.process);
+        let known = facts.others.iter().chain(&facts.identity).any(|known| *known == neighbour.process);
         if !known {
             facts.others.push(neighbour.process.clone());
         }
@@ -59,8 +59,8 @@ struct Neighbour {
 async fn meet(address: &Address, settings: &Settings) -> Option<Neighbour> {
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
     let (mut line, _) = connector.greet().await.ok()?;
-    let mut question = Pipeline::with_capacity(1);
-    question.cmd("INFO");
-    let info = line.exchange(&question).await.ok()?.pop().and_then(text)?;
-    Some(Neighbour { line, process: facts_in(&info).instance? })
+    let mut request = Pipeline::with_capacity(1);
+    request.cmd("INFO");
+    let info = line.exchange(&request).await.ok()?.pop().and_then(text)?;
+    Some(Neighbour { line, process: facts_in(&info).identity? })
 }

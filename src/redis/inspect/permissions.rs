@@ -7,61 +7,61 @@ use redis::Value;
 use super::InspectSession;
 use super::probe::Probe;
 use crate::node::NodeError;
-use crate::node::facts::{Facts, Missing, Need, Refusal};
+use crate::node::facts::{Facts, Feature, Missing, MissingPermission};
 use crate::redis::server_error::{MissingRight, ServerError, ServerErrorKind};
 
 /// A command that is needed, and its words, in which keys of the probe stand in braces.
 pub(super) struct Right {
     command: &'static str,
-    need: Need,
+    need: Feature,
     words: &'static str,
 }
 
-const fn right(command: &'static str, need: Need, words: &'static str) -> Right {
+const fn right(command: &'static str, need: Feature, words: &'static str) -> Right {
     Right { command, need, words }
 }
 
-pub(super) const INFO: Right = right("info", Need::Locks, "INFO");
-pub(super) const TRACKING: Right = right("client|tracking", Need::Waiting, "CLIENT TRACKING");
+pub(super) const INFO: Right = right("info", Feature::Locks, "INFO");
+pub(super) const TRACKING: Right = right("client|tracking", Feature::Waiting, "CLIENT TRACKING");
 
 /// Alone it does nothing. Whoever may not end a transaction must not begin one.
-const EXEC: Right = right("exec", Need::Speed, "EXEC");
-const MULTI: Right = right("multi", Need::Speed, "MULTI");
+const EXEC: Right = right("exec", Feature::Speed, "EXEC");
+const MULTI: Right = right("multi", Feature::Speed, "MULTI");
 
 /// In an order in which none of them leaves a key behind that never ends.
 const RIGHTS: [Right; 31] = [
-    right("set", Need::Locks, "SET {key} x NX PX 5000"),
-    right("get", Need::Locks, "GET {key}"),
-    right("pttl", Need::Locks, "PTTL {key}"),
-    right("pexpire", Need::Locks, "PEXPIRE {key} 5000"),
-    right("eval", Need::Locks, "EVAL return(1) 1 {key}"),
-    right("evalsha", Need::Locks, "EVALSHA 0000000000000000000000000000000000000000 1 {key}"),
-    right("set", Need::Locks, "SET {tomb} 1 PX 1"),
-    right("setrange", Need::Locks, "SETRANGE {tomb} 0 {nothing}"),
-    right("del", Need::Locks, "DEL {key}"),
-    right("time", Need::Fencing, "TIME"),
-    right("zadd", Need::Fencing, "ZADD {fence} 1 n"),
-    right("zincrby", Need::Fencing, "ZINCRBY {fence} 0 n"),
-    right("zrem", Need::Fencing, "ZREM {fence} a"),
-    right("zremrangebyrank", Need::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
-    right("pexpire", Need::Fencing, "PEXPIRE {fence} 5000"),
+    right("set", Feature::Locks, "SET {key} x NX PX 5000"),
+    right("get", Feature::Locks, "GET {key}"),
+    right("pttl", Feature::Locks, "PTTL {key}"),
+    right("pexpire", Feature::Locks, "PEXPIRE {key} 5000"),
+    right("eval", Feature::Locks, "EVAL return(1) 1 {key}"),
+    right("evalsha", Feature::Locks, "EVALSHA 0000000000000000000000000000000000000000 1 {key}"),
+    right("set", Feature::Locks, "SET {tomb} 1 PX 1"),
+    right("setrange", Feature::Locks, "SETRANGE {tomb} 0 {nothing}"),
+    right("del", Feature::Locks, "DEL {key}"),
+    right("time", Feature::Fencing, "TIME"),
+    right("zadd", Feature::Fencing, "ZADD {fence} 1 n"),
+    right("zincrby", Feature::Fencing, "ZINCRBY {fence} 0 n"),
+    right("zrem", Feature::Fencing, "ZREM {fence} a"),
+    right("zremrangebyrank", Feature::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
+    right("pexpire", Feature::Fencing, "PEXPIRE {fence} 5000"),
     // Of nobody.
-    right("client|kill", Need::Speed, "CLIENT KILL ID 9223372036854775807"),
+    right("client|kill", Feature::Speed, "CLIENT KILL ID 9223372036854775807"),
     EXEC,
-    right("set", Need::Promotion, "SET {gate} 1 PX 1"),
-    right("set", Need::Waiting, "SET {want} 1 PX 1000"),
-    right("zadd", Need::FairOrder, "ZADD {order} 1 a"),
-    right("pexpireat", Need::FairOrder, "PEXPIREAT {order} 4000000000000"),
-    right("zpopmin", Need::FairOrder, "ZPOPMIN {order}"),
-    right("zrem", Need::FairOrder, "ZREM {order} a"),
-    right("hset", Need::FairOrder, "HSET {until} a 1"),
-    right("hincrby", Need::FairOrder, "HINCRBY {until} a 0"),
-    right("hdel", Need::FairOrder, "HDEL {until} a"),
-    right("zincrby", Need::Sharing, "ZINCRBY {readers} 0 a"),
-    right("zrangebyscore", Need::Sharing, "ZRANGEBYSCORE {readers} 0 1"),
-    right("zpopmax", Need::Sharing, "ZPOPMAX {readers}"),
-    right("zremrangebyscore", Need::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),
-    right("set", Need::Semaphores, "SET {limit} 1 PX 1"),
+    right("set", Feature::Promotion, "SET {gate} 1 PX 1"),
+    right("set", Feature::Waiting, "SET {want} 1 PX 1000"),
+    right("zadd", Feature::FairOrder, "ZADD {order} 1 a"),
+    right("pexpireat", Feature::FairOrder, "PEXPIREAT {order} 4000000000000"),
+    right("zpopmin", Feature::FairOrder, "ZPOPMIN {order}"),
+    right("zrem", Feature::FairOrder, "ZREM {order} a"),
+    right("hset", Feature::FairOrder, "HSET {until} a 1"),
+    right("hincrby", Feature::FairOrder, "HINCRBY {until} a 0"),
+    right("hdel", Feature::FairOrder, "HDEL {until} a"),
+    right("zincrby", Feature::Sharing, "ZINCRBY {readers} 0 a"),
+    right("zrangebyscore", Feature::Sharing, "ZRANGEBYSCORE {readers} 0 1"),
+    right("zpopmax", Feature::Sharing, "ZPOPMAX {readers}"),
+    right("zremrangebyscore", Feature::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),
+    right("set", Feature::Semaphores, "SET {limit} 1 PX 1"),
 ];
 
 /// Runs each command once, all in one write.
@@ -103,11 +103,11 @@ fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, fa
         _ => return,
     };
     // A command that is refused is refused for each key, and a right may be lacked by several.
-    let is_told = |told: &Refusal| match &missing {
+    let is_told = |told: &MissingPermission| match &missing {
         Missing::Right(_) => told.missing == missing,
         Missing::Command => told.command == right.command,
     };
     if !facts.refusals.iter().any(is_told) {
-        facts.refusals.push(Refusal::new(right.command, right.need, missing, error.to_string()));
+        facts.refusals.push(MissingPermission::new(right.command, right.need, missing, error.to_string()));
     }
 }

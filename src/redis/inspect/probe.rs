@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use std::pin::pin;
 
-use crate::node::facts::{Facts, Need};
-use crate::node::{Answer, NodeError, NodeErrorKind, Question, Vote, ask};
-use crate::protocol::{
-    Claim, Draw, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
-};
+use crate::node::facts::{Facts, Feature};
+use crate::node::{NodeError, NodeErrorKind, Request, Response, Vote, ask};
 use crate::redis::RedisNode;
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
+use quorlock_protocol::{
+    Claim, FenceHint, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
+};
 
 /// Long against the check-up's pauses, and soon over if it is interrupted.
 const TTL: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Probe {
         end: Moment,
         facts: &Facts,
     ) -> Result<(), NodeError> {
-        let fair = !facts.refusals.iter().any(|refusal| refusal.need == Need::FairOrder);
+        let fair = !facts.refusals.iter().any(|refusal| refusal.need == Feature::FairOrder);
         let started = clock.now();
         match select(pin!(self.live(node, clock, fair)), clock.sleep_until(end)).await {
             Either::Left((lived, _)) => lived,
@@ -98,39 +98,42 @@ impl Probe {
 
     async fn live(&self, node: &RedisNode, clock: &dyn Clock, fair: bool) -> Result<(), NodeError> {
         let (one, two) = (|| Arc::clone(&self.one), || Arc::clone(&self.two));
-        let draw = || Some(Draw::at(clock.wall(), None, TTL));
-        let take = |claim, draw| Question::Acquire { claim, ttl: TTL, draw };
-        let granted = expect(node, take(one(), draw()), &[Vote::Granted]).await?;
+        let fence_hint = || Some(FenceHint::at(clock.wall(), None, TTL));
+        let take = |claim, fence_hint| Request::Acquire { claim, ttl: TTL, fence_hint };
+        let granted = expect(node, take(one(), fence_hint()), &[Vote::Granted]).await?;
         refused(node, take(two(), None)).await?;
         let fence = granted.fencing_token;
-        expect(node, Question::Renew { claim: one(), ttl: TTL, fencing_token: fence }, &[Vote::Granted])
+        expect(node, Request::Renew { claim: one(), ttl: TTL, fencing_token: fence }, &[Vote::Granted])
             .await?;
         let fence = fence.or(FencingToken::new(1)).unwrap_or(FencingToken::MAX);
-        expect(node, Question::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
+        expect(node, Request::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
         if fair {
             let wall = u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX);
             let ticket = Ticket::new(wall, self.ticket);
             let claim = two();
-            refused(node, Question::AcquireInTurn { claim, ttl: TTL, ticket, patience: TTL, draw: draw() })
-                .await?;
+            refused(
+                node,
+                Request::AcquireInTurn { claim, ttl: TTL, ticket, patience: TTL, fence_hint: fence_hint() },
+            )
+            .await?;
             let key = Arc::from(self.one.key());
-            expect(node, Question::LeaveLine { key, ticket }, &[Vote::Granted, Vote::Free]).await?;
+            expect(node, Request::LeaveLine { key, ticket }, &[Vote::Granted, Vote::Free]).await?;
         }
-        let passed = Question::Transfer { from: one(), to: two(), ttl: TTL, draw: draw() };
+        let passed = Request::Transfer { from: one(), to: two(), ttl: TTL, fence_hint: fence_hint() };
         expect(node, passed, &[Vote::Granted]).await?;
-        expect(node, Question::Release { claim: two() }, &[Vote::Granted, Vote::Wanted]).await?;
-        expect(node, Question::Cancel { claim: one(), linger: TTL }, &[Vote::Granted, Vote::Free]).await?;
-        expect(node, Question::Inspect { key: self.one.key().into() }, &[Vote::Free]).await.map(drop)
+        expect(node, Request::Release { claim: two() }, &[Vote::Granted, Vote::Wanted]).await?;
+        expect(node, Request::Cancel { claim: one(), linger: TTL }, &[Vote::Granted, Vote::Free]).await?;
+        expect(node, Request::Inspect { key: self.one.key().into() }, &[Vote::Free]).await.map(drop)
     }
 }
 
-async fn expect(node: &RedisNode, question: Question, wanted: &[Vote]) -> Result<Answer, NodeError> {
-    let answer = ask(node, question).await?;
+async fn expect(node: &RedisNode, request: Request, wanted: &[Vote]) -> Result<Response, NodeError> {
+    let answer = ask(node, request).await?;
     if wanted.contains(&answer.vote) { Ok(answer) } else { Err(surprise()) }
 }
 
-async fn refused(node: &RedisNode, question: Question) -> Result<(), NodeError> {
-    match ask(node, question).await?.vote {
+async fn refused(node: &RedisNode, request: Request) -> Result<(), NodeError> {
+    match ask(node, request).await?.vote {
         Vote::Held(_) => Ok(()),
         Vote::Granted | Vote::Wanted | Vote::Restored | Vote::Behind | Vote::Ahead | Vote::Free => {
             Err(surprise())

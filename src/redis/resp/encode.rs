@@ -1,26 +1,26 @@
 //! A request, as the protocol has it.
 
 /// Writes one request behind what is in a buffer already: a list of words.
-pub(crate) struct Request<'a> {
+pub(crate) struct CommandWriter<'a> {
     buffer: &'a mut Vec<u8>,
     begin: usize,
     words: usize,
 }
 
-impl<'a> Request<'a> {
-    pub(crate) fn begin(buffer: &'a mut Vec<u8>) -> Request<'a> {
+impl<'a> CommandWriter<'a> {
+    pub(crate) fn begin(buffer: &'a mut Vec<u8>) -> CommandWriter<'a> {
         let begin = buffer.len();
         // Of so many words as are counted in the end: nearly always a digit.
         heading(buffer, b'*', 0);
-        Request { buffer, begin, words: 0 }
+        CommandWriter { buffer, begin, words: 0 }
     }
 
-    pub(crate) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut Request<'a> {
+    pub(crate) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut CommandWriter<'a> {
         self.joined(&[word.as_ref()])
     }
 
     /// One word that is made of several, without a string of its own.
-    pub(crate) fn joined(&mut self, pieces: &[impl AsRef<[u8]>]) -> &mut Request<'a> {
+    pub(crate) fn joined(&mut self, pieces: &[impl AsRef<[u8]>]) -> &mut CommandWriter<'a> {
         self.words += 1;
         heading(self.buffer, b'$', pieces.iter().map(|piece| piece.as_ref().len()).sum());
         for piece in pieces {
@@ -30,7 +30,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    pub(crate) fn number(&mut self, number: u64) -> &mut Request<'a> {
+    pub(crate) fn number(&mut self, number: u64) -> &mut CommandWriter<'a> {
         self.word(itoa::Buffer::new().format(number))
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_word_may_be_made_of_pieces() {
         let mut buffer = b"before".to_vec();
-        let mut request = Request::begin(&mut buffer);
+        let mut request = CommandWriter::begin(&mut buffer);
         request.word("SET").joined(&["quorlock:", "", "a"]).number(u64::MAX);
         request.end();
         let written = "before*3\r\n$3\r\nSET\r\n$10\r\nquorlock:a\r\n$20\r\n18446744073709551615\r\n";
@@ -85,7 +85,7 @@ mod tests {
         ) {
             let mut ours = Vec::new();
             for words in &requests {
-                let mut request = Request::begin(&mut ours);
+                let mut request = CommandWriter::begin(&mut ours);
                 for word in words {
                     request.word(word);
                 }

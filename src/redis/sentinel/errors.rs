@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::node::{NodeError, NodeErrorKind, Reason};
+use crate::node::{NodeError, NodeErrorKind};
+use crate::reason::Reason;
 
 /// Why too few Sentinels of a service have told where its master is: the [source](Error::source) of the
 /// [`NodeError`] that comes of it.

@@ -4,35 +4,35 @@ use std::sync::Arc;
 
 use futures::future::join;
 
-use super::stream::{CHANGED, CUTS, FREE, swift_node};
+use super::stream::{CHANGED, CUTS, FREE, transacting_node};
 use super::{acquire, claim, inspect, release, within};
-use crate::node::{Answer, Question, Vote, ask};
-use crate::protocol::FencingToken;
+use crate::node::{Request, Response, Vote, ask};
 use crate::redis::command::transaction::GRANTED;
+use quorlock_protocol::FencingToken;
 
 /// What the server says to these requests, one by one.
 const USUAL: [&str; 5] =
     ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*3\r\n+OK\r\n:1\r\n:1\r\n"];
 
-fn number_of(question: &Question) -> Option<FencingToken> {
-    let Question::Acquire { draw: Some(draw), .. } = question else { return None };
-    Some(draw.usual())
+fn number_of(request: &Request) -> Option<FencingToken> {
+    let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else { return None };
+    Some(fence_hint.usual())
 }
 
 #[tokio::test]
 async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behind_them() {
     assert_eq!(USUAL.concat().as_bytes(), GRANTED);
     for cut in CUTS.chain(CUTS.end..2 * GRANTED.len()) {
-        let (node, diary) = swift_node(cut, |mut server| async move {
+        let (node, diary) = transacting_node(cut, |mut server| async move {
             server.hears(3).await?;
             server.says(&[&USUAL.concat(), CHANGED, &USUAL.concat(), FREE].concat()).await?;
             Ok(server)
         });
-        let questions = [1, 2].map(|random| acquire(&claim("orders/42", random)));
-        let numbers = questions.each_ref().map(number_of);
-        let [first, second] = questions.map(|question| ask(&node, question));
+        let requests = [1, 2].map(|random| acquire(&claim("orders/42", random)));
+        let numbers = requests.each_ref().map(number_of);
+        let [first, second] = requests.map(|request| ask(&node, request));
         let (acquired, free) = join(join(first, second), ask(&node, inspect())).await;
-        let said = |answer: Answer| (answer.vote, answer.fencing_token);
+        let said = |answer: Response| (answer.vote, answer.fencing_token);
         assert_eq!(said(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
         assert_eq!(said(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
         assert_eq!(free.unwrap().vote, Vote::Free, "cut into {cut}");
@@ -43,15 +43,15 @@ async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behin
 #[tokio::test]
 async fn a_change_between_usual_answers_is_heard() {
     for place in 0..USUAL.len() {
-        let (node, diary) = swift_node(1024, move |mut server| async move {
+        let (node, diary) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
             let (before, behind) = USUAL.split_at(place);
             server.says(&[&before.concat(), CHANGED, &behind.concat(), FREE].concat()).await?;
             Ok(server)
         });
-        let question = acquire(&claim("orders/42", 1));
-        let number = number_of(&question);
-        let (acquired, free) = join(ask(&node, question), ask(&node, inspect())).await;
+        let request = acquire(&claim("orders/42", 1));
+        let number = number_of(&request);
+        let (acquired, free) = join(ask(&node, request), ask(&node, inspect())).await;
         let acquired = acquired.unwrap();
         assert_eq!((acquired.vote, acquired.fencing_token), (Vote::Granted, number), "{place}");
         assert_eq!((free.unwrap().vote, diary.lines()[1].as_str()), (Vote::Free, "changed"), "{place}");
@@ -70,7 +70,7 @@ async fn whatever_differs_from_the_usual_is_read() {
         "*-1\r\n",
         "-EXECABORT no\r\n",
     ] {
-        let (node, _) = swift_node(1024, move |mut server| async move {
+        let (node, _) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
             server.says(&[&USUAL[..4].concat(), odd, FREE].concat()).await?;
             // A script finds out.
@@ -88,7 +88,7 @@ async fn whatever_differs_from_the_usual_is_read() {
 
 #[tokio::test]
 async fn usual_answers_to_nobody_end_the_connection() {
-    let (node, diary) = swift_node(1024, |mut server| async move {
+    let (node, diary) = transacting_node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says(&USUAL.concat().repeat(2)).await?;
         Ok(server)
@@ -113,7 +113,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
         ("+OK\r\n", None),
     ] {
         for cut in [1, 7, 1024] {
-            let (node, diary) = swift_node(cut, move |mut server| async move {
+            let (node, diary) = transacting_node(cut, move |mut server| async move {
                 server.hears(3).await?;
                 server.says(&[DONE, said, CHANGED, FREE].concat()).await?;
                 Ok(server)

@@ -12,13 +12,13 @@ use super::{
     settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::address::Address;
-use crate::node::{Collect, Expiry, Listener, Node, NodeError, Question, Reply, Vote, ask};
-use crate::protocol::Ticket;
+use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
+use quorlock_protocol::Ticket;
 
 #[tokio::test]
-async fn a_node_answers_each_question_as_documented() {
+async fn a_node_answers_each_request_as_documented() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let ours = claim("orders/42", 1);
@@ -28,8 +28,8 @@ async fn a_node_answers_each_question_as_documented() {
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
     assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
-    for question in [acquire(&theirs), renew(&theirs), inspect()] {
-        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+    for request in [acquire(&theirs), renew(&theirs), inspect()] {
+        let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
         let Expiry::In(left) = holding.expiry else { panic!("it ends") };
         assert_eq!(&holding.token, ours.token());
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
@@ -48,10 +48,10 @@ async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
     let node = server.node();
     server.cli(&["setrange", "orders/42", "1000000", "x"]);
     let ours = claim("orders/42", 1);
-    for question in
+    for request in
         [acquire(&ours), in_turn(&ours, Ticket::new(1, 1)), renew(&ours), write_back(&ours), inspect()]
     {
-        let Vote::Held(holding) = vote(&node, question).await else { panic!("it is held") };
+        let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
         assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
     }
 }
@@ -68,7 +68,7 @@ async fn a_cancelled_claim_cannot_be_granted_late() {
 }
 
 #[tokio::test]
-async fn an_error_for_one_question_leaves_its_neighbours_alone() {
+async fn an_error_for_one_request_leaves_its_neighbours_alone() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     server.cli(&["lpush", "a-list", "x"]);
@@ -81,15 +81,15 @@ async fn an_error_for_one_question_leaves_its_neighbours_alone() {
 }
 
 #[tokio::test]
-async fn a_thousand_questions_at_once_are_answered_in_the_order_asked() {
+async fn a_thousand_requests_at_once_are_answered_in_the_order_asked() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     drop(node.ready().await);
     let log = Arc::new(Log::default());
     for index in 0..1_000 {
-        node.ask(inspect().into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, index));
+        node.ask(inspect().into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, index));
     }
-    // A question asked last is answered last.
+    // A request asked last is answered last.
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
     assert_eq!(log.granted(), (0..1_000).collect::<Vec<_>>());
 }
@@ -99,7 +99,7 @@ async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let log = Arc::new(Log { unwanted: true.into(), ..Log::default() });
-    node.ask(acquire(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(acquire(&claim("orders/42", 1)).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     assert_eq!(vote(&node, inspect()).await, Vote::Free);
     assert_eq!(log.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
 }
@@ -127,7 +127,7 @@ async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
 async fn a_killed_server_is_noticed_at_once_and_its_successor_is_another_instance() {
     let Some(mut server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
-    let first = ask(&*node, inspect()).await.unwrap().instance;
+    let first = ask(&*node, inspect()).await.unwrap().identity;
 
     server.signal(Signal::STOP);
     let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
@@ -140,7 +140,7 @@ async fn a_killed_server_is_noticed_at_once_and_its_successor_is_another_instanc
 
     server.restart();
     within("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
-    let second = ask(&*node, inspect()).await.unwrap().instance;
+    let second = ask(&*node, inspect()).await.unwrap().identity;
     assert_ne!(first.id, second.id);
     assert!(second.age < Duration::from_secs(10), "{second:?}");
 }
@@ -201,10 +201,10 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     node.listen(Arc::new(Ear::default()));
     let (key, ticket) = (Arc::<str>::from("orders/42"), Ticket::new(1, 1));
     let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
-    for question in [
+    for request in [
         acquire(&ours),
         in_turn(&claim("orders/42", 2), ticket),
-        Question::LeaveLine { key: key.clone(), ticket },
+        Request::LeaveLine { key: key.clone(), ticket },
         transfer(&ours, &claim("orders/42", 3)),
         renew(&ours),
         write_back(&ours),
@@ -214,8 +214,8 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         cancel(&ours),
         renew(&claim("orders/42", 2)),
         inspect(),
-        Question::Intend { key: key.clone(), ticket, patience: Duration::from_secs(1) },
-        Question::Desist { key, ticket },
+        Request::Intend { key: key.clone(), ticket, patience: Duration::from_secs(1) },
+        Request::Desist { key, ticket },
         acquire(&shared),
         renew(&shared),
         write_back(&shared),
@@ -223,7 +223,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         release(&shared),
         cancel(&shared),
     ] {
-        vote(&node, question).await;
+        vote(&node, request).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
     assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
@@ -240,7 +240,7 @@ async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
     let ours = claim("orders/42", 1);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     let log = Arc::new(Log::default());
-    node.ask(release(&ours).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(release(&ours).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
     within("the release is answered", async || log.granted() == [0]).await;
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
@@ -267,7 +267,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
     let Some(mut server) = Server::start(&[]) else { return };
     let node = server.node();
     let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
     let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
     for heard in ["Hearing", "Deaf Hearing"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
@@ -311,6 +311,37 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
 }
 
 #[tokio::test]
+async fn who_leaves_the_line_of_a_free_lock_tells_who_is_behind() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (gone, waiter) = (server.node(), server.node());
+    let ear = Arc::new(Ear::default());
+    waiter.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    let [holder, first, second] = [1, 2, 3].map(|random| claim("orders/42", random));
+    let [earlier, later] = [1, 2].map(|place| Ticket::new(place * 1_000_000, place));
+    assert_eq!(vote(&gone, acquire(&holder)).await, Vote::Granted);
+    assert!(matches!(vote(&gone, in_turn(&first, earlier)).await, Vote::Held(_)));
+    assert!(matches!(vote(&gone, release(&holder)).await, Vote::Granted | Vote::Wanted));
+    assert_eq!(vote(&waiter, in_turn(&second, later)).await, Vote::Behind);
+    ear.heard();
+    let leave = Request::LeaveLine { key: "orders/42".into(), ticket: earlier };
+    assert_eq!(vote(&gone, leave.clone()).await, Vote::Granted);
+    within("it is told", async || ear.heard().contains(&"orders/42".to_owned())).await;
+    assert_eq!(vote(&waiter, in_turn(&second, later)).await, Vote::Granted);
+    assert_eq!(vote(&gone, leave).await, Vote::Free, "it is in the line no longer");
+    assert!(matches!(vote(&waiter, inspect()).await, Vote::Held(_)), "nothing was taken away");
+}
+
+#[tokio::test]
+async fn a_lock_in_fair_order_that_nobody_else_wants_notes_nothing_of_a_free_lock() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, in_turn(&ours, Ticket::new(1, 1))).await, Vote::Granted);
+    let stats = server.cli(&["info", "commandstats"]);
+    assert!(!stats.contains("cmdstat_hincrby:") && !stats.contains("cmdstat_hset:"), "{stats}");
+}
+
+#[tokio::test]
 async fn scripts_that_a_server_has_forgotten_are_sent_again() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
@@ -339,7 +370,7 @@ async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
     server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
     server.signal(Signal::STOP);
     let attempt = Arc::new(Log::default());
-    node.ask(contend(&ours).into(), Reply::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
+    node.ask(contend(&ours).into(), Responder::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
     within("both are on their way", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.

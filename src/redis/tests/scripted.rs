@@ -8,16 +8,19 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{
-    Log, NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
+    Log, NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask,
+    within,
 };
 use crate::address::Address;
 use crate::node::{
-    Answer, Collect, Contact, Hint, Listener, Node, NodeError, NodeErrorKind, Reply, Watcher, ask,
+    Collect, ConnectionState, Hint, HintListener, Node, NodeError, NodeErrorKind, Responder, Response,
+    StatusListener, ask,
 };
-use crate::protocol::Moment;
-use crate::redis::{Dial, RedisNode, Settings, Stream};
+use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, Sleep};
 use crate::runtime::entropy::Entropy;
+use crate::transport::{Dial, Stream};
+use quorlock_protocol::Moment;
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
@@ -58,7 +61,7 @@ async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again()
     }
     assert_eq!(Virtual.now().since(began).as_secs(), 30);
     within("it is dialled again", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
-    assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: questions sent on each connection");
+    assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: requests sent on each connection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +70,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
     drop(node.ready().await);
     let began = Virtual.now();
     let log = Arc::new(Log::default());
-    node.ask(release(&claim("orders/42", 1)).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(release(&claim("orders/42", 1)).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
     within("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
     assert_eq!(Virtual.now().since(began).as_secs(), 1);
@@ -174,20 +177,20 @@ impl Entropy for LongestWaits {
 #[derive(Debug)]
 struct Clumsy;
 
-impl Watcher for Clumsy {
-    fn see(&self, _: Contact) {
+impl StatusListener for Clumsy {
+    fn see(&self, _: ConnectionState) {
         panic!("a panic that the test wants");
     }
 }
 
-impl Listener for Clumsy {
+impl HintListener for Clumsy {
     fn hear(&self, _: Hint<'_>) {
         panic!("a panic that the test wants");
     }
 }
 
 impl Collect for Clumsy {
-    fn answer(&self, _: usize, _: Result<Answer, NodeError>) {
+    fn answer(&self, _: usize, _: Result<Response, NodeError>) {
         panic!("a panic that the test wants");
     }
 
@@ -202,12 +205,12 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
     let all: [(&str, Tell); 3] = [
         ("a watcher", |node| node.observe(Arc::new(Clumsy))),
         ("a listener", |node| node.listen(Arc::new(Clumsy))),
-        ("whoever asks", |node| node.ask(inspect().into(), Reply::new(Arc::new(Clumsy), 0))),
+        ("whoever asks", |node| node.ask(inspect().into(), Responder::new(Arc::new(Clumsy), 0))),
     ];
     for (who, tell) in all {
         let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
         tell(&node);
-        node.listen(Arc::clone(&ear) as Arc<dyn Listener>);
+        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         for _ in 0..2 {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
@@ -221,7 +224,7 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
 struct Hesitant;
 
 impl Collect for Hesitant {
-    fn answer(&self, _: usize, _: Result<crate::node::Answer, NodeError>) {}
+    fn answer(&self, _: usize, _: Result<crate::node::Response, NodeError>) {}
 
     fn wanted(&self) -> bool {
         panic!("a panic that the test wants");
@@ -229,13 +232,13 @@ impl Collect for Hesitant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_with_a_question_in_hand_gives_its_place_back() {
+async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
     let (node, votes) = node(Manner::Hangs);
     node.ready().await.unwrap();
     // All places for votes but one.
     let vote = acquire(&claim("orders/42", 1));
     let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
-    node.ask(vote.into(), Reply::new(Arc::new(Hesitant), 0));
+    node.ask(vote.into(), Responder::new(Arc::new(Hesitant), 0));
     within("it is dialled again", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     assert!(!super::refuses(&node, &super::probe()), "the place is free again");
@@ -251,12 +254,12 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
     let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
     let place = node.state.admit(&taking_back).unwrap();
     let log = Arc::new(Log::default());
-    node.ask(acquire(&vote).into(), Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
+    node.ask(acquire(&vote).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
-    let reply = Reply::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
+    let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
     let late =
-        super::super::Ask { question: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
+        super::super::Ask { request: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
@@ -291,7 +294,7 @@ enum Manner {
     Numbered { later: u8 },
 }
 
-/// How many questions each connection has carried, in the order of the connections.
+/// How many requests each connection has carried, in the order of the connections.
 type Votes = Arc<Mutex<Vec<usize>>>;
 
 #[derive(Debug)]
@@ -350,13 +353,13 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
             }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
             _ if heard.contains("INFO") => {
-                let mut swiftness = String::from(NO_SWIFTNESS);
+                let mut introduced = String::from(NO_TRANSACTIONS);
                 if let Manner::Numbered { later } = manner {
                     // The first is the answer to `CLIENT ID`.
-                    swiftness = swiftness.replacen("-NOPERM no", &format!(":{later}"), 1);
+                    introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
-                format!("{UNNOTED}+OK\r\n{tracking}{swiftness}${}\r\n{INFO}\r\n", INFO.len())
+                format!("{UNNOTED}+OK\r\n{tracking}{introduced}${}\r\n{INFO}\r\n", INFO.len())
             }
             Manner::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
             Manner::Hangs | Manner::LeavesAtOnce | Manner::Numbered { .. } => {

@@ -2,16 +2,16 @@
 
 use super::claim;
 use super::server::Server;
-use crate::protocol::fence_counter;
 use crate::redis::promotion;
 use crate::redis::scripts;
 use crate::runtime::clock::{Clock, SystemClock};
+use quorlock_protocol::fence_counter;
 
 /// A clock that was put back makes a note from a time to come, which would make a fresh master old.
 #[tokio::test]
 async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns() {
     let Some(server) = Server::start(&[]) else { return };
-    let words = promotion::question("the-gate", "abc", "f00");
+    let words = promotion::request("the-gate", "abc", "f00");
     let reign = || server.cli(&words.each_ref().map(String::as_str)).parse::<u64>().unwrap();
     let now = || u64::try_from(SystemClock.wall().as_millis()).unwrap();
     server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() + 3_600_000)]);
@@ -30,11 +30,12 @@ async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
     let Some(server) = Server::start(&[]) else { return };
     let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
     let token = str::from_utf8(ours.token().as_bytes()).unwrap();
-    let draw = || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, "41", "0"]);
-    assert_eq!(draw(), "free");
+    let fence_hint =
+        || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, "41", "0"]);
+    assert_eq!(fence_hint(), "free");
     server.cli(&["set", "orders/42", "somebody else", "px", "60000"]);
-    assert!(draw().starts_with("held\nsomebody else\n"), "{}", draw());
+    assert!(fence_hint().starts_with("held\nsomebody else\n"), "{}", fence_hint());
     assert_eq!(server.cli(&["exists", &counter]), "0", "and none is drawn");
     server.cli(&["set", "orders/42", token, "px", "60000"]);
-    assert_eq!(draw(), "granted\n42");
+    assert_eq!(fence_hint(), "granted\n42");
 }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::{NO_SWIFTNESS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
+use super::{NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::address::Address;
-use crate::node::{Answer, Collect, Hint, Listener, Node, NodeError, Reply, Vote, ask};
-use crate::redis::{Dial, RedisNode, Settings, Stream};
+use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
+use crate::redis::{RedisNode, Settings};
+use crate::transport::{Dial, Stream};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
 /// To a lock without fencing, for a server that is asked by scripts.
@@ -30,7 +31,7 @@ async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_how
             Ok(server)
         });
         for _ in 0..4 {
-            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
         }
         within("all is told", async || diary.lines().len() >= 9).await;
         let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
@@ -51,11 +52,11 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_question_is_not_taken_for_the_answer_to_the_next_one() {
-    // One that comes with the introduction, and one that comes behind an answer to a question.
-    let (early, diary) = introduced(1024, NO_SWIFTNESS, GRANTED, |server| async move { Ok(server) });
+async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one() {
+    // One that comes with the introduction, and one that comes behind an answer to a request.
+    let (early, diary) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(format!("{error:#}").contains("nobody asked"), "{error:#}");
+    assert!(format!("{error:#}").contains("an answer to no request"), "{error:#}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 
     let (late, diary) = node(1024, |mut server| async move {
@@ -94,7 +95,7 @@ async fn whoever_cannot_write_still_hears() {
         Ok(server)
     });
     for _ in 0..3 {
-        node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
     }
     within("the first is answered", async || diary.lines().len() == 3).await;
     assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are on their way");
@@ -114,7 +115,7 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
     node.ready().await.unwrap();
     let node = Arc::new(node);
     let asks = |node: &RedisNode, diary: &Arc<Diary>| {
-        node.ask(inspect().into(), Reply::new(Arc::clone(diary) as Arc<dyn Collect>, 0));
+        node.ask(inspect().into(), Responder::new(Arc::clone(diary) as Arc<dyn Collect>, 0));
     };
     let (first, told) = (Arc::clone(&node), Arc::clone(&diary));
     tokio::spawn(async move {
@@ -127,7 +128,7 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
 }
 
 #[tokio::test]
-async fn questions_that_were_answered_leave_room_for_others() {
+async fn requests_that_were_answered_leave_room_for_others() {
     let (node, _) = node(1024, move |mut server| async move {
         loop {
             server.hears(1).await?;
@@ -141,7 +142,7 @@ async fn questions_that_were_answered_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() {
+async fn a_connection_that_ends_within_an_answer_leaves_its_requests_unknown() {
     for told in 0..FREE.len() {
         let (node, diary) = node(1024, move |mut server| async move {
             server.hears(2).await?;
@@ -149,7 +150,7 @@ async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() 
             Err(io::ErrorKind::BrokenPipe.into())
         });
         for _ in 0..2 {
-            node.ask(inspect().into(), Reply::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
         }
         within("both are answered", async || diary.lines().len() >= 4).await;
         let lines = diary.lines();
@@ -157,18 +158,18 @@ async fn a_connection_that_ends_within_an_answer_leaves_its_questions_unknown() 
     }
 }
 
-/// A node whose server behaves as it should until it carries questions, and then as told; and what
+/// A node whose server behaves as it should until it carries requests, and then as told; and what
 /// it says.
 fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    introduced(cut, NO_SWIFTNESS, "", behaves)
+    introduced(cut, NO_TRANSACTIONS, "", behaves)
 }
 
 /// The same, whose server can be asked without scripts.
-pub(super) fn swift_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+pub(super) fn transacting_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
@@ -202,7 +203,7 @@ where
     let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
     let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings() });
     let diary = Arc::new(Diary::default());
-    node.listen(Arc::clone(&diary) as Arc<dyn Listener>);
+    node.listen(Arc::clone(&diary) as Arc<dyn HintListener>);
     (node, diary)
 }
 
@@ -244,9 +245,9 @@ impl Server {
         Ok(())
     }
 
-    /// Reads until so many questions have begun.
-    pub(super) async fn hears(&mut self, questions: usize) -> io::Result<()> {
-        while begun(&self.heard) < questions {
+    /// Reads until so many requests have begun.
+    pub(super) async fn hears(&mut self, requests: usize) -> io::Result<()> {
+        while begun(&self.heard) < requests {
             self.reads().await?;
         }
         self.heard.clear();
@@ -265,7 +266,7 @@ impl Server {
     }
 }
 
-/// How many questions have begun.
+/// How many requests have begun.
 fn begun(heard: &[u8]) -> usize {
     let begins = |word: &&[u8]| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap());
     heard.windows(6).filter(begins).count()
@@ -288,7 +289,7 @@ impl Diary {
 }
 
 impl Collect for Diary {
-    fn answer(&self, _: usize, answer: Result<Answer, NodeError>) {
+    fn answer(&self, _: usize, answer: Result<Response, NodeError>) {
         self.note(match answer.map(|answer| answer.vote) {
             Ok(Vote::Free) => "free",
             Ok(Vote::Held(_)) => "held",
@@ -303,7 +304,7 @@ impl Collect for Diary {
     }
 }
 
-impl Listener for Diary {
+impl HintListener for Diary {
     fn hear(&self, hint: Hint<'_>) {
         match hint {
             Hint::Changed(b"orders/42") => self.note("changed"),

@@ -1,10 +1,11 @@
 //! What stands around the tables. Figures in sentences are taken from the run; so is whether a saying
 //! holds. What is judgement stands apart and says so.
 
-use super::{median, number};
-use crate::lineup::SYSTEMS;
+use super::{median, number, of_processes};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, SYSTEMS};
 use crate::measure::{CONTENDERS, TASKS};
 use crate::order::Work;
+use crate::processes::FIELDS;
 use crate::record::{Record, Window};
 
 pub(super) const HEAD: &str = "<!-- Written by scripts/peers. Do not edit: run it again, or change benches/peers/src/report. -->
@@ -15,8 +16,53 @@ quorlock beside other locks, in one run, on the same servers and the same cores.
 there and writes this page and its plots; `scripts/peers --install` first installs the other lock systems.
 
 Compare rows, not absolute figures: everything shares one small machine, and a network between clients and servers \
-would hide most of the differences that processor time makes.
+would hide most of the differences that processor time makes, and shows others.
 ";
+
+/// What a reader wants to know before anything else.
+pub(super) fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Record) -> String {
+    let mut lines = Vec::new();
+    let mut compare = |what: String, others: Vec<(&str, f64)>| {
+        let ours = others.first().map_or(f64::NAN, |(_, ours)| *ours);
+        let own = |name: &str| name.starts_with("quorlock");
+        let mut ahead: Vec<_> =
+            others.into_iter().filter(|(name, rate)| !own(name) && *rate > ours).collect();
+        ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let ahead: Vec<String> =
+            ahead.into_iter().map(|(name, rate)| format!("{name} {}×", number(rate / ours))).collect();
+        if !ahead.is_empty() {
+            lines.push(format!("- {what}: {}\n", ahead.join("; ")));
+        }
+    };
+    for tasks in TASKS {
+        let rate = |name| median(cycles, name, Work::Cycles, tasks, Window::rate);
+        compare(
+            format!(
+                "cycles per second of free locks, {}",
+                if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
+            ),
+            LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+        );
+    }
+    let rate = |name| median(contention, name, Work::Contend, CONTENDERS, Window::rate);
+    compare(
+        format!("grants per second of one lock, {CONTENDERS} tasks of one process"),
+        LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+    );
+    for (count, distance) in FIELDS {
+        let rate = |name| of_processes(processes, name, count, distance, Window::rate);
+        let far = if distance == 0 { String::new() } else { format!(", {distance} ms away") };
+        compare(
+            format!("grants per second of one lock, {count} processes{far}"),
+            BETWEEN_PROCESSES.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+        );
+    }
+    let list = if lines.is_empty() { "- nowhere in this run\n".to_owned() } else { lines.concat() };
+    format!(
+        "## Where another is ahead\n\nOf quorlock as it comes, with fencing, by throughput alone; the tables say what \
+         else is different, such as how evenly those who wait are served.\n\n{list}"
+    )
+}
 
 pub(super) const HOW: &str = "## How it is measured
 
@@ -30,7 +76,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 
 | subject | how it is used |
 |---|---|
-| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter |
+| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter, and *fair* keeps the order between processes |
 | a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
 | rslock | `acquire_no_guard`, 200 ms retry delay |
 | redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
@@ -44,16 +90,23 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 | etcd | its own `concurrency.Mutex`, a session for each task |
 
 A hold of 1 ms lasts as long as the language's timer makes it, so grants per second differ by that too; the hand-over \
-does not. What is not measured here: networks, several client processes (`cargo bench --bench contention`), and sick \
-servers (`cargo bench --bench sick_nodes`).
+does not. Rust subjects are built as a release build is unless one says otherwise. Between processes nobody is asked what \
+others hold at that moment: `cargo bench --bench processes` looks for two holders at once, and for the longest time \
+without any. What is not measured here: sick servers (`cargo bench --bench sick_nodes`).
 ";
 
-pub(super) fn what_this_says(cycles: &Record, contention: &Record, systems: &Record) -> String {
+pub(super) fn what_this_says(
+    cycles: &Record,
+    contention: &Record,
+    processes: &Record,
+    systems: &Record,
+) -> String {
     let fact = |facts: &mut Vec<String>, text: Option<String>| facts.extend(text);
     let mut facts = Vec::new();
     fact(&mut facts, beside_others(cycles));
     fact(&mut facts, by_hand(cycles));
     fact(&mut facts, waiting(contention));
+    fact(&mut facts, growing(processes));
     fact(&mut facts, saying(systems));
     fact(&mut facts, one_or_five(systems));
     format!("## What this says\n\nFacts of this run:\n\n- {}\n\n{JUDGEMENT}", facts.join("\n- "))
@@ -144,6 +197,27 @@ fn waiting(record: &Record) -> Option<String> {
         number(figure("quorlock", Window::fairness)),
         number(figure("quorlock", Window::commands))
     ))
+}
+
+/// What more processes that wait cost each grant.
+fn growing(record: &Record) -> Option<String> {
+    let of =
+        |name: &str, processes, figure: fn(&Window) -> f64| of_processes(record, name, processes, 0, figure);
+    let says = |name: &str| {
+        let [few, many] = [2, 100].map(|processes| of(name, processes, Window::rate));
+        let [cheap, dear] = [2, 100].map(|processes| of(name, processes, Window::commands));
+        (few.is_finite() && many.is_finite()).then(|| {
+            format!(
+                "{name} from {} to {} grants per second and from {} to {} commands per grant",
+                number(few),
+                number(many),
+                number(cheap),
+                number(dear)
+            )
+        })
+    };
+    let all: Vec<String> = BETWEEN_PROCESSES.iter().filter_map(|subject| says(subject.name)).collect();
+    (!all.is_empty()).then(|| format!("From 2 to 100 processes that want one lock: {}.", all.join("; ")))
 }
 
 /// The old claim that Redis is fastest, ZooKeeper next and the database last.

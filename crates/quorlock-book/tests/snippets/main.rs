@@ -10,6 +10,8 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::type_complexity,
+    clippy::wildcard_enum_match_arm,
     unused,
     unreachable_pub,
     reason = "pages show what matters to them, and a test fails by panicking"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
-use quorlock::{Paper, Said, duration};
+use quorlock::{NodeVote, VoteOutcome, duration};
 use serde_json::{Value, json};
 
 use crate::args::Switch;
@@ -87,12 +87,12 @@ impl Node {
         Ok(Node { name: name.clone(), round_trip: Latency::new()?, silent: None })
     }
 
-    pub(super) fn add(&mut self, paper: &Paper) {
-        if let Said::Failed(error) = &paper.said {
+    pub(super) fn add(&mut self, vote: &NodeVote) {
+        if let VoteOutcome::Failed(error) = &vote.outcome {
             let times = self.silent.take().map_or(0, |(_, times)| times);
             self.silent = Some((format!("{error:#}"), times + 1));
         } else {
-            self.round_trip.add(paper.took);
+            self.round_trip.add(vote.took);
         }
     }
 

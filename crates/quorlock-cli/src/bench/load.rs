@@ -17,12 +17,12 @@ const ROUNDS: usize = 100;
 pub(super) async fn round_trips(lock: &Lock) -> Result<Vec<Node>, Failure> {
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..ROUNDS {
-        let ballot = lock.inspect().await.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+        let report = lock.inspect().await.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
         if nodes.is_empty() {
-            nodes = ballot.papers().iter().map(|paper| Node::new(&paper.node)).collect::<Result<_, _>>()?;
+            nodes = report.votes().iter().map(|vote| Node::new(&vote.node)).collect::<Result<_, _>>()?;
         }
-        for (node, paper) in nodes.iter_mut().zip(ballot.papers()) {
-            node.add(paper);
+        for (node, vote) in nodes.iter_mut().zip(report.votes()) {
+            node.add(vote);
         }
     }
     Ok(nodes)

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use quorlock::Kinds;
 use toml::{Table, Value};
 
 use super::trust::{self, Found};
@@ -70,13 +71,13 @@ pub(super) fn usual_places() -> Vec<PathBuf> {
 
 impl Layer {
     /// What the environment says. A variable that is set to nothing says nothing.
-    pub(super) fn of_environment() -> Result<Layer, Failure> {
+    pub(super) fn of_environment(kinds: &Kinds) -> Result<Layer, Failure> {
         let mut layer = Layer::default();
         unknown_variables();
         for key in KEYS {
             let name = format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase());
             if let Some(text) = variable(&name)? {
-                let set = layer.set(key, &Value::String(text));
+                let set = layer.set(key, &Value::String(text), kinds);
                 set.map_err(|problem| Failure::Config(format!("the variable {name}: {problem}")))?;
             }
         }
@@ -106,14 +107,14 @@ impl Layer {
     }
 
     /// The file that was named, or the first of the usual ones that only we and root can write to, or none.
-    pub(super) fn of_file(named: Option<&Path>) -> Result<Layer, Failure> {
+    pub(super) fn of_file(named: Option<&Path>, kinds: &Kinds) -> Result<Layer, Failure> {
         if let Some(path) = named {
             let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-            return Layer::parse(&text, path);
+            return Layer::parse(&text, path, kinds);
         }
         for path in usual_places() {
             match trust::read(&path) {
-                Ok(Found::Text(text)) => return Layer::parse(&text, &path),
+                Ok(Found::Text(text)) => return Layer::parse(&text, &path, kinds),
                 Ok(Found::OfOthers(why)) => report::warn(&format!(
                     "{} is not read, because {why}: they could send your password to servers of theirs; if you \
                      trust it, say --config {0}",
@@ -126,7 +127,7 @@ impl Layer {
         Ok(Layer::default())
     }
 
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Layer, Failure> {
+    pub(super) fn parse(text: &str, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
         let refuse = |problem: String| Failure::Config(format!("{}: {problem}", path.display()));
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error
@@ -136,7 +137,7 @@ impl Layer {
         })?;
         let mut layer = Layer::default();
         for (key, value) in table {
-            layer.set(&key, &value).map_err(refuse)?;
+            layer.set(&key, &value, kinds).map_err(refuse)?;
         }
         // A path in a file is relative to that file, wherever the program is started.
         let Layer { password_file, tls_ca, tls_cert, tls_key, .. } = &mut layer;
@@ -149,9 +150,9 @@ impl Layer {
         Ok(layer)
     }
 
-    fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
+    fn set(&mut self, key: &str, value: &Value, kinds: &Kinds) -> Result<(), String> {
         match key {
-            "nodes" => self.nodes = nodes(value)?,
+            "nodes" => self.nodes = nodes(value, kinds)?,
             "key-prefix" => self.key_prefix = Some(string(key, value)?),
             "node-limit" => self.node_limit = Some(duration(key, value)?),
             "drift" => self.drift = Some(share(key, value)?),
@@ -229,52 +230,11 @@ pub(super) fn shown(what: &str, path: &Path) -> String {
     if is_path { format!("{what} {}", path.display()) } else { format!("{what} that was named") }
 }
 
-/// The addresses of a list that was cut at each comma: Sentinels of one service, and members of one
-/// cluster, have commas between them, too.
-///
-/// # Errors
-///
-/// Where a comma stands within a password: its halves must not be taken for hosts, which messages show
-/// and name servers are asked for.
-pub(super) fn whole<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
-    let mut urls: Vec<String> = Vec::new();
-    for piece in pieces.map(str::trim).filter(|piece| !piece.is_empty()) {
-        // Not shown, because there may be a password in it.
-        if piece.split_whitespace().skip(1).any(|word| word.contains("://")) {
-            return Err("separate addresses by commas, and not by blanks".to_owned());
-        }
-        match urls.last_mut().filter(|_| !piece.contains("://")) {
-            Some(url) if ends_early(url) => {
-                url.push(',');
-                url.push_str(piece);
-            }
-            Some(url) if piece.contains('@') || url.contains("pass=") || url.contains("password=") => {
-                return Err(
-                    "an address with a user or a password seems to be cut at a comma; a comma within \
-                            them is written %2C, or give the password apart from the address, and each \
-                            address in a list begins with its scheme, such as redis://"
-                        .to_owned(),
-                );
-            }
-            Some(_) | None => urls.push(piece.to_owned()),
-        }
-    }
-    Ok(urls)
-}
-
-/// Whether an address with Sentinels lacks its service, which stands behind the last of them. One of a
-/// cluster ends with its settings, or where another one begins.
-fn ends_early(url: &str) -> bool {
-    let lacks =
-        |scheme, end| url.split_once(scheme).is_some_and(|(_, rest): (&str, &str)| !rest.contains(end));
-    lacks("+sentinel://", '/') || lacks("+cluster://", '?')
-}
-
 /// A list of addresses, or one string with commas, as on the command line.
-fn nodes(value: &Value) -> Result<Vec<String>, String> {
+fn nodes(value: &Value, kinds: &Kinds) -> Result<Vec<String>, String> {
     let wrong = || "`nodes` must be a list of addresses, such as [\"redis://10.0.0.1\", …]".to_owned();
     match value {
-        Value::String(text) => whole(text.split(',')).map_err(|problem| format!("`nodes`: {problem}")),
+        Value::String(text) => kinds.split(text).map_err(|problem| format!("`nodes`: {problem}")),
         Value::Array(urls) => {
             urls.iter().map(|url| url.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
         }
@@ -322,7 +282,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Layer, String> {
-        Layer::parse(text, Path::new("/etc/quorlock.toml")).map_err(|failure| failure.full())
+        Layer::parse(text, Path::new("/etc/quorlock.toml"), &Kinds::default())
+            .map_err(|failure| failure.full())
     }
 
     #[test]
@@ -336,9 +297,6 @@ mod tests {
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
-        let cut = "redis+sentinel://s1,s2:1/m?wait=1, redis://a,b,redis+sentinel://s3,,s4/m".split(',');
-        let services = ["redis+sentinel://s1,s2:1/m?wait=1", "redis://a", "b", "redis+sentinel://s3,s4/m"];
-        assert_eq!(whole(cut).unwrap(), services);
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));
@@ -348,9 +306,6 @@ mod tests {
         assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
         assert_eq!(file.metrics.as_deref(), Some("9464"));
         assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
-        let cut = "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?wait=1,c".split(',');
-        let clusters = ["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?wait=1", "c"];
-        assert_eq!(whole(cut).unwrap(), clusters);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Ballot, Expiry, FencingToken, Lock, Said, Token, duration};
+use quorlock::{AcquireError, Expiry, FencingToken, Lock, Token, VoteOutcome, VoteReport, duration};
 
 use super::outcome::Outcome;
 use crate::exit;
@@ -37,8 +37,8 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
     let mut taken: Vec<Token> = Vec::new();
     while !holders.is_empty() {
         for holder in &holders {
-            let ballot = lock.revoke(&holder.token).await?;
-            outcome.add(&holder.token, &ballot);
+            let report = lock.revoke(&holder.token).await?;
+            outcome.add(&holder.token, &report);
         }
         taken.extend(holders.into_iter().map(|holder| holder.token));
         holders = if markers.is_empty() || taken.len() > MOST_READERS {
@@ -49,21 +49,22 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
         };
     }
     for marker in markers {
-        let ballot = lock.revoke(&marker.token).await?;
-        outcome.add(&marker.token, &ballot);
+        let report = lock.revoke(&marker.token).await?;
+        outcome.add(&marker.token, &report);
     }
     Ok(Some(outcome))
 }
 
 /// Who holds `lock`, node by node.
-async fn look(lock: &Lock) -> Result<Ballot, Failure> {
+async fn look(lock: &Lock) -> Result<VoteReport, Failure> {
     lock.inspect().await.map_err(|error: AcquireError| Failure::of_acquiring(error, exit::HELD))
 }
 
 /// Readers have a token each: what they share is taken away as a share.
-fn as_seen(lock: Lock, seen: &Ballot) -> Lock {
-    let by_readers = |said: &Said| matches!(said, Said::Held(holding) if holding.token.is_marker());
-    if seen.papers().iter().any(|paper| by_readers(&paper.said)) { lock.shared() } else { lock }
+fn as_seen(lock: Lock, seen: &VoteReport) -> Lock {
+    let by_readers =
+        |said: &VoteOutcome| matches!(said, VoteOutcome::Held(holding) if holding.token.is_marker());
+    if seen.votes().iter().any(|vote| by_readers(&vote.outcome)) { lock.shared() } else { lock }
 }
 
 /// Where readers come as fast as they are taken out, it has to end with those that are left at once.
@@ -79,24 +80,24 @@ struct Seen {
 
 /// Everybody who has it at some node. More than one if they share it, split the vote, or are leftovers.
 /// Keys without an expiry are data of other programs and not listed.
-fn holders(ballot: &Ballot) -> Vec<Seen> {
+fn holders(report: &VoteReport) -> Vec<Seen> {
     let mut holders: Vec<Seen> = Vec::new();
-    for paper in ballot.papers() {
-        let Said::Held(holding) = &paper.said else { continue };
+    for vote in report.votes() {
+        let VoteOutcome::Held(holding) = &vote.outcome else { continue };
         let Expiry::In(remaining) = holding.expiry else { continue };
         // At last what stands in the place of all readers: a node names no more than a hundred.
         for token in holding.readers.iter().chain([&holding.token]) {
             // Of what no process holds, the node tells where its counter is.
-            let fencing_token = paper.fencing_token.filter(|_| !token.is_retained());
+            let fencing_token = vote.fencing_token.filter(|_| !token.is_retained());
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
-                    holder.nodes.push(paper.node.clone());
+                    holder.nodes.push(vote.node.clone());
                     holder.remaining = holder.remaining.max(remaining);
                     holder.fencing_token = holder.fencing_token.max(fencing_token);
                 }
                 None => holders.push(Seen {
                     token: token.clone(),
-                    nodes: vec![paper.node.clone()],
+                    nodes: vec![vote.node.clone()],
                     remaining,
                     fencing_token,
                 }),

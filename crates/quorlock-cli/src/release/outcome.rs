@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use quorlock::{Ballot, Expiry, Holding, Paper, Said, Token};
+use quorlock::{Expiry, Holding, NodeVote, Token, VoteOutcome, VoteReport};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -35,30 +35,30 @@ enum State {
 
 impl Outcome {
     /// Of releasing the lock of this one token; `mistaken` if others hold it.
-    pub(super) fn of_one(token: &Token, ballot: &Ballot, mistaken: bool) -> Outcome {
-        let mut outcome = Outcome { mistaken, ..Outcome::before(ballot) };
-        outcome.add(token, ballot);
+    pub(super) fn of_one(token: &Token, report: &VoteReport, mistaken: bool) -> Outcome {
+        let mut outcome = Outcome { mistaken, ..Outcome::before(report) };
+        outcome.add(token, report);
         outcome
     }
 
     /// Nothing is deleted yet.
-    pub(super) fn before(ballot: &Ballot) -> Outcome {
-        let node = |paper: &Paper| Node { name: paper.node.clone(), state: State::before(&paper.said) };
+    pub(super) fn before(report: &VoteReport) -> Outcome {
+        let node = |vote: &NodeVote| Node { name: vote.node.clone(), state: State::before(&vote.outcome) };
         Outcome {
-            needed: ballot.quorum().needed(),
-            nodes: ballot.papers().iter().map(node).collect(),
+            needed: report.quorum().needed(),
+            nodes: report.votes().iter().map(node).collect(),
             mistaken: false,
         }
     }
 
-    /// The lock of `token` was released, as the ballot says.
-    pub(super) fn add(&mut self, token: &Token, ballot: &Ballot) {
-        for (node, paper) in self.nodes.iter_mut().zip(ballot.papers()) {
-            match (&paper.said, &mut node.state) {
-                (Said::Granted, State::Deleted(tokens)) => tokens.push(token.clone()),
-                (Said::Granted, state) => *state = State::Deleted(vec![token.clone()]),
-                (Said::Free, state @ State::Unknown(_)) => *state = State::Nothing,
-                (Said::Failed(error), state @ State::Nothing) => {
+    /// The lock of `token` was released, as the votes say.
+    pub(super) fn add(&mut self, token: &Token, report: &VoteReport) {
+        for (node, vote) in self.nodes.iter_mut().zip(report.votes()) {
+            match (&vote.outcome, &mut node.state) {
+                (VoteOutcome::Granted, State::Deleted(tokens)) => tokens.push(token.clone()),
+                (VoteOutcome::Granted, state) => *state = State::Deleted(vec![token.clone()]),
+                (VoteOutcome::Free, state @ State::Unknown(_)) => *state = State::Nothing,
+                (VoteOutcome::Failed(error), state @ State::Nothing) => {
                     *state = State::Unknown(format!("{error:#}"));
                 }
                 _ => {}
@@ -147,13 +147,16 @@ impl Node {
 }
 
 impl State {
-    fn before(said: &Said) -> State {
+    fn before(said: &VoteOutcome) -> State {
         match said {
-            Said::Held(Holding { expiry: Expiry::Never, .. }) => State::Data,
-            Said::Failed(_) | Said::Pending | Said::Duplicate { .. } | Said::Quarantined { .. } => {
-                State::Unknown(said.to_string())
+            VoteOutcome::Held(Holding { expiry: Expiry::Never, .. }) => State::Data,
+            VoteOutcome::Failed(_)
+            | VoteOutcome::Pending
+            | VoteOutcome::Duplicate { .. }
+            | VoteOutcome::Quarantined { .. } => State::Unknown(said.to_string()),
+            VoteOutcome::Held(_) | VoteOutcome::Granted | VoteOutcome::Free | VoteOutcome::Skipped | _ => {
+                State::Nothing
             }
-            Said::Held(_) | Said::Granted | Said::Free | Said::Skipped | _ => State::Nothing,
         }
     }
 

@@ -104,7 +104,7 @@ async fn release(lease: Lease, held: Duration, report: Report) -> Result<(), Los
     let resource = watch.resource().as_str();
     match watch.unconfirmed_release() {
         None => report.released(resource, &token, held),
-        Some(ballot) => report.unconfirmed(resource, &token, held, &ballot),
+        Some(votes) => report.unconfirmed(resource, &token, held, &votes),
     }
     Ok(())
 }

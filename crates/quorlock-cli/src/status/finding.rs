@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Ballot, Holder, Said, duration};
+use quorlock::{Holder, VoteOutcome, VoteReport, duration};
 
 use crate::paint::Paint;
 
@@ -20,17 +20,17 @@ pub(super) enum Finding {
 
 impl Finding {
     /// Of what the nodes say, and for how much longer each of them does not vote.
-    pub(super) fn of(ballot: &Ballot, quarantines: &[Duration]) -> Finding {
-        let needed = ballot.quorum().needed();
-        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
-        let silent = ballot.quorum().nodes() - answered;
-        match ballot.holder() {
+    pub(super) fn of(report: &VoteReport, quarantines: &[Duration]) -> Finding {
+        let needed = report.quorum().needed();
+        let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
+        let silent = report.quorum().nodes() - answered;
+        match report.holder() {
             Some(holder) if holder.nodes >= needed => Finding::Held(holder),
             holder if answered < needed => Finding::Unclear(holder),
             Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
             Some(_) | None => {
-                let papers = ballot.papers().iter().zip(quarantines);
-                let answered = papers.filter(|(paper, _)| is_answer(&paper.said));
+                let votes = report.votes().iter().zip(quarantines);
+                let answered = votes.filter(|(vote, _)| is_answer(&vote.outcome));
                 let mut lefts: Vec<Duration> = answered.map(|(_, left)| *left).collect();
                 lefts.sort_unstable();
                 match lefts.get(needed.saturating_sub(1)) {
@@ -41,9 +41,9 @@ impl Finding {
         }
     }
 
-    pub(super) fn in_words(&self, ballot: &Ballot) -> String {
-        let quorum = ballot.quorum();
-        let answered = ballot.papers().iter().filter(|paper| is_answer(&paper.said)).count();
+    pub(super) fn in_words(&self, report: &VoteReport) -> String {
+        let quorum = report.quorum();
+        let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
         match self {
             Finding::Held(holder @ Holder { nodes, remaining, .. }) if holder.token.is_retained() => format!(
                 "stays taken at {nodes} of {} nodes for up to {} more: {}",
@@ -58,7 +58,7 @@ impl Finding {
                 duration::format(*remaining),
                 fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"))
             ),
-            Finding::Free => match ballot.holder() {
+            Finding::Free => match report.holder() {
                 None => "is free".to_owned(),
                 Some(holder @ Holder { nodes, .. }) => format!(
                     "is free: {} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
@@ -107,9 +107,13 @@ impl Finding {
 }
 
 /// Whether a node has said who holds its key.
-pub(super) fn is_answer(said: &Said) -> bool {
+pub(super) fn is_answer(said: &VoteOutcome) -> bool {
     match said {
-        Said::Held(_) | Said::Free | Said::Granted | Said::Restored => true,
-        Said::Quarantined { .. } | Said::Duplicate { .. } | Said::Failed(_) | Said::Skipped | _ => false,
+        VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored => true,
+        VoteOutcome::Quarantined { .. }
+        | VoteOutcome::Duplicate { .. }
+        | VoteOutcome::Failed(_)
+        | VoteOutcome::Skipped
+        | _ => false,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
-use quorlock::{Ballot, Expiry, FencingToken, Paper, Said, Token, duration};
+use quorlock::{Expiry, FencingToken, NodeVote, Token, VoteOutcome, VoteReport, duration};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
@@ -13,7 +13,7 @@ use crate::width::wrapped;
 
 /// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
 /// silent stands below: a sentence would make the table too wide.
-pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usize>) -> String {
+pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header([
         "node",
@@ -28,28 +28,28 @@ pub(super) fn table(ballot: &Ballot, quarantines: &[Duration], width: Option<usi
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     let mut silent: Vec<(String, Vec<&str>)> = Vec::new();
-    for (paper, quarantine) in ballot.papers().iter().zip(quarantines) {
-        let name = paper.node.strip_prefix("redis://").unwrap_or(&paper.node);
-        let (state, holder, remaining) = if let Said::Held(holding) = &paper.said {
+    for (vote, quarantine) in report.votes().iter().zip(quarantines) {
+        let name = vote.node.strip_prefix("redis://").unwrap_or(&vote.node);
+        let (state, holder, remaining) = if let VoteOutcome::Held(holding) = &vote.outcome {
             let (state, remaining) = match holding.expiry {
                 Expiry::In(remaining) => (held(&holding.token), duration::format(remaining)),
                 Expiry::Never => ("data, no lock", "for ever".to_owned()),
             };
             (state.to_owned(), holding.describe(), remaining)
-        } else if is_answer(&paper.said) && !quarantine.is_zero() {
+        } else if is_answer(&vote.outcome) && !quarantine.is_zero() {
             (format!("free, no vote for {}", duration::format(*quarantine)), String::new(), String::new())
-        } else if is_answer(&paper.said) {
-            (paper.said.to_string(), String::new(), String::new())
+        } else if is_answer(&vote.outcome) {
+            (vote.outcome.to_string(), String::new(), String::new())
         } else {
-            let why = paper.said.to_string();
+            let why = vote.outcome.to_string();
             match silent.iter_mut().find(|(known, _)| *known == why) {
                 Some((_, nodes)) => nodes.push(name),
                 None => silent.push((why, vec![name])),
             }
             ("unknown".to_owned(), String::new(), String::new())
         };
-        let fencing_token = paper.fencing_token.map(|number| number.to_string()).unwrap_or_default();
-        table.add_row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(paper)]);
+        let fencing_token = vote.fencing_token.map(|number| number.to_string()).unwrap_or_default();
+        table.add_row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(vote)]);
     }
     for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
@@ -92,13 +92,18 @@ fn held(token: &Token) -> &'static str {
     if token.is_retained() { "retained" } else { "held" }
 }
 
-fn round_trip(paper: &Paper) -> String {
-    if is_answer(&paper.said) { duration::format(paper.took) } else { String::new() }
+fn round_trip(vote: &NodeVote) -> String {
+    if is_answer(&vote.outcome) { duration::format(vote.took) } else { String::new() }
 }
 
 /// All of it, for programs.
-pub(super) fn in_json(resource: &str, ballot: &Ballot, quarantines: &[Duration], finding: &Finding) -> Value {
-    let holder = ballot.holder();
+pub(super) fn in_json(
+    resource: &str,
+    report: &VoteReport,
+    quarantines: &[Duration],
+    finding: &Finding,
+) -> Value {
+    let holder = report.holder();
     let holder = holder.map(|holder| {
         json!({
             "context": holder.token.to_string(),
@@ -109,11 +114,11 @@ pub(super) fn in_json(resource: &str, ballot: &Ballot, quarantines: &[Duration],
             "remaining_ms": millis(holder.remaining),
         })
     });
-    let nodes = ballot.papers().iter().zip(quarantines).map(|(paper, left)| node_in_json(paper, *left));
+    let nodes = report.votes().iter().zip(quarantines).map(|(vote, left)| node_in_json(vote, *left));
     json!({
         "resource": resource,
         "state": finding.word(),
-        "quorum": ballot.quorum().needed(),
+        "quorum": report.quorum().needed(),
         "holder": holder,
         "locked_no_sooner_than_ms": match finding {
             Finding::NotYet(left) => millis(*left),
@@ -123,9 +128,9 @@ pub(super) fn in_json(resource: &str, ballot: &Ballot, quarantines: &[Duration],
     })
 }
 
-fn node_in_json(paper: &Paper, quarantine: Duration) -> Value {
-    let mut node = json!({ "node": &*paper.node });
-    let said = if let Said::Held(holding) = &paper.said {
+fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
+    let mut node = json!({ "node": &*vote.node });
+    let said = if let VoteOutcome::Held(holding) = &vote.outcome {
         let remaining = match holding.expiry {
             Expiry::In(remaining) => Some(millis(remaining)),
             Expiry::Never => None,
@@ -136,23 +141,23 @@ fn node_in_json(paper: &Paper, quarantine: Duration) -> Value {
             "token": holding.token.short(),
             "remaining_ms": remaining,
         })
-    } else if is_answer(&paper.said) {
+    } else if is_answer(&vote.outcome) {
         json!({ "state": "free" })
     } else {
-        json!({ "state": "unknown", "error": paper.said.to_string() })
+        json!({ "state": "unknown", "error": vote.outcome.to_string() })
     };
     if let (Some(node), Value::Object(said)) = (node.as_object_mut(), said) {
         node.extend(said);
-        if let Some(fencing_token) = paper.fencing_token {
+        if let Some(fencing_token) = vote.fencing_token {
             node.insert("fencing_token".to_owned(), json!(fencing_token.get()));
         }
         if !quarantine.is_zero() {
             node.insert("no_vote_for_ms".to_owned(), json!(millis(quarantine)));
         }
-        if is_answer(&paper.said) {
+        if is_answer(&vote.outcome) {
             node.insert(
                 "round_trip_us".to_owned(),
-                json!(u64::try_from(paper.took.as_micros()).unwrap_or(u64::MAX)),
+                json!(u64::try_from(vote.took.as_micros()).unwrap_or(u64::MAX)),
             );
         }
     }
@@ -161,16 +166,16 @@ fn node_in_json(paper: &Paper, quarantine: Duration) -> Value {
 
 /// What has to differ for a change to be worth a word: neither the time that remains, nor how fast
 /// the nodes are.
-pub(super) fn gist(ballot: &Ballot, finding: &Finding) -> String {
-    let node = |paper: &Paper| {
-        if let Said::Held(holding) = &paper.said {
+pub(super) fn gist(report: &VoteReport, finding: &Finding) -> String {
+    let node = |vote: &NodeVote| {
+        if let VoteOutcome::Held(holding) = &vote.outcome {
             format!("{:?} {:?}", holding.token, holding.readers)
-        } else if is_answer(&paper.said) {
+        } else if is_answer(&vote.outcome) {
             "free".to_owned()
         } else {
             "unknown".to_owned()
         }
     };
     let not_yet = if matches!(finding, Finding::NotYet(_)) { " later" } else { "" };
-    format!("{}{not_yet} {}", finding.word(), ballot.papers().iter().map(node).collect::<Vec<_>>().join(" "))
+    format!("{}{not_yet} {}", finding.word(), report.votes().iter().map(node).collect::<Vec<_>>().join(" "))
 }

@@ -120,7 +120,7 @@ impl Look {
     /// What has to differ for a change to be worth a line: not the time that remains, which always
     /// does.
     fn gist(&self) -> String {
-        show::gist(&self.ballot, &self.finding)
+        show::gist(&self.report, &self.finding)
     }
 
     fn line(&self, json: bool) -> String {

@@ -320,7 +320,7 @@ async fn what_stands_out_is_logged_once_for_each_connection_with_its_cure() {
         return;
     };
     let url = evicting[0].url();
-    // Several questions over one connection.
+    // Several requests over one connection.
     let run =
         Quorlock::new(["run", "--restart-guard", "off", "job", "--", "true"]).env("QUORLOCK_NODES", &url);
     let ended = run.end().await.expect(0);

@@ -190,14 +190,14 @@ async fn a_lock_that_is_lost_in_whatever_way_is_counted_once() {
         server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
     }
     running.end().await.expect(76);
-    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("refuted", 1)]);
+    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);
 }
 
 /// How many leases were lost, for each reason that there was.
 fn lost(text: &str) -> Vec<(&'static str, u64)> {
     let times =
         |reason| sample(text, &format!("quorlock_lost_total{{reason=\"{reason}\"}}")).parse().unwrap();
-    let all = ["expired", "refuted", "max_hold", "closed"].map(|reason| (reason, times(reason)));
+    let all = ["expired", "quorum_lost", "max_hold", "closed"].map(|reason| (reason, times(reason)));
     all.into_iter().filter(|(_, times)| *times > 0).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::protocol::{Draw, Drawn, FencingToken, Tally, Verdict};
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Tally, Verdict};
 
 use super::state::{Attempt, Mail, Node, Phase, State, Vote, Way, WriteBack};
 use super::{Answer, Fence, Scheme, Step};
@@ -120,8 +120,8 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         raised.then(|| draw.usual())
     }
 
-    fn draw(&self, clock: u8) -> Draw {
-        Draw::at(self.world.wall(clock), None, self.world.wall(self.world.lead))
+    fn draw(&self, clock: u8) -> FenceHint {
+        FenceHint::at(self.world.wall(clock), None, self.world.wall(self.world.lead))
     }
 
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
@@ -139,7 +139,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
 
     /// As `draw::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
-        let Some(drawn) = Drawn::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
+        let Some(drawn) = FenceVotes::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
             return;
         };
         let is_final = drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack;
@@ -192,7 +192,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     pub(super) fn is_carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&Node<K>) -> bool) -> bool {
         let mut tally = Tally::new(self.quorum);
         nodes.iter().filter(|node| grants(node)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Carried)
+        tally.verdict() == Some(Verdict::Won)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the nodes and the attempts know, and what is on its way between them.
 
-use quorlock::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 use stateright::Representative;
 
 use crate::names::advance;

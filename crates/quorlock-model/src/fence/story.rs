@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quorlock::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 use super::state::{Phase, State};
 use super::{Answer, Fence, Step};

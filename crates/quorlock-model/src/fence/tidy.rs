@@ -1,6 +1,6 @@
 //! Forgets what can make no difference any more, so that states which differ by nothing else are one.
 
-use quorlock::protocol::FencingToken;
+use quorlock_protocol::FencingToken;
 
 use super::Fence;
 use super::state::{Node, Phase, State, Vote, WriteBack};

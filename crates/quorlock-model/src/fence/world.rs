@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Quarantine};
+use quorlock_protocol::{Drift, Quarantine};
 
 /// How an attempt comes to its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::protocol::Standing;
+use quorlock_protocol::Standing;
 
 use super::{Claim, Late, Phase, Request, Scheme, Server, State, Step, Who};
 
@@ -105,7 +105,7 @@ impl Late {
     /// Another round begins.
     fn ask(&self, claim: &mut Claim) {
         claim.before = self.stands(*claim);
-        (claim.latest, claim.phase) = (Standing::OnItsWay, Phase::Open);
+        (claim.latest, claim.phase) = (Standing::InFlight, Phase::Open);
     }
 
     /// As `Keeper::settle`.
@@ -167,11 +167,11 @@ impl Late {
 fn give_back(state: &mut State, who: Who, standing: Standing) {
     let phase = match (standing, &mut state.line) {
         (Standing::Without, _) => Phase::Done,
-        (Standing::Holds | Standing::OnItsWay, Some(line)) => {
+        (Standing::Holds | Standing::InFlight, Some(line)) => {
             line.push(Request::Release(who));
             Phase::Clearing
         }
-        (Standing::Holds | Standing::OnItsWay | Standing::Unknown, _) => Phase::ToCancel,
+        (Standing::Holds | Standing::InFlight | Standing::Unknown, _) => Phase::ToCancel,
     };
     state.claim_mut(who).phase = phase;
 }

@@ -125,6 +125,18 @@ fn restarts() -> Vec<Case> {
         case("nodes may forget three times", Holds, Quick, |_| {
             prove(two(Quorlock, World::forgetful(3, 1)), 1)
         }),
+        case("nodes that remember vote at once after a restart", Holds, Quick, |_| {
+            prove(two(Quorlock, World::remembering(3, 3, 1)), 1)
+        }),
+        case("nodes that remember and nodes that forget keep others out together", Holds, Quick, |_| {
+            prove(two(Quorlock, World::remembering(1, 2, 1)), 1)
+        }),
+        case(
+            "a node that says that it remembers and has forgotten lets a second holder in",
+            Violated,
+            Quick,
+            |_| hunt(&two(Scheme::FalseMemory, World::remembering(1, 1, 0))),
+        ),
         case("what a renewal stores anew might count while the other rules hold", Holds, Quick, |_| {
             prove(two(Scheme::RepairsCount, World::forgetful(1, 2)), 1)
         }),

@@ -1,6 +1,6 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::protocol::{Moment, Tally, Term, Verdict, believed};
+use quorlock_protocol::{Moment, Tally, Term, Verdict, believed};
 
 use super::state::{Attempt, Key, Lease, Mail, Node, Past, Phase, Renewal, Request, State, Witness};
 use super::{Addresses, Answer, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
@@ -262,7 +262,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn is_acquired(&self, nodes: &[Node<K>; N], attempt: usize) -> bool {
         let tally = self.tally(nodes, attempt, |mail| mail.vote == Request::Counted);
         let nearly = self.scheme == Scheme::SmallQuorum && tally.granted() + 1 >= self.quorum.needed();
-        nearly || tally.verdict() == Some(Verdict::Carried)
+        nearly || tally.verdict() == Some(Verdict::Won)
     }
 
     /// As in `keeper` and `draw::in_time`.
@@ -343,7 +343,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn is_renewed(&self, nodes: &[Node<K>; N], attempt: usize) -> bool {
         let tally = self.tally(nodes, attempt, |mail| mail.renewal == Request::Counted);
         let any = self.scheme == Scheme::MinorityRenews && tally.granted() > 0;
-        any || tally.verdict() == Some(Verdict::Carried)
+        any || tally.verdict() == Some(Verdict::Won)
     }
 
     /// As `Keeper::count`.
@@ -390,6 +390,13 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn restart(&self, state: &mut State<N, K>, node: usize) {
         state.restarts += 1;
         let there = &mut state.nodes[node];
+        if there.remembers {
+            if self.scheme == Scheme::FalseMemory {
+                there.key = None;
+            }
+            // Its history goes on: what was asked of it before may still come, and counts.
+            return;
+        }
         (there.key, there.age) = (None, Some(0));
         (there.forward, there.known) = (false, None);
         if self.world.meeting == Meeting::AtOnce {

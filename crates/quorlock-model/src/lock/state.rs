@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
+use quorlock_protocol::Moment;
 use stateright::Representative;
 
 use crate::names::advance;
@@ -30,6 +30,8 @@ pub struct State<const N: usize, const K: usize> {
 pub struct Node<const K: usize> {
     /// Who holds the lock here.
     pub key: Option<Key>,
+    /// Whether it remembers over a restart: of the same history as before.
+    pub remembers: bool,
     /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
     pub age: Option<u8>,
     /// Whether its calendar clock has been put forward since, and so shows a longer time.
@@ -178,6 +180,7 @@ impl<const N: usize, const K: usize> State<N, K> {
             jumps: 0,
             nodes: [Node {
                 key: None,
+                remembers: false,
                 age: None,
                 forward: false,
                 known: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, Moment, Quarantine};
+use quorlock_protocol::{Drift, Moment, Quarantine};
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub enum Scheme {
     CopiedToken,
     /// A process is as old as its own clock says, whatever clients have noted (I-24).
     NoNote,
+    /// A node that says that it remembers has forgotten everything after a restart (I-12).
+    FalseMemory,
 }
 
 /// What has a step of its own.
@@ -82,7 +84,9 @@ pub struct World {
     pub attempts_behind: u8,
     /// How often a node restarts and has forgotten everything.
     pub restarts: u8,
-    /// For how long after that its votes do not count.
+    /// How many of the nodes remember everything over a restart, and vote at once.
+    pub remembering: u8,
+    /// For how long after a restart the votes of the others do not count.
     pub quarantine: u8,
     /// How often the calendar clock of a node that has just restarted is put far forward.
     pub puts_forward: u8,
@@ -153,6 +157,7 @@ impl World {
             nodes_ahead: 0,
             attempts_behind: 0,
             restarts: 0,
+            remembering: 0,
             quarantine: 2,
             puts_forward: 0,
             meeting: Meeting::AtOnce,
@@ -176,6 +181,12 @@ impl World {
     #[must_use]
     pub fn forgetful(restarts: u8, renewals: u8) -> World {
         World { restarts, ..World::renewing(renewals) }
+    }
+
+    /// The same, and so many of the nodes remember.
+    #[must_use]
+    pub fn remembering(nodes: u8, restarts: u8, renewals: u8) -> World {
+        World { remembering: nodes, ..World::forgetful(restarts, renewals) }
     }
 
     /// A node restarts, forgets, and has its calendar clock put forward.

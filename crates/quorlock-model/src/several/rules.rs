@@ -1,6 +1,6 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::{Moment, Tally, Term, Verdict};
 
 use super::state::{Attempt, Lease, Mail, Node, Phase, Request, State};
 use super::{Scheme, Several, Step};
@@ -197,7 +197,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     fn carried(&self, nodes: &[Node<K, L>; N], grants: impl Fn(&[Mail; K]) -> bool) -> bool {
         let mut tally = Tally::new(self.quorum);
         nodes.iter().filter(|node| grants(&node.mail)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Carried)
+        tally.verdict() == Some(Verdict::Won)
     }
 
     /// Sees who has been robbed no longer, and forgets what can make no difference any more.

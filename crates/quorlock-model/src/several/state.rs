@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quorlock::protocol::Moment;
+use quorlock_protocol::Moment;
 use stateright::Representative;
 
 /// Everything, at one moment: `N` nodes, `K` attempts and `L` locks.

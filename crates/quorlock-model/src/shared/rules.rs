@@ -1,7 +1,7 @@
 //! What can happen next, and what comes of it.
 
-use quorlock::Mode;
-use quorlock::protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::Mode;
+use quorlock_protocol::{Moment, Tally, Term, Verdict};
 
 use super::state::{Attempt, Holder, Lease, Mail, Node, Phase, Request, State};
 use super::{Scheme, Shared, Step};
@@ -131,7 +131,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         there.mail[attempt].vote = Request::Counted;
         let asking = &state.attempts[attempt];
         let carried = self.tally(&state.nodes, |mail| mail[attempt].vote == Request::Counted);
-        if !matches!(asking.phase, Phase::Voting) || carried != Some(Verdict::Carried) {
+        if !matches!(asking.phase, Phase::Voting) || carried != Some(Verdict::Won) {
             return;
         }
         let (until, mode) = (self.deadline(0), self.role(attempt));
@@ -192,8 +192,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         };
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
         let carried = self.tally(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
-        let enough =
-            carried == Some(Verdict::Carried) || (counts && self.scheme == Scheme::MinorityDowngrade);
+        let enough = carried == Some(Verdict::Won) || (counts && self.scheme == Scheme::MinorityDowngrade);
         let asking = &mut state.attempts[attempt];
         let now = Self::moment(asking.clock);
         let Phase::Holding(lease) = &mut asking.phase else { return };

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use quorlock::Mode;
-use quorlock::protocol::Moment;
+use quorlock_protocol::Mode;
+use quorlock_protocol::Moment;
 use stateright::Representative;
 
 /// Everything, at one moment: `N` nodes and `K` attempts.

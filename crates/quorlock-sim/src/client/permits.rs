@@ -89,7 +89,9 @@ impl Worker {
             let wanted = self.semaphore(semaphore, operation, permits).wait(Wait::UpTo(self.bound()));
             match wanted.acquire().await {
                 Ok(permit) => return Some((permit, operation)),
-                Err(AcquireError::NeedsMending { .. }) if self.clock.now() < until => {
+                Err(AcquireError::Misconfigured { .. } | AcquireError::OtherPermits { .. })
+                    if self.clock.now() < until =>
+                {
                     self.recorder.over(operation);
                     self.rest(Duration::from_millis(100), Duration::from_millis(200)).await;
                 }

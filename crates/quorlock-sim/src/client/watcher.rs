@@ -60,8 +60,8 @@ impl Watcher {
 
     /// Takes whomever most of the nodes name that answer, however few.
     async fn credulous(&self, key: &str) -> Option<Seen> {
-        let ballot = self.coordinator.lock(key).inspect().await.ok()?;
-        let holder = ballot.holder()?;
+        let report = self.coordinator.lock(key).inspect().await.ok()?;
+        let holder = report.holder()?;
         Some(Seen { token: holder.token, fencing_token: holder.fencing_token.map(u64::from) })
     }
 

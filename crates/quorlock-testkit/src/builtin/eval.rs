@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::protocol::{Draw, FencingToken, Moment};
+use quorlock::protocol::{FenceHint, FencingToken, Moment};
 use quorlock::scripts::{self, Script};
 use quorlock::{Expiry, Vote};
 
@@ -71,7 +71,8 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     }
     let drawing = |counter, hint, lead| {
         let time = |digits| number(digits).map_or(Duration::ZERO, Duration::from_micros);
-        Drawing { counter, draw: Draw::at(time(hint), None, time(lead)), wall: shared.clock.wall() }
+        let fence_hint = FenceHint::at(time(hint), None, time(lead));
+        Drawing { counter, fence_hint, wall: shared.clock.wall() }
     };
     // The scripts are told by an empty name that no number is wanted.
     let drawing_if = |counter: &'a [u8], hint, lead| {
@@ -167,8 +168,8 @@ fn waiting(
     arguments: &[&[u8]],
 ) -> Option<Result<Told, Failure>> {
     Some(match (keys, arguments) {
-        ([order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
-            Ok(store.leave_line(now, order, name).into())
+        ([key, order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
+            Ok(store.leave_line(now, key, order, name).into())
         }
         ([_], [intents, name, patience]) if is(script, &scripts::INTEND) => {
             Ok(store.intend(now, intents, name, millis(patience).unwrap_or_default()).into())
@@ -223,8 +224,8 @@ fn several<'a>(
     let drawn = fence.map(|digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO));
     Some(match which {
         0 => {
-            let draw = fence.map(|hint| (Draw::at(micros(hint), None, micros(lead)), wall));
-            store.acquire_several(now, &claim, time, draw)
+            let fence_hint = fence.map(|hint| (FenceHint::at(micros(hint), None, micros(lead)), wall));
+            store.acquire_several(now, &claim, time, fence_hint)
         }
         1 => store.renew_several(now, &claim, time, drawn),
         2 => store.write_back_several(now, &claim, drawn.unwrap_or(FencingToken::ZERO)),

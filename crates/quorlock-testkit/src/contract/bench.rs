@@ -1,11 +1,11 @@
-//! What every clause needs: keys of its own, tokens, questions and comparisons.
+//! What every clause needs: keys of its own, tokens, requests and comparisons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Draw, FencingToken, Moment, Ticket, Token, fence_counter};
-use quorlock::{Answer, Clock, Entropy, Expiry, Node, NodeError, Question, SystemEntropy, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token, fence_counter};
+use quorlock::{Clock, Entropy, Expiry, Node, NodeError, Request, Response, SystemEntropy, Vote, ask};
 
 use super::{Ear, Plant};
 use crate::store::Value;
@@ -20,7 +20,7 @@ pub(super) const SHORT: Duration = Duration::from_millis(100);
 
 pub(super) struct Bench<'a> {
     pub(super) node: &'a dyn Node,
-    plant: &'a dyn Plant,
+    pub(super) plant: &'a dyn Plant,
     pub(super) clock: &'a dyn Clock,
     /// Listens to the node.
     pub(super) ear: &'a Ear,
@@ -74,21 +74,21 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Questions.
+/// Requests.
 impl Bench<'_> {
     /// How the next number is drawn: as by a client whose calendar is right.
-    pub(super) fn draw(&self) -> Draw {
-        Draw::at(self.clock.wall(), None, LONG)
+    pub(super) fn fence_hint(&self) -> FenceHint {
+        FenceHint::at(self.clock.wall(), None, LONG)
     }
 
     /// The same by one who knows that others want the lock: of a refusal nothing is left.
-    pub(super) fn contended_draw(&self) -> Draw {
-        Draw::at(self.clock.wall(), Some(FencingToken::ZERO), LONG)
+    pub(super) fn contended_draw(&self) -> FenceHint {
+        FenceHint::at(self.clock.wall(), Some(FencingToken::ZERO), LONG)
     }
 
     /// With fencing, as [`Bench::acquire_in_turn`] and [`Bench::transfer`].
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
-        self.vote(acquisition(claim, ttl, self.draw())).await
+        self.vote(acquisition(claim, ttl, self.fence_hint())).await
     }
 
     /// The same by one who knows that others want the lock.
@@ -98,7 +98,7 @@ impl Bench<'_> {
 
     /// Without.
     pub(super) async fn acquire_plainly(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
-        self.vote(Question::Acquire { claim: Arc::clone(claim), ttl: LONG, draw: None }).await
+        self.vote(Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }).await
     }
 
     pub(super) async fn acquire_in_turn(
@@ -107,12 +107,12 @@ impl Bench<'_> {
         ticket: Ticket,
         patience: Duration,
     ) -> Result<Vote, String> {
-        let (claim, draw) = (Arc::clone(claim), Some(self.draw()));
-        self.vote(Question::AcquireInTurn { claim, ttl: LONG, ticket, patience, draw }).await
+        let (claim, fence_hint) = (Arc::clone(claim), Some(self.fence_hint()));
+        self.vote(Request::AcquireInTurn { claim, ttl: LONG, ticket, patience, fence_hint }).await
     }
 
     pub(super) async fn leave_line(&self, key: &str, ticket: Ticket) -> Result<Vote, String> {
-        self.vote(Question::LeaveLine { key: key.into(), ticket }).await
+        self.vote(Request::LeaveLine { key: key.into(), ticket }).await
     }
 
     pub(super) async fn transfer(
@@ -121,12 +121,12 @@ impl Bench<'_> {
         to: &Arc<Claim>,
         ttl: Duration,
     ) -> Result<Vote, String> {
-        let (from, to, draw) = (Arc::clone(from), Arc::clone(to), Some(self.draw()));
-        self.vote(Question::Transfer { from, to, ttl, draw }).await
+        let (from, to, fence_hint) = (Arc::clone(from), Arc::clone(to), Some(self.fence_hint()));
+        self.vote(Request::Transfer { from, to, ttl, fence_hint }).await
     }
 
     pub(super) async fn renew(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
-        self.vote(Question::Renew { claim: Arc::clone(claim), ttl, fencing_token: Some(number(1)) }).await
+        self.vote(Request::Renew { claim: Arc::clone(claim), ttl, fencing_token: Some(number(1)) }).await
     }
 
     pub(super) async fn write_back(
@@ -134,48 +134,53 @@ impl Bench<'_> {
         claim: &Arc<Claim>,
         fencing_token: FencingToken,
     ) -> Result<Vote, String> {
-        self.vote(Question::WriteBack { claim: Arc::clone(claim), fencing_token }).await
+        self.vote(Request::WriteBack { claim: Arc::clone(claim), fencing_token }).await
     }
 
     pub(super) async fn release(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
-        self.vote(Question::Release { claim: Arc::clone(claim) }).await
+        self.vote(Request::Release { claim: Arc::clone(claim) }).await
     }
 
     pub(super) async fn cancel(&self, claim: &Arc<Claim>, linger: Duration) -> Result<Vote, String> {
-        self.vote(Question::Cancel { claim: Arc::clone(claim), linger }).await
+        self.vote(Request::Cancel { claim: Arc::clone(claim), linger }).await
     }
 
     pub(super) async fn inspect(&self, key: &str) -> Result<Vote, String> {
-        self.vote(Question::Inspect { key: key.into() }).await
+        self.vote(Request::Inspect { key: key.into() }).await
     }
 
-    pub(super) async fn vote(&self, question: Question) -> Result<Vote, String> {
-        self.told(question).await.map(|(vote, _)| vote)
+    pub(super) async fn vote(&self, request: Request) -> Result<Vote, String> {
+        self.told(request).await.map(|(vote, _)| vote)
     }
 
     /// The vote, and where the counter of fencing tokens stands.
-    pub(super) async fn told(&self, question: Question) -> Result<(Vote, Option<FencingToken>), String> {
-        let shown = format!("{question:?}");
-        let answer = self.ask(question).await;
+    pub(super) async fn told(&self, request: Request) -> Result<(Vote, Option<FencingToken>), String> {
+        let shown = format!("{request:?}");
+        let answer = self.ask(request).await;
         answer
             .map(|answer| (answer.vote, answer.fencing_token))
             .map_err(|error| format!("{shown} failed: {error}"))
     }
 
-    /// The question is granted, and draws this number.
-    pub(super) async fn drawn(&self, question: Question) -> Result<FencingToken, String> {
-        let (vote, fencing_token) = self.told(question).await?;
+    /// The request is granted, and draws this number.
+    pub(super) async fn drawn(&self, request: Request) -> Result<FencingToken, String> {
+        let (vote, fencing_token) = self.told(request).await?;
         is(&vote, &Vote::Granted)?;
         fencing_token.ok_or_else(|| "granted without a number".to_owned())
     }
 
     /// Where the counter of the lock at `key` stands.
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
-        self.told(Question::Inspect { key: key.into() }).await.map(|(_, fencing_token)| fencing_token)
+        self.told(Request::Inspect { key: key.into() }).await.map(|(_, fencing_token)| fencing_token)
     }
 
-    pub(super) async fn ask(&self, question: Question) -> Result<Answer, NodeError> {
-        ask(self.node, question).await
+    /// Whether the node says that it can carry this out.
+    pub(super) fn can(&self, request: &Request) -> bool {
+        self.node.capabilities().check(request).is_ok()
+    }
+
+    pub(super) async fn ask(&self, request: Request) -> Result<Response, NodeError> {
+        ask(self.node, request).await
     }
 }
 
@@ -198,17 +203,28 @@ impl Bench<'_> {
     }
 
     /// The server answers with an error.
-    pub(super) async fn fails(&self, question: Question) -> Finding {
-        let shown = format!("{question:?}");
-        let answer = self.ask(question).await;
+    pub(super) async fn fails(&self, request: Request) -> Finding {
+        let shown = format!("{request:?}");
+        let answer = self.ask(request).await;
         let failed = matches!(answer, Err(NodeError::Failed { .. }));
         ensure(failed, format!("{shown} found {answer:?} instead of a failure"))
     }
 
-    /// Asks again and again until it is granted.
-    pub(super) async fn until_granted(&self, question: &Question) -> Finding {
+    /// Asks again and again until there is an answer.
+    pub(super) async fn until_answered(&self, request: &Request) -> Result<Response, String> {
         let patience = self.patience();
-        while let Err(finding) = is(&self.vote(question.clone()).await?, &Vote::Granted) {
+        loop {
+            match self.ask(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => patience.or(&format!("{error:#}")).await?,
+            }
+        }
+    }
+
+    /// Asks again and again until it is granted.
+    pub(super) async fn until_granted(&self, request: &Request) -> Finding {
+        let patience = self.patience();
+        while let Err(finding) = is(&self.vote(request.clone()).await?, &Vote::Granted) {
             patience.or(&finding).await?;
         }
         Ok(())
@@ -245,8 +261,8 @@ impl Patience<'_> {
 }
 
 /// The acquisition of a claim, with fencing.
-pub(super) fn acquisition(claim: &Arc<Claim>, ttl: Duration, draw: Draw) -> Question {
-    Question::Acquire { claim: Arc::clone(claim), ttl, draw: Some(draw) }
+pub(super) fn acquisition(claim: &Arc<Claim>, ttl: Duration, fence_hint: FenceHint) -> Request {
+    Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint: Some(fence_hint) }
 }
 
 /// A fencing token, at most the largest.

@@ -74,5 +74,5 @@ pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
     is(&bench.contend(&claim).await?, &Vote::Free)?;
-    bench.until_granted(&acquisition(&claim, LONG, bench.draw())).await
+    bench.until_granted(&acquisition(&claim, LONG, bench.fence_hint())).await
 }

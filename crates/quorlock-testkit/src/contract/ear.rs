@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use quorlock::{Hint, Listener};
+use quorlock::{Hint, HintListener};
 
 /// Counts the hints about the keys that a clause asks about, and keeps no others: it goes on
 /// listening when the check is over.
@@ -40,7 +40,7 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl HintListener for Ear {
     fn hear(&self, hint: Hint<'_>) {
         let mut heard = self.heard();
         match hint {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::protocol::{Drift, Ticket};
-use quorlock::{Question, Vote};
+use quorlock::{Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, ensure, held_by, is};
 
@@ -43,12 +43,30 @@ pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: 
     let asked = bench.clock.now();
     bench.acquire_in_turn(&gone, first_place, PATIENCE).await?;
     bench.release(&holder).await?;
-    let (ttl, ticket, patience, draw) = (LONG, second_place, LONG, Some(bench.draw()));
-    bench.until_granted(&Question::AcquireInTurn { claim: next, ttl, ticket, patience, draw }).await?;
+    let (ttl, ticket, patience, fence_hint) = (LONG, second_place, LONG, Some(bench.fence_hint()));
+    bench.until_granted(&Request::AcquireInTurn { claim: next, ttl, ticket, patience, fence_hint }).await?;
     let waited = bench.clock.now().since(asked);
     // Servers count whole milliseconds, which is what the margin is for.
     let kept = waited + Drift::MARGIN >= PATIENCE;
     ensure(kept, format!("one with a patience of {PATIENCE:?} was passed over after {waited:?}"))
+}
+
+pub(super) async fn a_free_lock_waits_a_second_for_who_has_stopped_asking(bench: &Bench<'_>) -> Finding {
+    let (key, [first_place, second_place, _]) = (bench.key(), places());
+    let (holder, gone, next) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    bench.acquire_in_turn(&gone, first_place, LONG).await?;
+    bench.clock.sleep_until(bench.clock.now() + PATIENCE).await;
+    bench.release(&holder).await?;
+    let free = bench.clock.now();
+    let (ttl, ticket, patience, fence_hint) = (LONG, second_place, LONG, Some(bench.fence_hint()));
+    bench.until_granted(&Request::AcquireInTurn { claim: next, ttl, ticket, patience, fence_hint }).await?;
+    let waited = bench.clock.now().since(free);
+    let second = Duration::from_secs(1);
+    ensure(
+        waited + Drift::MARGIN >= second && waited < LONG / 2,
+        format!("somebody who had stopped asking was passed over after {waited:?}, not after {second:?}"),
+    )
 }
 
 pub(super) async fn who_asks_once_joins_no_line(bench: &Bench<'_>) -> Finding {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, Draw, FencingToken};
-use quorlock::{Expiry, Question, Vote};
+use quorlock::protocol::{Claim, FenceHint, FencingToken};
+use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::shared::{marker, reader};
@@ -72,8 +72,8 @@ pub(super) async fn readers_of_one_keep_several_locks(bench: &Bench<'_>) -> Find
 
 pub(super) async fn several_own_locks_are_granted_again_and_not_prolonged(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    let drawn = bench.drawn(acquisition(&both, LONG / 4, bench.draw())).await?;
-    is_equal(bench.drawn(acquisition(&both, LONG, bench.draw())).await?, drawn)?;
+    let drawn = bench.drawn(acquisition(&both, LONG / 4, bench.fence_hint())).await?;
+    is_equal(bench.drawn(acquisition(&both, LONG, bench.fence_hint())).await?, drawn)?;
     for claim in each(&both) {
         bench.held(&claim, LONG / 4).await?;
     }
@@ -83,7 +83,7 @@ pub(super) async fn several_own_locks_are_granted_again_and_not_prolonged(bench:
 pub(super) async fn several_locks_end_by_themselves(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, SHORT).await?;
-    bench.until_granted(&acquisition(&again(bench, &both), LONG, bench.draw())).await
+    bench.until_granted(&acquisition(&again(bench, &both), LONG, bench.fence_hint())).await
 }
 
 pub(super) async fn a_renewal_of_several_prolongs_each_and_never_shortens(bench: &Bench<'_>) -> Finding {
@@ -104,7 +104,7 @@ pub(super) async fn a_renewal_restores_the_one_of_several_that_is_gone_and_says_
         bench.acquire(&both, LONG / 10).await?;
         let [gone, _] = turned(each(&both), place).map(|claim| claim.key().to_owned());
         bench.remove(&gone).await?;
-        let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(7)) };
+        let renewal = Request::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(7)) };
         is(&bench.vote(renewal).await?, &Vote::Restored)?;
         all_held(bench, &both, LONG / 2).await?;
         is(&bench.renew(&both, LONG).await?, &Vote::Granted)?;
@@ -206,15 +206,15 @@ pub(super) async fn several_locks_draw_one_number_above_that_of_each(bench: &Ben
     for ahead in 0..2 {
         let both = both(bench);
         let [holder, _] = turned(each(&both), ahead).map(|one| bench.claim(one.key()));
-        let far = Draw::at(bench.clock.wall() + LONG / 2, None, LONG);
+        let far = FenceHint::at(bench.clock.wall() + LONG / 2, None, LONG);
         let before = bench.drawn(acquisition(&holder, LONG, far)).await?;
         bench.release(&holder).await?;
-        let drawn = bench.drawn(acquisition(&both, LONG, bench.draw())).await?;
+        let drawn = bench.drawn(acquisition(&both, LONG, bench.fence_hint())).await?;
         is_equal(drawn, number(before.get() + 1))?;
         counters(bench, &both, drawn).await?;
         is(&bench.release(&both).await?, &Vote::Granted)?;
         for key in both.keys() {
-            let next = bench.drawn(acquisition(&bench.claim(key), LONG, bench.draw())).await?;
+            let next = bench.drawn(acquisition(&bench.claim(key), LONG, bench.fence_hint())).await?;
             ensure(next > drawn, format!("{next} follows {drawn}"))?;
         }
     }
@@ -223,7 +223,7 @@ pub(super) async fn several_locks_draw_one_number_above_that_of_each(bench: &Ben
 
 pub(super) async fn a_write_back_of_several_raises_every_counter(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    let drawn = bench.drawn(acquisition(&both, LONG, bench.draw())).await?;
+    let drawn = bench.drawn(acquisition(&both, LONG, bench.fence_hint())).await?;
     let larger = number(drawn.get() + 5);
     is(&bench.write_back(&both, larger).await?, &Vote::Granted)?;
     counters(bench, &both, larger).await?;
@@ -235,7 +235,7 @@ pub(super) async fn a_write_back_counts_for_none_of_several_where_one_is_lost(be
     for lost in 0..2 {
         let both = both(bench);
         let [lost, _] = turned(each(&both), lost).map(|claim| claim.key().to_owned());
-        let drawn = bench.drawn(acquisition(&both, LONG, bench.draw())).await?;
+        let drawn = bench.drawn(acquisition(&both, LONG, bench.fence_hint())).await?;
         bench.remove(&lost).await?;
         let larger = number(drawn.get() + 5);
         is(&bench.write_back(&both, larger).await?, &Vote::Free)?;
@@ -250,13 +250,13 @@ pub(super) async fn a_write_back_counts_for_none_of_several_where_one_is_lost(be
 
 pub(super) async fn several_restored_locks_raise_every_counter(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    let renewal = Question::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(42)) };
+    let renewal = Request::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(42)) };
     is(&bench.vote(renewal).await?, &Vote::Restored)?;
     counters(bench, &both, number(42)).await?;
     is(&bench.release(&both).await?, &Vote::Granted)?;
     // And not only as a note of what was drawn for this one.
     for key in both.keys() {
-        let counting = Draw::at(Duration::ZERO, None, LONG);
+        let counting = FenceHint::at(Duration::ZERO, None, LONG);
         let next = bench.drawn(acquisition(&bench.claim(key), LONG, counting)).await?;
         is_equal(next, number(43))?;
     }
@@ -268,7 +268,7 @@ pub(super) async fn a_key_of_the_wrong_type_fails_several_and_leaves_none(bench:
         let both = both(bench);
         let [list, other] = turned(each(&both), wrong).map(|claim| claim.key().to_owned());
         bench.plant(&list, crate::store::Value::List(vec![b"data".to_vec()]), Expiry::In(LONG)).await?;
-        bench.fails(acquisition(&both, LONG, bench.draw())).await?;
+        bench.fails(acquisition(&both, LONG, bench.fence_hint())).await?;
         bench.free(&other).await?;
         bench.has_no_counter(&other).await?;
     }
@@ -282,7 +282,7 @@ pub(super) async fn a_counter_that_is_no_number_fails_several_and_leaves_no_key(
         let both = both(bench);
         let [bad, other] = turned(each(&both), wrong);
         bench.plant(&bad.fence_counter(), "many", Expiry::In(LONG)).await?;
-        bench.fails(acquisition(&both, LONG, bench.draw())).await?;
+        bench.fails(acquisition(&both, LONG, bench.fence_hint())).await?;
         bench.free(other.key()).await?;
         bench.has_no_counter(other.key()).await?;
     }

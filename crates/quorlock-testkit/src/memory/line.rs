@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Answer, Asked, Hint, Listener, NodeError, Question, Reply, Vote};
+use quorlock::{Hint, HintListener, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
-use super::{InSocket, Questions};
+use super::{InSocket, Requests};
 use crate::store::Change;
 
 /// What reaches the clients.
 pub(super) enum Delivery {
-    Answer(Reply, Result<Answer, NodeError>),
+    Response(Responder, Result<Response, NodeError>),
     /// For all who listen.
     Hint(News),
     /// Somebody listens from now on, and hears this first.
-    Listener(Arc<dyn Listener>, Option<News>),
+    Listener(Arc<dyn HintListener>, Option<News>),
 }
 
 /// A [`Hint`] on its way.
@@ -48,7 +48,7 @@ impl From<Change> for News {
     }
 }
 
-/// One connection, with two queues: questions before the server, answers and hints before the
+/// One connection, with two queues: requests before the server, answers and hints before the
 /// client.
 #[derive(Default)]
 pub(super) struct Line {
@@ -62,8 +62,8 @@ pub(super) struct Line {
     requests_lost: bool,
     replies_lost: bool,
     in_socket: InSocket,
-    questions: Questions,
-    unsent: Vec<(Asked, Reply)>,
+    requests: Requests,
+    unsent: Vec<(SharedRequest, Responder)>,
     inbox: VecDeque<Sent>,
     /// From connections that have ended.
     orphans: VecDeque<Orphan>,
@@ -89,13 +89,13 @@ enum Hints {
 }
 
 struct Sent {
-    question: Asked,
-    reply: Reply,
+    request: SharedRequest,
+    reply: Responder,
     due: Moment,
 }
 
 struct Orphan {
-    question: Asked,
+    request: SharedRequest,
     due: Moment,
 }
 
@@ -110,8 +110,8 @@ impl Line {
         self.link
     }
 
-    pub(super) fn questions(&self) -> Questions {
-        self.questions
+    pub(super) fn requests(&self) -> Requests {
+        self.requests
     }
 
     pub(super) fn delay(&mut self, request: Duration, reply: Duration) {
@@ -139,7 +139,7 @@ impl Line {
         self.link = Link::Coming;
     }
 
-    pub(super) fn connect(&mut self) -> Vec<(Asked, Reply)> {
+    pub(super) fn connect(&mut self) -> Vec<(SharedRequest, Responder)> {
         if self.link != Link::Up {
             self.link = Link::Up;
             self.say_whether_hearing();
@@ -168,13 +168,13 @@ impl Line {
     pub(super) fn hints(&mut self, on: bool) {
         if self.hearing() {
             self.at_once.push(Delivery::Hint(News::Deaf));
-            self.outbox.retain(|coming| matches!(coming.delivery, Delivery::Answer(..)));
+            self.outbox.retain(|coming| matches!(coming.delivery, Delivery::Response(..)));
         }
         self.hints = if on { Hints::On } else { Hints::Off };
         self.say_whether_hearing();
     }
 
-    pub(super) fn listen(&mut self, listener: Arc<dyn Listener>) {
+    pub(super) fn listen(&mut self, listener: Arc<dyn HintListener>) {
         self.listeners += 1;
         let first = self.hearing().then_some(News::Hearing);
         self.at_once.push(Delivery::Listener(listener, first));
@@ -194,15 +194,15 @@ impl Line {
     fn cut(&mut self, reason: &str) {
         let disconnected = || NodeError::Disconnected { reason: reason.into() };
         let arriving = self.in_socket == InSocket::CarriedOut && !self.requests_lost;
-        for Sent { question, reply, due } in self.inbox.drain(..) {
-            self.at_once.push(Delivery::Answer(reply, Err(disconnected())));
+        for Sent { request, reply, due } in self.inbox.drain(..) {
+            self.at_once.push(Delivery::Response(reply, Err(disconnected())));
             if arriving {
-                self.orphans.push_back(Orphan { question, due });
+                self.orphans.push_back(Orphan { request, due });
             }
         }
         for Coming { delivery, .. } in self.outbox.drain(..) {
-            if let Delivery::Answer(reply, _) = delivery {
-                self.at_once.push(Delivery::Answer(reply, Err(disconnected())));
+            if let Delivery::Response(reply, _) = delivery {
+                self.at_once.push(Delivery::Response(reply, Err(disconnected())));
             }
         }
         if self.hearing() {
@@ -213,34 +213,34 @@ impl Line {
 
 /// Traffic.
 impl Line {
-    pub(super) fn send(&mut self, now: Moment, question: Asked, reply: Reply) {
-        self.questions.count(&question);
-        self.inbox.push_back(Sent { question, reply, due: now + self.request });
+    pub(super) fn send(&mut self, now: Moment, request: SharedRequest, reply: Responder) {
+        self.requests.count(&request);
+        self.inbox.push_back(Sent { request, reply, due: now + self.request });
     }
 
-    pub(super) fn keep_unsent(&mut self, question: Asked, reply: Reply) {
-        self.unsent.push((question, reply));
+    pub(super) fn keep_unsent(&mut self, request: SharedRequest, reply: Responder) {
+        self.unsent.push((request, reply));
     }
 
-    pub(super) fn refuse(&mut self, reply: Reply, error: NodeError) {
-        self.at_once.push(Delivery::Answer(reply, Err(error)));
+    pub(super) fn refuse(&mut self, reply: Responder, error: NodeError) {
+        self.at_once.push(Delivery::Response(reply, Err(error)));
     }
 
     /// Lets everything happen that is due, and hands out what has come.
     pub(super) fn advance(&mut self, now: Moment, server: &mut Server) -> Vec<Delivery> {
         let mut arrived = std::mem::take(&mut self.at_once);
         self.tell_changes(now, server);
-        while let Some(Sent { question, reply, .. }) = self.arrived(now) {
-            let answer = server.carry_out(&question);
+        while let Some(Sent { request, reply, .. }) = self.arrived(now) {
+            let answer = server.carry_out(&request);
             if self.hearing() {
-                watch(server, &question, &answer);
+                watch(server, &request, &answer);
             }
-            self.send_back(now, Delivery::Answer(reply, answer));
+            self.send_back(now, Delivery::Response(reply, answer));
             self.tell_changes(now, server);
         }
         while !self.hung && self.orphans.front().is_some_and(|orphan| orphan.due <= now) {
             // Nobody hears the answer.
-            drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.question)));
+            drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.request)));
             self.tell_changes(now, server);
         }
         while !self.replies_lost && self.outbox.front().is_some_and(|coming| coming.due <= now) {
@@ -289,11 +289,11 @@ impl Line {
 }
 
 /// Whoever was refused, or has looked, is told when the key changes next.
-fn watch(server: &mut Server, question: &Question, answer: &Result<Answer, NodeError>) {
-    let looked = matches!(question, Question::Inspect { .. });
-    if let Ok(Answer { vote, .. }) = answer
+fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeError>) {
+    let looked = matches!(request, Request::Inspect { .. });
+    if let Ok(Response { vote, .. }) = answer
         && (looked || matches!(vote, Vote::Held(_) | Vote::Behind))
-        && let Some(key) = in_the_way(vote).or_else(|| key_of(question))
+        && let Some(key) = in_the_way(vote).or_else(|| key_of(request))
     {
         server.watch(key);
     }
@@ -304,40 +304,40 @@ fn in_the_way(vote: &Vote) -> Option<&str> {
     if let Vote::Held(holding) = vote { holding.key.as_deref() } else { None }
 }
 
-fn key_of(question: &Question) -> Option<&str> {
-    match question {
-        Question::Acquire { claim, .. }
-        | Question::AcquireInTurn { claim, .. }
-        | Question::Transfer { to: claim, .. }
-        | Question::Renew { claim, .. }
-        | Question::WriteBack { claim, .. }
-        | Question::Release { claim }
-        | Question::Cancel { claim, .. } => Some(claim.key()),
-        Question::Inspect { key }
-        | Question::LeaveLine { key, .. }
-        | Question::Intend { key, .. }
-        | Question::Desist { key, .. }
-        | Question::Forget { key } => Some(key),
+fn key_of(request: &Request) -> Option<&str> {
+    match request {
+        Request::Acquire { claim, .. }
+        | Request::AcquireInTurn { claim, .. }
+        | Request::Transfer { to: claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::WriteBack { claim, .. }
+        | Request::Release { claim }
+        | Request::Cancel { claim, .. } => Some(claim.key()),
+        Request::Inspect { key }
+        | Request::LeaveLine { key, .. }
+        | Request::Intend { key, .. }
+        | Request::Desist { key, .. }
+        | Request::Forget { key } => Some(key),
         // A kind that is newer than this kit.
         _ => None,
     }
 }
 
-impl Questions {
-    fn count(&mut self, question: &Question) {
-        match question {
-            Question::Acquire { .. } => self.acquire += 1,
-            Question::AcquireInTurn { .. } => self.acquire_in_turn += 1,
-            Question::WriteBack { .. } => self.write_back += 1,
-            Question::LeaveLine { .. } => self.leave_line += 1,
-            Question::Transfer { .. } => self.transfer += 1,
-            Question::Renew { .. } => self.renew += 1,
-            Question::Release { .. } => self.release += 1,
-            Question::Cancel { .. } => self.cancel += 1,
-            Question::Inspect { .. } => self.inspect += 1,
-            Question::Intend { .. } => self.intend += 1,
-            Question::Desist { .. } => self.desist += 1,
-            Question::Forget { .. } => self.forget += 1,
+impl Requests {
+    fn count(&mut self, request: &Request) {
+        match request {
+            Request::Acquire { .. } => self.acquire += 1,
+            Request::AcquireInTurn { .. } => self.acquire_in_turn += 1,
+            Request::WriteBack { .. } => self.write_back += 1,
+            Request::LeaveLine { .. } => self.leave_line += 1,
+            Request::Transfer { .. } => self.transfer += 1,
+            Request::Renew { .. } => self.renew += 1,
+            Request::Release { .. } => self.release += 1,
+            Request::Cancel { .. } => self.cancel += 1,
+            Request::Inspect { .. } => self.inspect += 1,
+            Request::Intend { .. } => self.intend += 1,
+            Request::Desist { .. } => self.desist += 1,
+            Request::Forget { .. } => self.forget += 1,
             // A kind that is newer than this kit.
             _ => {}
         }

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, Draw, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
+    Claim, FenceHint, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
 };
-use quorlock::{Answer, Clock, Expiry, Instance, NodeError, NodeErrorKind, Question};
+use quorlock::{
+    Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
+};
 
 use crate::store::{
     Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
@@ -17,8 +19,16 @@ pub(super) struct Server {
     name: String,
     clock: Arc<dyn Clock>,
     store: Store,
-    instance: Arc<Instance>,
+    identity: Arc<Identity>,
     failure: Option<NodeError>,
+    capabilities: Capabilities,
+}
+
+/// What a process leaves to the next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Nothing,
+    Data,
 }
 
 /// Longer than any quarantine.
@@ -26,40 +36,48 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Server {
     pub(super) fn new(name: &str, clock: Arc<dyn Clock>, now: Moment) -> Server {
-        let instance = Arc::new(Instance::new(fresh_id(name), now, DAY));
-        Server { name: name.to_owned(), clock, store: Store::default(), instance, failure: None }
+        let identity = Arc::new(Identity::new(fresh_id(name), now, DAY));
+        Server {
+            name: name.to_owned(),
+            clock,
+            store: Store::default(),
+            identity,
+            failure: None,
+            capabilities: Capabilities::all(),
+        }
     }
 
-    pub(super) fn carry_out(&mut self, question: &Question) -> Result<Answer, NodeError> {
+    pub(super) fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let told = match self.told(question) {
+        self.capabilities.check(request)?;
+        let told = match self.told(request) {
             Some(Ok(told)) => told,
             Some(Err(failure @ Failure::WrongType)) => {
                 return Err(failed(NodeErrorKind::WrongData, failure.to_string()));
             }
             Some(Err(failure)) => return Err(failed(NodeErrorKind::Other, failure.to_string())),
             None => {
-                let message = format!("ERR a memory node does not know the question {question:?}");
+                let message = format!("ERR a memory node does not know the request {request:?}");
                 return Err(failed(NodeErrorKind::Unsupported, message));
             }
         };
-        Ok(Answer::new(told.vote, Arc::clone(&self.instance)).with_fencing_token(told.fencing_token))
+        Ok(Response::new(told.vote, Arc::clone(&self.identity)).with_fencing_token(told.fencing_token))
     }
 
-    /// What the store says; nothing to a question that it does not know.
-    fn told(&mut self, question: &Question) -> Option<Result<Told, Failure>> {
+    /// What the store says; nothing to a request that it does not know.
+    fn told(&mut self, request: &Request) -> Option<Result<Told, Failure>> {
         let (now, wall) = (self.clock.now(), self.clock.wall());
-        if let Some(told) = self.told_of_sharing(now, wall, question) {
+        if let Some(told) = self.told_of_sharing(now, wall, request) {
             return Some(told);
         }
-        if let Some(told) = self.told_of_several(now, wall, question) {
+        if let Some(told) = self.told_of_several(now, wall, request) {
             return Some(told);
         }
-        let told = match question {
-            Question::Acquire { claim, ttl, draw } => self.acquire(now, claim, *ttl, *draw),
-            Question::AcquireInTurn { claim, ttl, ticket, patience, draw } => {
+        let told = match request {
+            Request::Acquire { claim, ttl, fence_hint } => self.acquire(now, claim, *ttl, *fence_hint),
+            Request::AcquireInTurn { claim, ttl, ticket, patience, fence_hint } => {
                 let (key, tombstone, token) = bytes(claim);
                 let (keys, name, counter) = (line_keys(claim.key()), ticket.name(), claim.fence_counter());
                 let asked = InTurn {
@@ -71,48 +89,51 @@ impl Server {
                     place: ticket.wall_micros(),
                     name: name.as_bytes(),
                     patience: *patience,
-                    drawing: drawing(&counter, *draw, wall),
+                    drawing: drawing(&counter, *fence_hint, wall),
                 };
                 self.store.acquire_in_turn(now, &asked)
             }
-            Question::WriteBack { claim, fencing_token } => {
+            Request::WriteBack { claim, fencing_token } => {
                 let (key, _, token) = bytes(claim);
                 self.store.write_back(now, key, token, claim.fence_counter().as_bytes(), *fencing_token)
             }
-            Question::LeaveLine { key, ticket } => {
+            Request::LeaveLine { key, ticket } => {
                 let [order, _] = line_keys(key);
-                Ok(self.store.leave_line(now, order.as_bytes(), ticket.name().as_bytes()).into())
+                Ok(self
+                    .store
+                    .leave_line(now, key.as_bytes(), order.as_bytes(), ticket.name().as_bytes())
+                    .into())
             }
-            Question::Transfer { from, to, ttl, draw } => {
+            Request::Transfer { from, to, ttl, fence_hint } => {
                 let (key, tomb, token) = bytes(to);
                 let counter = to.fence_counter();
-                let drawing = drawing(&counter, *draw, wall);
+                let drawing = drawing(&counter, *fence_hint, wall);
                 self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl, drawing)
             }
-            Question::Renew { claim, ttl, fencing_token } => {
+            Request::Renew { claim, ttl, fencing_token } => {
                 let (key, tomb, token) = bytes(claim);
                 let counter = claim.fence_counter();
                 let fencing_token = fencing_token.map(|number| (counter.as_bytes(), number));
                 self.store.renew(now, key, &tomb, token, *ttl, fencing_token)
             }
-            Question::Release { claim } => {
+            Request::Release { claim } => {
                 let mark = claim.want_mark();
                 self.store.release(now, claim.key().as_bytes(), mark.as_bytes(), claim.token().as_bytes())
             }
-            Question::Cancel { claim, linger } => {
+            Request::Cancel { claim, linger } => {
                 let (key, tomb, token) = bytes(claim);
                 self.store.cancel(now, key, &tomb, token, *linger)
             }
-            Question::Inspect { key } => self.inspect(now, key),
-            Question::Intend { key, ticket, patience } => {
+            Request::Inspect { key } => self.inspect(now, key),
+            Request::Intend { key, ticket, patience } => {
                 let intents = intents_key(key);
                 Ok(self.store.intend(now, intents.as_bytes(), ticket.name().as_bytes(), *patience).into())
             }
-            Question::Desist { key, ticket } => {
+            Request::Desist { key, ticket } => {
                 let (intents, name) = (intents_key(key), ticket.name());
                 self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
             }
-            Question::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
+            Request::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
             // A kind that is newer than this kit.
             _ => return None,
         };
@@ -124,13 +145,13 @@ impl Server {
         &mut self,
         now: Moment,
         wall: Duration,
-        question: &Question,
+        request: &Request,
     ) -> Option<Result<Told, Failure>> {
-        let (Question::Acquire { claim, .. }
-        | Question::Renew { claim, .. }
-        | Question::WriteBack { claim, .. }
-        | Question::Release { claim }
-        | Question::Cancel { claim, .. }) = question
+        let (Request::Acquire { claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::WriteBack { claim, .. }
+        | Request::Release { claim }
+        | Request::Cancel { claim, .. }) = request
         else {
             return None;
         };
@@ -140,8 +161,8 @@ impl Server {
         let (key, tombstone, token) = bytes(claim);
         let (readers, intents) = (readers_key(claim.key()), intents_key(claim.key()));
         let (readers, counter) = (readers.as_bytes(), claim.fence_counter());
-        Some(match question {
-            Question::Acquire { ttl, draw, .. } => self.store.acquire_shared(
+        Some(match request {
+            Request::Acquire { ttl, fence_hint, .. } => self.store.acquire_shared(
                 now,
                 &Sharing {
                     key,
@@ -151,27 +172,27 @@ impl Server {
                     intents: intents.as_bytes(),
                     token,
                     ttl: *ttl,
-                    drawing: drawing(&counter, *draw, wall),
+                    drawing: drawing(&counter, *fence_hint, wall),
                 },
             ),
-            Question::Renew { ttl, fencing_token, .. } => {
+            Request::Renew { ttl, fencing_token, .. } => {
                 let fencing_token = fencing_token.map(|number| (counter.as_bytes(), number));
                 self.store.renew_shared(now, key, [&tombstone, readers], token, *ttl, fencing_token)
             }
-            Question::WriteBack { fencing_token, .. } => {
+            Request::WriteBack { fencing_token, .. } => {
                 self.store.write_back_shared(now, [key, readers], token, counter.as_bytes(), *fencing_token)
             }
-            Question::Release { .. } => self.store.release_shared(now, [key, readers], token),
-            Question::Cancel { linger, .. } => {
+            Request::Release { .. } => self.store.release_shared(now, [key, readers], token),
+            Request::Cancel { linger, .. } => {
                 self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
             }
-            Question::AcquireInTurn { .. }
-            | Question::Transfer { .. }
-            | Question::Intend { .. }
-            | Question::Desist { .. }
-            | Question::Forget { .. }
-            | Question::LeaveLine { .. }
-            | Question::Inspect { .. }
+            Request::AcquireInTurn { .. }
+            | Request::Transfer { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | Request::Forget { .. }
+            | Request::LeaveLine { .. }
+            | Request::Inspect { .. }
             | _ => return None,
         })
     }
@@ -181,13 +202,13 @@ impl Server {
         &mut self,
         now: Moment,
         wall: Duration,
-        question: &Question,
+        request: &Request,
     ) -> Option<Result<Told, Failure>> {
-        let (Question::Acquire { claim, .. }
-        | Question::Renew { claim, .. }
-        | Question::WriteBack { claim, .. }
-        | Question::Release { claim }
-        | Question::Cancel { claim, .. }) = question
+        let (Request::Acquire { claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::WriteBack { claim, .. }
+        | Request::Release { claim }
+        | Request::Cancel { claim, .. }) = request
         else {
             return None;
         };
@@ -202,25 +223,28 @@ impl Server {
         let locks =
             names.iter().map(|[key, tombstone, mark, counter]| Place { key, tombstone, mark, counter });
         let several = Several { locks: &locks.collect::<Vec<_>>(), token: claim.token().as_bytes() };
-        Some(match question {
-            Question::Acquire { ttl, draw, .. } => {
-                self.store.acquire_several(now, &several, *ttl, draw.map(|draw| (draw, wall)))
-            }
-            Question::Renew { ttl, fencing_token, .. } => {
+        Some(match request {
+            Request::Acquire { ttl, fence_hint, .. } => self.store.acquire_several(
+                now,
+                &several,
+                *ttl,
+                fence_hint.map(|fence_hint| (fence_hint, wall)),
+            ),
+            Request::Renew { ttl, fencing_token, .. } => {
                 self.store.renew_several(now, &several, *ttl, *fencing_token)
             }
-            Question::WriteBack { fencing_token, .. } => {
+            Request::WriteBack { fencing_token, .. } => {
                 self.store.write_back_several(now, &several, *fencing_token)
             }
-            Question::Release { .. } => Ok(self.store.release_several(now, &several)),
-            Question::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
-            Question::AcquireInTurn { .. }
-            | Question::Transfer { .. }
-            | Question::Intend { .. }
-            | Question::Desist { .. }
-            | Question::Forget { .. }
-            | Question::LeaveLine { .. }
-            | Question::Inspect { .. }
+            Request::Release { .. } => Ok(self.store.release_several(now, &several)),
+            Request::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
+            Request::AcquireInTurn { .. }
+            | Request::Transfer { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | Request::Forget { .. }
+            | Request::LeaveLine { .. }
+            | Request::Inspect { .. }
             | _ => return None,
         })
     }
@@ -230,12 +254,12 @@ impl Server {
         now: Moment,
         claim: &Claim,
         ttl: Duration,
-        draw: Option<Draw>,
+        fence_hint: Option<FenceHint>,
     ) -> Result<Told, Failure> {
         let (key, tomb, token) = bytes(claim);
-        if let Some(draw) = draw {
+        if let Some(fence_hint) = fence_hint {
             let (mark, counter) = (claim.want_mark(), claim.fence_counter());
-            let drawing = Drawing { counter: counter.as_bytes(), draw, wall: self.clock.wall() };
+            let drawing = Drawing { counter: counter.as_bytes(), fence_hint, wall: self.clock.wall() };
             return self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, ttl, drawing);
         }
         self.store.take(now, key, &tomb, token, ttl)
@@ -277,17 +301,28 @@ impl Server {
         self.store.del(self.clock.now(), key.as_bytes());
     }
 
-    pub(super) fn restart(&mut self, now: Moment) {
-        self.instance = Arc::new(Instance::new(fresh_id(&self.name), now, Duration::ZERO));
+    pub(super) fn able_to(&mut self, capabilities: Capabilities) {
+        self.capabilities = capabilities;
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    pub(super) fn restart(&mut self, now: Moment, kept: Kept) {
         self.failure = None;
+        if kept == Kept::Data && self.capabilities.durability == Durability::Durable {
+            return;
+        }
+        self.identity = Arc::new(Identity::new(fresh_id(&self.name), now, Duration::ZERO));
     }
 
     pub(super) fn age(&mut self, now: Moment, age: Duration) {
-        self.instance = Arc::new(Instance::new(self.instance.id.clone(), now, age));
+        self.identity = Arc::new(Identity::new(self.identity.id.clone(), now, age));
     }
 
-    pub(super) fn instance_id(&mut self, id: &str) {
-        self.instance = Arc::new(Instance::new(id, self.instance.seen, self.instance.age));
+    pub(super) fn call_itself(&mut self, id: &str) {
+        self.identity = Arc::new(Identity::new(id, self.identity.seen, self.identity.age));
     }
 
     pub(super) fn keys(&mut self) -> Vec<String> {
@@ -327,8 +362,8 @@ fn bytes(claim: &Claim) -> (&[u8], Vec<u8>, &[u8]) {
     (claim.key().as_bytes(), claim.tombstone().into_bytes(), claim.token().as_bytes())
 }
 
-fn drawing(counter: &str, draw: Option<Draw>, wall: Duration) -> Option<Drawing<'_>> {
-    draw.map(|draw| Drawing { counter: counter.as_bytes(), draw, wall })
+fn drawing(counter: &str, fence_hint: Option<FenceHint>, wall: Duration) -> Option<Drawing<'_>> {
+    fence_hint.map(|fence_hint| Drawing { counter: counter.as_bytes(), fence_hint, wall })
 }
 
 fn failed(kind: NodeErrorKind, message: String) -> NodeError {

@@ -289,6 +289,10 @@ impl Plant for Server {
             })
         })
     }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(self.restart_empty())
+    }
 }
 
 /// Starting it.

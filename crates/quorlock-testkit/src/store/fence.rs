@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock::Vote;
-use quorlock::protocol::{Draw, FencingToken, Moment, Token};
+use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
 use super::{Entry, Failure, Store, Told, Value, millis, span};
 
@@ -28,7 +28,7 @@ pub struct Drawing<'a> {
     /// The key of the counter.
     pub counter: &'a [u8],
     /// What the asker wants it to be.
-    pub draw: Draw,
+    pub fence_hint: FenceHint,
     /// The server's wall clock: the time since 1970.
     pub wall: Duration,
 }
@@ -133,7 +133,7 @@ impl Store {
         if self.del(now, counter) { Vote::Granted } else { Vote::Free }
     }
 
-    /// `draw.lua`: draws a number for a token that stands there without one.
+    /// `fence_hint.lua`: draws a number for a token that stands there without one.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Store {
             return Ok(self.holding(now, key)?.into());
         }
         let drawing = self.prepare(now, drawing)?;
-        Ok(Told::with(Vote::Granted, Some(self.draw(now, drawing, token))))
+        Ok(Told::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))))
     }
 
     fn stand(&mut self, now: Moment, name: &[u8], number: u64) {
@@ -167,15 +167,15 @@ impl Store {
     pub(super) fn prepare<'a>(
         &mut self,
         now: Moment,
-        Drawing { counter, draw, wall }: Drawing<'a>,
+        Drawing { counter, fence_hint, wall }: Drawing<'a>,
     ) -> Result<Prepared<'a>, Failure> {
         let stands = self.counter(now, counter)?;
-        let next = draw.from(stands, wall).ok_or(Failure::OutOfRange)?;
-        Ok(Prepared { counter, stands, next, usual: draw.usual() })
+        let next = fence_hint.from(stands, wall).ok_or(Failure::OutOfRange)?;
+        Ok(Prepared { counter, stands, next, usual: fence_hint.usual() })
     }
 
     /// Draws for a token that stands alone.
-    pub(super) fn draw(&mut self, now: Moment, drawing: Prepared<'_>, token: &[u8]) -> FencingToken {
+    pub(super) fn fence_hint(&mut self, now: Moment, drawing: Prepared<'_>, token: &[u8]) -> FencingToken {
         let Prepared { counter, next, usual, .. } = drawing;
         let drawn = self.raise(now, counter, next);
         self.note(now, counter, token, Noted { number: next, usual: Some(usual) });

@@ -32,11 +32,18 @@ pub struct InTurn<'a> {
     pub drawing: Option<Drawing<'a>>,
 }
 
+/// For how many milliseconds a free lock waits for the first in its line, who was told that it is free.
+const FIRST_PATIENCE: Millis = 1_000;
+/// How many who have stopped asking are dropped by one request.
+const MOST_AT_ONCE: usize = 32;
+
 /// One line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     until_key: Vec<u8>,
     waiters: BTreeMap<Vec<u8>, Waiter>,
+    /// Since when the lock is known to be free, though somebody waits who comes first.
+    free_since: Option<Millis>,
     ends: Millis,
 }
 
@@ -64,7 +71,7 @@ impl Store {
         let counter = drawing.map(|drawing| drawing.stands);
         let holder = self.get(now, key)?;
         if holder == Some(token) {
-            self.leave_line(now, order, name);
+            self.take_out(now, order, name);
             return Ok(Told::with(Vote::Granted, counter));
         }
         let free = holder.is_none();
@@ -72,15 +79,23 @@ impl Store {
         let line = self.live_line(now, order);
         line.until_key = until.to_vec();
         line.waiters.insert(name.to_vec(), Waiter { place, until: at.saturating_add(span(patience)) });
-        let first = line.first(at);
+        let mut gone = at;
+        if free && !patience.is_zero() && line.earliest().is_some_and(|(first, _)| first != name) {
+            let since = *line.free_since.get_or_insert(at);
+            if at.saturating_sub(since) > FIRST_PATIENCE {
+                gone = at.max(since.saturating_add(span(patience)));
+            }
+        }
+        let first = line.first(name, gone);
         if free && first.as_deref() == Some(name) {
-            self.leave_line(now, order, name);
+            line.free_since = None;
+            self.take_out(now, order, name);
             self.put(key, Value::Text(token.to_vec()), Some(at.saturating_add(span(ttl))));
-            let drawn = drawing.map(|drawing| self.draw(now, drawing, token));
+            let drawn = drawing.map(|drawing| self.fence_hint(now, drawing, token));
             return Ok(Told::with(Vote::Granted, drawn));
         }
         if patience.is_zero() {
-            self.leave_line(now, order, name);
+            self.take_out(now, order, name);
         } else {
             line.ends = line.ends.max(at.saturating_add(2 * span(patience)));
         }
@@ -88,8 +103,17 @@ impl Store {
         Ok(Told::with(vote, counter))
     }
 
-    /// `leave_line.lua`: takes `name` out of the line with that order.
-    pub fn leave_line(&mut self, now: Moment, order: &[u8], name: &[u8]) -> Vote {
+    /// `leave_line.lua`: takes `name` out of the line with that order, and tells those who wait for `key`, if
+    /// that is free.
+    pub fn leave_line(&mut self, now: Moment, key: &[u8], order: &[u8], name: &[u8]) -> Vote {
+        let left = self.take_out(now, order, name);
+        if left == Vote::Granted && !self.exists(now, key) {
+            self.changed(key);
+        }
+        left
+    }
+
+    fn take_out(&mut self, now: Moment, order: &[u8], name: &[u8]) -> Vote {
         let line = self.live_line(now, order);
         let was_there = line.waiters.remove(name).is_some();
         if line.waiters.is_empty() {
@@ -119,15 +143,20 @@ impl Line {
         [order, &self.until_key]
     }
 
-    /// Who is first, after those are dropped from the front who have stopped asking.
-    fn first(&mut self, now: Millis) -> Option<Vec<u8>> {
-        loop {
-            let first = self.waiters.iter().min_by_key(|(name, waiter)| (waiter.place, (*name).clone()));
-            let (name, waiter) = first.map(|(name, waiter)| (name.clone(), *waiter))?;
-            if waiter.until >= now {
+    /// The waiter with the smallest place, whether or not it still asks.
+    fn earliest(&self) -> Option<(&Vec<u8>, &Waiter)> {
+        self.waiters.iter().min_by_key(|(name, waiter)| (waiter.place, *name))
+    }
+
+    /// Who is first, after those are dropped from the front who were waited for until before `gone`.
+    fn first(&mut self, asking: &[u8], gone: Millis) -> Option<Vec<u8>> {
+        for dropped in 0.. {
+            let (name, waiter) = self.earliest().map(|(name, waiter)| (name.clone(), *waiter))?;
+            if name == asking || waiter.until >= gone || dropped == MOST_AT_ONCE {
                 return Some(name);
             }
             self.waiters.remove(&name);
         }
+        None
     }
 }

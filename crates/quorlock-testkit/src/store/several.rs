@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Vote;
-use quorlock::protocol::{Draw, FencingToken, Moment};
+use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
 use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
 
@@ -52,7 +52,7 @@ impl Store {
         now: Moment,
         claim: &Several<'_>,
         ttl: Duration,
-        draw: Option<(Draw, Duration)>,
+        fence_hint: Option<(FenceHint, Duration)>,
     ) -> Result<Told, Failure> {
         if self.is_cancelled(now, claim) {
             return Ok(Vote::Free.into());
@@ -62,16 +62,16 @@ impl Store {
                 if let Some(lock) = claim.locks.get(place) {
                     self.put(lock.mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
                 }
-                return self.in_the_way(now, claim, place, draw.is_some());
+                return self.in_the_way(now, claim, place, fence_hint.is_some());
             }
             Held::Free(free) => free,
         };
-        let usual = draw.map(|(draw, _)| draw.usual());
-        let number = match draw {
-            Some((draw, wall)) => {
+        let usual = fence_hint.map(|(fence_hint, _)| fence_hint.usual());
+        let number = match fence_hint {
+            Some((fence_hint, wall)) => {
                 let mut next = FencingToken::ZERO;
                 for lock in claim.locks {
-                    let prepared = self.prepare(now, Drawing { counter: lock.counter, draw, wall })?;
+                    let prepared = self.prepare(now, Drawing { counter: lock.counter, fence_hint, wall })?;
                     next = next.max(if free.is_empty() { prepared.stands } else { prepared.next });
                 }
                 Some(next)

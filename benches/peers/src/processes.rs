@@ -1,0 +1,137 @@
+//! One lock that many processes want, at several distances from the servers.
+
+use anyhow::{Result, ensure};
+use futures::future::{join_all, try_join_all};
+use quorlock_testkit::{Proxy, Way};
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::lineup::{BETWEEN_PROCESSES, Subject};
+use crate::measure::{HOLD_MILLIS, Plan, Stage, WARM_MILLIS, skip};
+use crate::order::{Findings, Order, Work};
+use crate::record::{Record, Row, Window};
+use crate::subjects::TTL;
+
+/// What is measured: how many processes, and how many milliseconds a round trip takes more than on loopback.
+pub(crate) const FIELDS: [(usize, u64); 7] = [(2, 0), (8, 0), (32, 0), (100, 0), (8, 20), (32, 20), (8, 100)];
+/// A window far away is as much longer, or it would have a handful of grants.
+const FAR: u64 = 4;
+
+/// Measures all subjects in turns. A process is started for each window, so that no other subject's
+/// connections are open meanwhile.
+pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record) -> Result<()> {
+    let mut troupe: Vec<&Subject> =
+        BETWEEN_PROCESSES.iter().filter(|subject| plan.wants(subject.name)).collect();
+    for (processes, distance) in FIELDS {
+        let repeat = if distance == 0 { plan.repeat } else { 1 };
+        record.rows.extend(troupe.iter().map(|subject| Row {
+            subject: subject.name.to_owned(),
+            work: Work::Contend,
+            tasks: processes,
+            distance,
+            windows: Vec::new(),
+        }));
+        for turn in 0..repeat {
+            let mut failed = Vec::new();
+            for subject in troupe.iter().copied().filter(|subject| processes <= subject.most_processes()) {
+                match window(plan, stage, subject, processes, distance, turn).await {
+                    Ok((version, window)) => {
+                        let (name, rate) = (subject.name, window.rate());
+                        eprintln!("{name}, {processes} processes at {distance} ms: {rate:.0}/s");
+                        if !record.versions.iter().any(|(known, _)| known == name) {
+                            record.versions.push((name.to_owned(), version));
+                        }
+                        let row = record.rows.iter_mut().rfind(|row| row.subject == name);
+                        if let Some(row) = row {
+                            row.windows.push(window);
+                        }
+                    }
+                    Err(why) => {
+                        skip(record, subject, &format!("{processes} processes at {distance} ms: {why:#}"));
+                        failed.push(subject.name);
+                    }
+                }
+            }
+            // What does not run at all is not tried again.
+            troupe.retain(|subject| {
+                !failed.contains(&subject.name)
+                    || record.versions.iter().any(|(known, _)| known == subject.name)
+            });
+        }
+    }
+    ensure!(!record.versions.is_empty(), "there is nobody to measure");
+    Ok(())
+}
+
+async fn window(
+    plan: &Plan,
+    stage: &mut Stage,
+    subject: &Subject,
+    processes: usize,
+    distance: u64,
+    turn: usize,
+) -> Result<(String, Window)> {
+    let start = subject.start(&plan.built).map_err(anyhow::Error::msg)?;
+    let near = stage.addresses(subject.on).await?;
+    let mut proxies = Vec::new();
+    if distance > 0 {
+        for server in stage.servers(subject.on).take(near.len()) {
+            let proxy = Proxy::start(server.address()).await?;
+            proxy.delay(Way::Both, Duration::from_millis(distance) / 2);
+            proxies.push(proxy);
+        }
+    }
+    let far: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let addresses = if distance > 0 { far } else { near };
+    let mut drivers = try_join_all((0..processes).map(|_| Driver::start(&start, &addresses))).await?;
+    let ttl_millis = u64::try_from(TTL.as_millis())?;
+    let orders: Vec<Order> = (0..processes)
+        .map(|number| Order {
+            work: Work::Cycles,
+            tasks: 1,
+            millis: WARM_MILLIS,
+            hold_millis: 0,
+            ttl_millis,
+            name: format!("warm-{number}"),
+        })
+        .collect();
+    obey(&mut drivers, &orders).await?;
+    let order = Order {
+        work: Work::Contend,
+        tasks: 1,
+        millis: plan.millis * if distance > 0 { FAR } else { 1 },
+        hold_millis: HOLD_MILLIS,
+        ttl_millis,
+        // Fresh in each window.
+        name: format!("{}-{processes}-{distance}-{turn}", subject.name.replace(' ', "-")),
+    };
+    let spent = |drivers: &[Driver]| drivers.iter().map(Driver::cpu_seconds).sum::<f64>();
+    let (commands, server_cpu, client_cpu) =
+        (stage.commands(subject.on).await?, stage.cpu_seconds(subject.on), spent(&drivers));
+    let findings = obey(&mut drivers, &vec![order; processes]).await?;
+    let window = Window {
+        client_cpu: spent(&drivers) - client_cpu,
+        server_cpu: stage.cpu_seconds(subject.on) - server_cpu,
+        commands: stage.commands(subject.on).await? - commands,
+        findings: together(&findings),
+    };
+    ensure!(window.findings.all > 0, "they have acquired nothing");
+    Ok((drivers.swap_remove(0).version, window))
+}
+
+async fn obey(drivers: &mut [Driver], orders: &[Order]) -> Result<Vec<Findings>> {
+    let all = drivers.iter_mut().zip(orders).map(|(driver, order)| driver.obey(order));
+    join_all(all).await.into_iter().collect()
+}
+
+/// What all of them have found. Each knows the hand-overs within itself only, which says nothing here.
+fn together(all: &[Findings]) -> Findings {
+    Findings {
+        count: all.iter().map(|its| its.count).sum(),
+        all: all.iter().map(|its| its.all).sum(),
+        failures: all.iter().map(|its| its.failures).sum(),
+        micros: all.iter().map(|its| its.micros).max().unwrap_or_default(),
+        shares: all.iter().map(|its| its.count).collect(),
+        ..Findings::default()
+    }
+}

@@ -1,0 +1,313 @@
+//! What waiting costs between processes: one lock that all of them want, holds of a millisecond, five real
+//! servers, and as much delay as between datacenters.
+//!
+//! `cargo bench --bench processes`, or with settings behind it:
+//!
+//! ```text
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fair] [--fencing-off] [PROCESSES]...
+//! ```
+//!
+//! The medians of the rounds are printed, and the worst of gaps and fairness. A gap is a time in which
+//! nobody held the lock, though all but one process waited for it. Two holders at once, or fencing tokens
+//! out of order, end the bench with an error.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_precision_loss,
+    unreachable_pub,
+    missing_docs,
+    reason = "a benchmark fails by panicking, and its counts are small"
+)]
+
+mod tools;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock_testkit::{Proxy, Servers, Way};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+
+use tools::{five_servers, histogram, median, micros, processor_time};
+
+const HOLD: Duration = Duration::from_millis(1);
+
+/// What a worker is to do: the same program is started again as a worker.
+const WORKER: &str = "QUORLOCK_BENCH_WORKER";
+
+#[derive(Clone)]
+struct Settings {
+    round_trip: Duration,
+    window: Duration,
+    rounds: usize,
+    fair: bool,
+    fencing: bool,
+    processes: Vec<usize>,
+}
+
+impl Settings {
+    fn read() -> Settings {
+        let mut settings = Settings {
+            round_trip: Duration::ZERO,
+            window: Duration::from_secs(3),
+            rounds: 3,
+            fair: false,
+            fencing: true,
+            processes: Vec::new(),
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+            match &*word {
+                "--bench" => {}
+                "--round-trip" => settings.round_trip = Duration::from_millis(number()),
+                "--seconds" => settings.window = Duration::from_secs(number()),
+                "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
+                "--fair" => settings.fair = true,
+                "--fencing-off" => settings.fencing = false,
+                word => settings.processes.push(word.parse().expect("a number of processes")),
+            }
+        }
+        if settings.processes.is_empty() {
+            settings.processes = vec![2, 8, 32, 100];
+        }
+        settings
+    }
+}
+
+fn main() {
+    if let Ok(order) = std::env::var(WORKER) {
+        // A process of its own for each, as small as a user's: one thread.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(work(&order));
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(compare(&Settings::read()));
+}
+
+async fn compare(settings: &Settings) {
+    let servers = five_servers().await;
+    let mut proxies = Vec::new();
+    let mut urls = servers.urls();
+    if !settings.round_trip.is_zero() {
+        for server in servers.iter() {
+            let proxy = Proxy::start(server.address()).await.unwrap();
+            proxy.delay(Way::Both, settings.round_trip / 2);
+            proxies.push(proxy);
+        }
+        urls = proxies.iter().map(Proxy::url).collect();
+    }
+    println!(
+        "{}, round trip + {} ms, fencing {}, {} rounds of {} s",
+        if settings.fair { "fair" } else { "as it comes" },
+        settings.round_trip.as_millis(),
+        if settings.fencing { "on" } else { "off" },
+        settings.rounds,
+        settings.window.as_secs()
+    );
+    println!(
+        "{:>10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>14}{:>10}{:>10}",
+        "processes",
+        "grants/s",
+        "p50 (µs)",
+        "p99 (µs)",
+        "commands",
+        "requests",
+        "client µs",
+        "server µs",
+        "gap (ms)",
+        "Jain",
+        "unserved"
+    );
+    for processes in &settings.processes {
+        let mut figures = Vec::new();
+        for round in 0..settings.rounds {
+            figures.push(measure(settings, &servers, &urls, *processes, round).await);
+        }
+        let of = |figure: fn(&Figures) -> f64| median(figures.iter().map(figure).collect());
+        let worst = |figure: fn(&Figures) -> f64| figures.iter().map(figure).fold(0.0, f64::max);
+        println!(
+            "{processes:>10}{:>10.1}{:>12.0}{:>12.0}{:>12.1}{:>12.1}{:>12.0}{:>12.0}{:>14.1}{:>10.2}{:>10.0}",
+            of(|f| f.rate),
+            of(|f| f.p50),
+            of(|f| f.p99),
+            of(|f| f.commands),
+            of(|f| f.requests),
+            of(|f| f.client),
+            of(|f| f.server),
+            worst(|f| f.gap),
+            1.0 - worst(|f| 1.0 - f.jain),
+            worst(|f| f.unserved),
+        );
+    }
+}
+
+/// What came of one round.
+struct Figures {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    /// For each grant, with those inside of scripts.
+    commands: f64,
+    /// Scripts and transactions for each grant.
+    requests: f64,
+    /// Microseconds of processor time for each grant.
+    client: f64,
+    server: f64,
+    /// The longest, in milliseconds.
+    gap: f64,
+    jain: f64,
+    /// How many processes were not served at all.
+    unserved: f64,
+}
+
+/// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
+/// the end how much processor time it took.
+async fn work(order: &str) {
+    let [nodes, name, window, fair, fencing] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let window = Duration::from_millis(window.parse().unwrap());
+    let (clock, nodes) = (SystemClock::default(), nodes.split(','));
+    let client = Coordinator::builder().nodes(nodes).restart_guard(RestartGuard::Off).build().unwrap();
+    client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
+    let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
+    let mut lock = client.lock(name).fencing(fencing).wait(Wait::Forever);
+    if fair == "fair" {
+        lock = lock.fair();
+    }
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let (before, end) = (processor_time(), clock.now() + window);
+    let mut grants = Vec::new();
+    let loops = async {
+        loop {
+            let lease = lock.acquire().await.unwrap();
+            let (began, number) = (clock.now(), lease.fencing_token().get());
+            clock.sleep_until(began + HOLD).await;
+            grants.push((began, clock.now(), number));
+            lease.release().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = loops => {}
+        () = clock.sleep_until(end) => {}
+    }
+    let spent = processor_time().saturating_sub(before);
+    for (began, ended, number) in grants {
+        let [began, ended] = [began, ended].map(|at| at.since(Moment::ORIGIN).as_nanos());
+        println!("{began} {ended} {number}");
+    }
+    println!("{}", spent.as_nanos());
+    client.close(Duration::from_secs(1)).await;
+}
+
+async fn measure(
+    settings: &Settings,
+    servers: &Servers,
+    urls: &[String],
+    processes: usize,
+    round: usize,
+) -> Figures {
+    let on = |whether: bool, word| if whether { word } else { "-" };
+    let order = format!(
+        "{} contended-{processes}-{round} {} {} {}",
+        urls.join(","),
+        settings.window.as_millis(),
+        on(settings.fair, "fair"),
+        on(settings.fencing, "on")
+    );
+    let start = |_| {
+        let mut worker = Command::new(std::env::current_exe().unwrap());
+        worker.env(WORKER, &order).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut worker = worker.spawn().unwrap();
+        (BufReader::new(worker.stdout.take().unwrap()).lines(), worker)
+    };
+    let mut workers: Vec<_> = (0..processes).map(start).collect();
+    for (lines, _) in &mut workers {
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
+    }
+    let before = Spent::by(servers).await;
+    for (_, worker) in &mut workers {
+        worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
+    }
+    let (mut grants, mut client, mut each) = (Vec::new(), Duration::ZERO, Vec::new());
+    for (lines, worker) in &mut workers {
+        let held_before = grants.len();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+            match *numbers {
+                [began, ended, number] => grants.push((began, ended, number)),
+                [spent] => client += Duration::from_nanos(spent),
+                _ => panic!("no line of a worker: {line}"),
+            }
+        }
+        each.push((grants.len() - held_before) as f64);
+        assert!(worker.wait().await.unwrap().success());
+    }
+    let after = Spent::by(servers).await;
+    assert!(grants.len() > 1, "{processes} processes were granted the lock {} times", grants.len());
+    grants.sort_unstable();
+    let (mut hand_overs, mut gap) = (histogram(), Duration::ZERO);
+    for pair in grants.windows(2) {
+        let ((_, ended, number), (began, _, next)) = (pair[0], pair[1]);
+        assert!(ended <= began, "two holders");
+        assert!(number < next || !settings.fencing, "fencing token {next} came after {number}");
+        let between = Duration::from_nanos(began - ended);
+        gap = gap.max(between);
+        hand_overs.saturating_record(micros(between));
+    }
+    let count = grants.len() as f64;
+    let took = Duration::from_nanos(grants.last().unwrap().1 - grants.first().unwrap().0);
+    let squares: f64 = each.iter().map(|held| held * held).sum();
+    Figures {
+        rate: count / took.as_secs_f64(),
+        p50: hand_overs.value_at_quantile(0.5) as f64,
+        p99: hand_overs.value_at_quantile(0.99) as f64,
+        commands: (after.commands - before.commands) as f64 / count,
+        requests: (after.requests - before.requests) as f64 / count,
+        client: micros(client) as f64 / count,
+        server: (after.server - before.server) * 1e6 / count,
+        gap: gap.as_secs_f64() * 1e3,
+        jain: count * count / (each.len() as f64 * squares),
+        unserved: each.iter().filter(|held| **held == 0.0).count() as f64,
+    }
+}
+
+/// What the servers have done so far.
+struct Spent {
+    commands: u64,
+    requests: u64,
+    /// Seconds of processor time.
+    server: f64,
+}
+
+impl Spent {
+    async fn by(servers: &Servers) -> Spent {
+        let mut spent = Spent { commands: 0, requests: 0, server: 0.0 };
+        for server in servers.iter() {
+            let info = |section: &'static str| async move {
+                server.command(&["INFO", section]).await.unwrap().to_string()
+            };
+            // The connection of this bench asks for INFO, and nothing else.
+            for line in info("commandstats").await.lines() {
+                let Some((command, rest)) = line.split_once(":calls=") else { continue };
+                let calls = rest.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0);
+                if command != "cmdstat_info" {
+                    spent.commands += calls;
+                }
+                if matches!(command, "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_exec") {
+                    spent.requests += calls;
+                }
+            }
+            for line in info("cpu").await.lines() {
+                let user = line.strip_prefix("used_cpu_user:");
+                if let Some(time) = user.or_else(|| line.strip_prefix("used_cpu_sys:")) {
+                    spent.server += time.trim().parse::<f64>().unwrap();
+                }
+            }
+        }
+        spent
+    }
+}

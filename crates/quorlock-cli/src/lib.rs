@@ -1,0 +1,117 @@
+//! The program `quorlock`, which runs a command while a quorum of independent Redis or Valkey masters holds its
+//! lock, as a library: for a `quorlock` that knows more kinds of node.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use quorlock::Kinds;
+//!
+//! fn main() -> ExitCode {
+//!     quorlock_cli::main(Kinds::default()) // and `.with(MyKind)`
+//! }
+//! ```
+
+use std::env;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use quorlock::Kinds;
+
+use crate::args::{Args, Verb};
+use crate::failure::Failure;
+use crate::report::{Report, plain};
+
+mod args;
+mod bench;
+mod child;
+mod completions;
+mod config;
+mod demo;
+mod doctor;
+mod exit;
+mod failure;
+mod hold;
+mod logging;
+mod man;
+mod metrics;
+mod notice;
+mod paint;
+mod panic;
+mod parent_death;
+mod program;
+#[cfg(test)]
+mod reference;
+mod release;
+mod report;
+mod run;
+mod runtime;
+mod signals;
+mod status;
+mod stderr;
+mod stdout;
+mod terminal;
+mod waiting;
+mod wanted;
+mod width;
+
+/// All of the program: reads the command line, does what it says, and returns the code to exit with. Addresses
+/// on the command line, in the environment and in the configuration file may be of any of these kinds.
+///
+/// To be called first and once in a process: it sets the logger and the panic hook of the process, takes its
+/// signals, and may start the program again with other arguments.
+#[must_use]
+pub fn main(kinds: Kinds) -> ExitCode {
+    quorlock_testkit::serve_if_asked();
+    let code = panic::contained(|| work(kinds));
+    stderr::finish();
+    ExitCode::from(code)
+}
+
+/// Does what was asked, and says with which code to exit.
+fn work(kinds: Kinds) -> u8 {
+    let mut args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(answer) => return explain(&answer),
+    };
+    args.deployment.kinds = kinds;
+    report::choose(Report::to(args.wants_json(), args.quiet));
+    logging::start(&args);
+    paint::choose(args.color);
+    let quiet = args.quiet;
+    let outcome = match args.verb {
+        Verb::Run(run) => run::run(run, args.deployment, args.quiet),
+        Verb::Hold(hold) => hold::hold(&hold, args.deployment, args.quiet),
+        Verb::Status(status) => status::status(&status, args.deployment),
+        Verb::Doctor(doctor) => doctor::doctor(&doctor, args.deployment, args.quiet),
+        Verb::Release(release) => release::release(&release, args.deployment),
+        Verb::Bench(bench) => bench::bench(&bench, args.deployment, args.quiet),
+        Verb::Demo(demo) => demo::demo(demo),
+        Verb::Completions(completions) => completions::completions(&completions),
+        Verb::Man(man) => man::man(&man),
+    };
+    outcome.unwrap_or_else(|failure| explain_failure(&failure, quiet))
+}
+
+/// The help that was asked for, or what is wrong with the arguments.
+fn explain(answer: &clap::Error) -> u8 {
+    let has_controls = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
+    if answer.use_stderr() && env::args_os().any(has_controls) {
+        stderr::say(plain(&answer.render().to_string()));
+    } else {
+        // Nobody may be reading any more.
+        drop(answer.print());
+    }
+    if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }
+}
+
+fn explain_failure(failure: &Failure, quiet: bool) -> u8 {
+    if failure.is_worth_saying(quiet) {
+        let text = if report::is_json() {
+            report::failure(failure)
+        } else {
+            format!("quorlock: {}", plain(&failure.full()))
+        };
+        stderr::say(format!("{text}\n"));
+    }
+    failure.code()
+}

@@ -1,0 +1,15 @@
+//! The program `quorlock` that knows directories, too.
+//!
+//! ```sh
+//! mkdir -p /var/lib/locks && cargo run -p quorlock-directory --example quorlock_with_directory -- \
+//!     --nodes directory:///var/lib/locks run nightly -- ./nightly.sh
+//! ```
+
+use std::process::ExitCode;
+
+use quorlock::Kinds;
+use quorlock_directory::DirectoryKind;
+
+fn main() -> ExitCode {
+    quorlock_cli::main(Kinds::default().with(DirectoryKind::new()))
+}

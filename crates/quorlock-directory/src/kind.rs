@@ -1,0 +1,77 @@
+//! What makes a node of a URL.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+
+use crate::DirectoryNode;
+
+/// Directories: `directory:///var/lib/locks`.
+///
+/// The path is absolute. `%2C` is a comma, so that the URL can stand in a list, and `%25` a percent sign.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct DirectoryKind;
+
+impl DirectoryKind {
+    /// The kind.
+    #[must_use]
+    pub fn new() -> DirectoryKind {
+        DirectoryKind
+    }
+}
+
+impl NodeKind for DirectoryKind {
+    fn schemes(&self) -> &[&str] {
+        &["directory"]
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        let wrong =
+            |problem| AddressError::malformed("directory://…", problem, "write `directory:///var/lib/locks`");
+        let (_, path) = url.split_once("://").ok_or_else(|| wrong("has no path"))?;
+        let path = decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
+        if !path.starts_with('/') {
+            return Err(wrong("has no absolute path"));
+        }
+        if Path::new(&path).components().any(|part| part == Component::ParentDir) {
+            return Err(wrong("has a `..` in its path"));
+        }
+        // One spelling for `//a/./b/` and `/a/b`.
+        Ok(Box::new(Directory(Path::new(&path).components().collect())))
+    }
+}
+
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl NodeAddress for Directory {
+    fn servers(&self) -> Vec<String> {
+        vec![self.0.display().to_string()]
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let node = DirectoryNode::new(self.to_string(), self.0.clone(), seams);
+        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+    }
+}
+
+impl fmt::Display for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.display().to_string().replace('%', "%25").replace(',', "%2C");
+        write!(f, "directory://{path}")
+    }
+}
+
+/// Without `%XX`. `None` where something else follows a `%`, or what comes out is not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,254 @@
+//! What each request does to the records, in the words of the contract.
+//!
+//! Where two files change, the counter of fencing tokens goes first, and a tombstone before what it is for: if
+//! the host stops in between, a number is skipped, or a request that is cancelled is refused already.
+
+use std::io;
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
+use quorlock::{Expiry, Holding, Vote};
+
+use crate::records::{Held, Record, Records, What, wrong};
+
+/// A vote, and where the counter of fencing tokens stands.
+pub(crate) type Told = (Vote, Option<FencingToken>);
+
+/// How long a counter is kept that nobody raises: longer than any two clocks may differ.
+const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A number that can be drawn.
+#[derive(Clone, Copy)]
+struct Drawing {
+    stands: FencingToken,
+    next: FencingToken,
+}
+
+impl Records {
+    pub(crate) fn acquire(
+        &mut self,
+        claim: &Claim,
+        ttl: Duration,
+        hint: Option<FenceHint>,
+    ) -> io::Result<Told> {
+        if self.is_cancelled(claim)? {
+            return Ok((Vote::Free, None));
+        }
+        let drawing = self.prepare(claim.key(), hint)?;
+        match self.held(claim.key())? {
+            None => self.grant(claim, ttl, drawing, None),
+            Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
+            Some((mut held, ends)) => {
+                let mut holding = self.holding(&held, ends);
+                // Without fencing nothing is left of a refusal.
+                if drawing.is_some() {
+                    if held.wanted.is_none() {
+                        held.wanted = Some(claim.token().clone());
+                        self.put(claim.key(), held.clone(), ends)?;
+                    }
+                    holding.first = held.wanted;
+                }
+                Ok((holding.into(), stands(drawing)))
+            }
+        }
+    }
+
+    pub(crate) fn transfer(
+        &mut self,
+        from: &Claim,
+        to: &Claim,
+        ttl: Duration,
+        hint: Option<FenceHint>,
+    ) -> io::Result<Told> {
+        if self.is_cancelled(to)? {
+            return Ok((Vote::Free, None));
+        }
+        let drawing = self.prepare(to.key(), hint)?;
+        match self.held(to.key())? {
+            None => self.grant(to, ttl, drawing, None),
+            Some((held, _)) if held.token == *from.token() => self.grant(to, ttl, drawing, held.wanted),
+            Some((held, ends)) if held.token == *to.token() => {
+                self.prolong(to.key(), held, ends, ttl)?;
+                Ok((Vote::Granted, stands(drawing)))
+            }
+            Some((held, ends)) => Ok((self.holding(&held, ends).into(), stands(drawing))),
+        }
+    }
+
+    pub(crate) fn renew(
+        &mut self,
+        claim: &Claim,
+        ttl: Duration,
+        fencing_token: Option<FencingToken>,
+    ) -> io::Result<Told> {
+        let key = claim.key();
+        match self.held(key)? {
+            Some((held, ends)) if held.token == *claim.token() => {
+                self.prolong(key, held, ends, ttl)?;
+                Ok((Vote::Granted, None))
+            }
+            Some((held, ends)) => Ok((self.holding(&held, ends).into(), None)),
+            None if self.is_cancelled(claim)? => Ok((Vote::Free, None)),
+            None => {
+                if let Some(fencing_token) = fencing_token {
+                    let counter = self.usable_counter(key)?;
+                    self.raise(key, counter.max(fencing_token))?;
+                }
+                let held = Held { token: claim.token().clone(), number: fencing_token, wanted: None };
+                self.put(key, held, Some(self.after(ttl)))?;
+                Ok((Vote::Restored, None))
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, claim: &Claim) -> io::Result<Told> {
+        let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
+        self.remove(claim.key())?;
+        Ok((if held.wanted.is_some() { Vote::Wanted } else { Vote::Granted }, None))
+    }
+
+    pub(crate) fn cancel(&mut self, claim: &Claim, linger: Duration) -> io::Result<Told> {
+        let ours = self.held_by(claim)?.is_some();
+        let ends = Some(self.after(linger));
+        self.write(&claim.tombstone(), &Record { what: What::Tombstone, ends })?;
+        if ours {
+            self.remove(claim.key())?;
+        }
+        Ok((if ours { Vote::Granted } else { Vote::Free }, None))
+    }
+
+    pub(crate) fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> io::Result<Told> {
+        match self.held(claim.key())? {
+            None => Ok((Vote::Free, None)),
+            Some((held, ends)) if held.token != *claim.token() => {
+                Ok((self.holding(&held, ends).into(), None))
+            }
+            Some((held, ends)) => {
+                let counter = self.usable_counter(claim.key())?;
+                if !fencing_token.may_follow(counter) {
+                    return Ok((Vote::Ahead, told(counter)));
+                }
+                self.raise(claim.key(), fencing_token)?;
+                self.put(claim.key(), Held { number: Some(fencing_token), ..held }, ends)?;
+                Ok((Vote::Granted, Some(fencing_token)))
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, key: &str) -> io::Result<Told> {
+        let counter = fence_counter(key);
+        let there = self.read(&counter)?.is_some();
+        if there {
+            self.remove(&counter)?;
+        }
+        Ok((if there { Vote::Granted } else { Vote::Free }, None))
+    }
+
+    pub(crate) fn inspect(&self, key: &str) -> io::Result<Told> {
+        // Who holds it can be told whatever stands where the counter should.
+        let counter = || self.counter(key).ok().and_then(told);
+        Ok(match self.held(key)? {
+            None => (Vote::Free, counter()),
+            Some((held, ends)) => {
+                let number = held.number.or_else(|| held.token.number()).or_else(counter);
+                (self.holding(&held, ends).into(), number)
+            }
+        })
+    }
+}
+
+/// Locks.
+impl Records {
+    fn held(&self, key: &str) -> io::Result<Option<(Held, Option<u64>)>> {
+        match self.read(key)? {
+            Some(Record { what: What::Lock(held), ends }) => Ok(Some((held, ends))),
+            Some(Record { what: What::Counter(_) | What::Tombstone, .. }) => {
+                Err(wrong("the key holds something else than a lock"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn held_by(&self, claim: &Claim) -> io::Result<Option<Held>> {
+        Ok(self.held(claim.key())?.map(|(held, _)| held).filter(|held| held.token == *claim.token()))
+    }
+
+    fn holding(&self, held: &Held, ends: Option<u64>) -> Holding {
+        let left = |ends: u64| Expiry::In(Duration::from_micros(ends.saturating_sub(self.now())));
+        Holding::new(held.token.clone(), ends.map_or(Expiry::Never, left))
+    }
+
+    fn put(&mut self, key: &str, held: Held, ends: Option<u64>) -> io::Result<()> {
+        self.write(key, &Record { what: What::Lock(held), ends })
+    }
+
+    fn grant(
+        &mut self,
+        claim: &Claim,
+        ttl: Duration,
+        drawing: Option<Drawing>,
+        wanted: Option<Token>,
+    ) -> io::Result<Told> {
+        let number = drawing.map(|drawing| drawing.next);
+        if let Some(number) = number {
+            self.raise(claim.key(), number)?;
+        }
+        let held = Held { token: claim.token().clone(), number, wanted };
+        self.put(claim.key(), held, Some(self.after(ttl)))?;
+        Ok((Vote::Granted, number))
+    }
+
+    /// Never shortens its life.
+    fn prolong(&mut self, key: &str, held: Held, ends: Option<u64>, ttl: Duration) -> io::Result<()> {
+        let wanted = self.after(ttl);
+        if ends.is_some_and(|ends| ends >= wanted) { Ok(()) } else { self.put(key, held, Some(wanted)) }
+    }
+
+    fn is_cancelled(&self, claim: &Claim) -> io::Result<bool> {
+        Ok(self.read(&claim.tombstone())?.is_some())
+    }
+}
+
+/// The counter of fencing tokens.
+impl Records {
+    /// Zero if there is none.
+    fn counter(&self, key: &str) -> io::Result<FencingToken> {
+        match self.read(&fence_counter(key))? {
+            Some(Record { what: What::Counter(number), .. }) => Ok(number),
+            Some(Record { what: What::Lock(_) | What::Tombstone, .. }) => {
+                Err(wrong("the counter of fencing tokens is something else"))
+            }
+            None => Ok(FencingToken::ZERO),
+        }
+    }
+
+    /// One from which a number can be drawn.
+    fn usable_counter(&self, key: &str) -> io::Result<FencingToken> {
+        let counter = self.counter(key)?;
+        let usable = counter < FencingToken::MAX;
+        if usable { Ok(counter) } else { Err(wrong("the counter of fencing tokens is at its end")) }
+    }
+
+    /// Which number is next. Changes nothing: what fails, fails here.
+    fn prepare(&self, key: &str, hint: Option<FenceHint>) -> io::Result<Option<Drawing>> {
+        let Some(hint) = hint else { return Ok(None) };
+        let stands = self.usable_counter(key)?;
+        let next = hint.from(stands, Duration::from_micros(self.now()));
+        let next = next.ok_or_else(|| wrong("the counter of fencing tokens is at its end"))?;
+        Ok(Some(Drawing { stands, next }))
+    }
+
+    fn raise(&mut self, key: &str, number: FencingToken) -> io::Result<()> {
+        let ends = Some(self.after(COUNTER_LIFE));
+        self.write(&fence_counter(key), &Record { what: What::Counter(number), ends })
+    }
+}
+
+fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| told(drawing.stands))
+}
+
+/// A counter that stands at zero is none.
+fn told(counter: FencingToken) -> Option<FencingToken> {
+    (counter > FencingToken::ZERO).then_some(counter)
+}

@@ -1,0 +1,271 @@
+//! The node: a thread that carries out requests in the order asked.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+
+use quorlock::protocol::{Claim, FenceHint, Token};
+use quorlock::{
+    Access, Capabilities, Capability, ClockReading, ConnectFailure, ConnectionState, Facts, Fsync, Identity,
+    Location, Memory, Node, NodeError, NodeErrorKind, Order, Reason, Request, Responder, Response, Role,
+    Seams, SharedRequest, Software, StatusListener, ask,
+};
+
+use crate::locks::Told;
+use crate::records::{Records, file_name};
+
+/// A node that keeps its locks as files in a directory.
+///
+/// Clones are the same node. Its thread ends with the last of them.
+#[derive(Clone)]
+pub struct DirectoryNode {
+    name: Arc<str>,
+    jobs: Sender<Job>,
+    seams: Seams,
+}
+
+enum Job {
+    Ask(SharedRequest, Responder),
+    Observe(Arc<dyn StatusListener>),
+}
+
+impl DirectoryNode {
+    /// The node called `name` that keeps its locks in `directory`, which must be there when it is asked.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be started.
+    pub fn new(name: impl Into<Arc<str>>, directory: PathBuf, seams: &Seams) -> io::Result<DirectoryNode> {
+        let (jobs, asked) = mpsc::channel();
+        let seams = seams.clone();
+        let worker =
+            Worker { directory, seams: seams.clone(), observers: Vec::new(), state: None, until_sweep: 0 };
+        thread::Builder::new().name("quorlock-directory".into()).spawn(move || worker.work(&asked))?;
+        Ok(DirectoryNode { name: name.into(), jobs, seams })
+    }
+
+    /// The file of `key`, in the directory `keys` of the node's directory: to look at, or to delete.
+    #[must_use]
+    pub fn file_name(key: &str) -> String {
+        file_name(key)
+    }
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable()
+}
+
+impl Node for DirectoryNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        // If the thread has ended, the responder is dropped, which is an answer.
+        drop(self.jobs.send(Job::Ask(request, responder)));
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send>> {
+        let node = self.clone();
+        Box::pin(async move { ask(&node, Request::Inspect { key: "ready".into() }).await.map(drop) })
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        drop(self.jobs.send(Job::Observe(observer)));
+    }
+
+    fn examine(&self, key: Arc<str>) -> Pin<Box<dyn Future<Output = Option<Facts>> + Send>> {
+        let node = self.clone();
+        Box::pin(async move { Some(node.facts_by(key).await) })
+    }
+}
+
+/// The check-up.
+impl DirectoryNode {
+    /// In five seconds, even if another process keeps the directory locked.
+    async fn facts_by(self, key: Arc<str>) -> Facts {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let clock = self.seams.clock();
+        let mut facts = Facts::default();
+        facts.software = Some(Software::new("quorlock-directory", env!("CARGO_PKG_VERSION")));
+        facts.role = Some(Role::Master);
+        (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
+        (facts.replicas, facts.memory) = (Some(0), Some(Memory::new(0, None, "noeviction")));
+        // Keys end by the clock of this host.
+        facts.clock = Some(ClockReading::new(0, Duration::ZERO));
+        facts.place = Some(Location::new(None, Vec::new(), true));
+        let examined = {
+            let probed = pin!(self.probe(key, &mut facts));
+            match select(probed, clock.sleep_until(clock.now() + LIMIT)).await {
+                Either::Left((examined, _)) => examined,
+                Either::Right(_) => Err(NodeError::Unanswered { waited: LIMIT }),
+            }
+        };
+        facts.trouble = examined.err().map(ConnectFailure::new);
+        facts
+    }
+
+    async fn probe(&self, key: Arc<str>, facts: &mut Facts) -> Result<(), NodeError> {
+        let clock = self.seams.clock();
+        for _ in 0..5 {
+            let sent = clock.now();
+            let response = ask(self, Request::Inspect { key: Arc::clone(&key) }).await?;
+            facts.round_trips.push(clock.now().since(sent));
+            facts.identity = Some(response.identity.id.as_ref().into());
+            facts.uptime = Some(response.identity.age);
+        }
+        facts.lock = Some(self.carry_a_lock(key).await);
+        Ok(())
+    }
+
+    async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
+        const TTL: Duration = Duration::from_secs(5);
+        let claim =
+            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().bits(), "doctor")));
+        let (from, to) = (claim(), claim());
+        let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
+        ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
+        ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
+        ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
+        ask(self, Request::Release { claim: to }).await?;
+        ask(self, Request::Forget { key }).await.map(drop)
+    }
+}
+
+impl fmt::Debug for DirectoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectoryNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+struct Worker {
+    directory: PathBuf,
+    seams: Seams,
+    observers: Vec<Arc<dyn StatusListener>>,
+    /// As it was told last.
+    state: Option<ConnectionState>,
+    until_sweep: u32,
+}
+
+impl Worker {
+    fn work(mut self, asked: &Receiver<Job>) {
+        for job in asked {
+            match job {
+                Job::Ask(request, responder) => {
+                    let response = if request.may_create() && !responder.wanted() {
+                        Err(NodeError::NotAsked)
+                    } else {
+                        self.carry_out(&request)
+                    };
+                    responder.send(response);
+                }
+                Job::Observe(observer) => {
+                    drop(self.carry_out(&Request::Inspect { key: "ready".into() }));
+                    if let Some(state) = &self.state {
+                        observer.see(state.clone());
+                    }
+                    self.observers.push(observer);
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+        let clock = self.seams.clock();
+        let opened = Records::lock(&self.directory, || clock.wall()).and_then(|records| {
+            let identity = records.identity(|| self.seams.entropy().bits())?;
+            Ok((records, identity))
+        });
+        let (mut records, identity) = match opened {
+            Ok((records, (id, age))) => (records, Arc::new(Identity::new(id, clock.now(), age))),
+            Err(error) => {
+                let error = failure(error, false);
+                self.tell(ConnectionState::Lost(error.clone()));
+                return Err(error);
+            }
+        };
+        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        if self.until_sweep == 0 {
+            // What cannot be deleted today can be tomorrow.
+            drop(records.sweep());
+        }
+        self.until_sweep = self.until_sweep.checked_sub(1).unwrap_or(SWEEP_EVERY);
+        let told = carried_out(&mut records, request)?;
+        let told = told.and_then(|told| records.commit().map(|()| told));
+        let (vote, number) = told.map_err(|error| failure(error, records.wrote()))?;
+        Ok(Response::new(vote, identity).with_fencing_token(number))
+    }
+
+    /// Tells those who observe of what is new.
+    fn tell(&mut self, state: ConnectionState) {
+        let same = match (&self.state, &state) {
+            (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
+                before.id == now.id
+            }
+            (before, now) => before.as_ref() == Some(now),
+        };
+        if !same {
+            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.state = Some(state);
+        }
+    }
+}
+
+/// So many requests are between two looks for records that have ended.
+const SWEEP_EVERY: u32 = 10_000;
+
+/// What the request does; or an error, if it asks for what this kind cannot.
+fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Told>, NodeError> {
+    capabilities().check(request)?;
+    Ok(match request {
+        Request::Acquire { claim, ttl, fence_hint } => records.acquire(claim, *ttl, *fence_hint),
+        Request::Transfer { from, to, ttl, fence_hint } => records.transfer(from, to, *ttl, *fence_hint),
+        Request::Renew { claim, ttl, fencing_token } => records.renew(claim, *ttl, *fencing_token),
+        Request::Release { claim } => records.release(claim),
+        Request::Cancel { claim, linger } => records.cancel(claim, *linger),
+        Request::WriteBack { claim, fencing_token } => records.write_back(claim, *fencing_token),
+        Request::Forget { key } => records.forget(key),
+        Request::Inspect { key } => records.inspect(key),
+        // Refused above, or newer than this node.
+        Request::AcquireInTurn { .. }
+        | Request::Intend { .. }
+        | Request::Desist { .. }
+        | Request::LeaveLine { .. }
+        | _ => {
+            let reason = Reason::new("a directory does not know this request");
+            return Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason });
+        }
+    })
+}
+
+/// What an error of the file system means for who asked.
+fn failure(error: io::Error, may_have_acted: bool) -> NodeError {
+    if may_have_acted {
+        return NodeError::Disconnected { reason: Reason::new("the disk failed").because(error) };
+    }
+    let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
+    let (kind, words) = if is(&[ErrorKind::InvalidData]) {
+        return NodeError::Failed { kind: NodeErrorKind::WrongData, reason: error.into() };
+    } else if is(&[ErrorKind::PermissionDenied]) {
+        (NodeErrorKind::PermissionDenied(Access::Key), "the user may not use the directory")
+    } else if is(&[ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
+        (NodeErrorKind::OutOfSpace, "the disk is full")
+    } else if is(&[ErrorKind::ReadOnlyFilesystem]) {
+        let reason = Reason::new("the file system takes no writes").because(error);
+        return NodeError::Unfit { kind: NodeErrorKind::ReadOnly, reason };
+    } else {
+        return NodeError::Unreachable { reason: error.into() };
+    };
+    NodeError::Failed { kind, reason: Reason::new(words).because(error) }
+}

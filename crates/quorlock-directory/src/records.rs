@@ -1,0 +1,234 @@
+//! The files of the store: one for each key, read and written under an exclusive lock.
+//!
+//! ```text
+//! DIR/lock               locked for as long as a request is carried out
+//! DIR/identity           id 5f0c…, created MICROSECONDS since 1970
+//! DIR/keys/HASH          key orders/42, ends MICROSECONDS, and one of: lock TOKEN, counter NUMBER, tombstone
+//! ```
+//!
+//! Each has a line for each of its words. Tokens are in hexadecimal.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quorlock::protocol::{FencingToken, Token};
+use rustix::fs::{FlockOperation, flock};
+
+/// What stands under a key, and when it ends: in microseconds since 1970, or never.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) what: What,
+    pub(crate) ends: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Lock(Held),
+    Counter(FencingToken),
+    Tombstone,
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) token: Token,
+    /// Its fencing token.
+    pub(crate) number: Option<FencingToken>,
+    /// The first that was refused since it holds the lock.
+    pub(crate) wanted: Option<Token>,
+}
+
+/// The store, locked until this is dropped.
+///
+/// Everything is opened anew for each request: the directory may have been replaced, such as by a
+/// file system that was mounted over it.
+#[derive(Debug)]
+pub(crate) struct Records {
+    directory: PathBuf,
+    keys: PathBuf,
+    now: u64,
+    wrote: bool,
+    _lock: File,
+}
+
+impl Records {
+    /// Waits until no other process has it. The directory must be there: one that is made by mistake, before
+    /// its file system is mounted, would be another store.
+    pub(crate) fn lock(directory: &Path, wall: impl FnOnce() -> Duration) -> io::Result<Records> {
+        let lock = directory.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock)?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        let keys = directory.join("keys");
+        if !keys.exists() {
+            fs::create_dir(&keys)?;
+            sync(directory)?;
+        }
+        // The time after the wait counts.
+        let now = micros(wall());
+        Ok(Records { directory: directory.to_owned(), keys, now, wrote: false, _lock: lock })
+    }
+
+    /// The name of this history of the data, and how old it is.
+    pub(crate) fn identity(&self, random: impl FnOnce() -> u128) -> io::Result<(String, Duration)> {
+        let file = self.directory.join("identity");
+        if let Some(words) = words(&file)? {
+            let id = words.get("id").cloned().ok_or_else(|| wrong("the identity has no id"))?;
+            let created = number(&words, "created")?.ok_or_else(|| wrong("the identity has no age"))?;
+            return Ok((id, Duration::from_micros(self.now.saturating_sub(created))));
+        }
+        let id = format!("{:032x}", random());
+        replace(&file, &format!("id {id}\ncreated {}\n", self.now))?;
+        sync(&self.directory)?;
+        Ok((id, Duration::ZERO))
+    }
+
+    /// Microseconds since 1970.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// So much later.
+    pub(crate) fn after(&self, time: Duration) -> u64 {
+        self.now.saturating_add(micros(time))
+    }
+
+    /// Whether anything was changed: what fails from now on may have been done.
+    pub(crate) fn wrote(&self) -> bool {
+        self.wrote
+    }
+
+    /// What stands under `key`, unless it has ended.
+    pub(crate) fn read(&self, key: &str) -> io::Result<Option<Record>> {
+        let Some(words) = words(&self.file(key))? else { return Ok(None) };
+        if words.get("key") != Some(&key.escape_default().to_string()) {
+            return Err(wrong("the file of the key is that of another one"));
+        }
+        let ends = number(&words, "ends")?;
+        let what = match (words.get("lock"), number(&words, "counter")?, words.get("tombstone")) {
+            (Some(token), None, None) => What::Lock(Held {
+                token: token_of(token)?,
+                number: number(&words, "number")?.and_then(FencingToken::new),
+                wanted: words.get("wanted").map(|token| token_of(token)).transpose()?,
+            }),
+            (None, Some(counter), None) => What::Counter(
+                FencingToken::new(counter).ok_or_else(|| wrong("the counter is beyond its end"))?,
+            ),
+            (None, None, Some(_)) => What::Tombstone,
+            _ => return Err(wrong("the file of the key holds no lock")),
+        };
+        Ok(ends.is_none_or(|ends| ends > self.now).then_some(Record { what, ends }))
+    }
+
+    pub(crate) fn write(&mut self, key: &str, Record { what, ends }: &Record) -> io::Result<()> {
+        let mut text = format!("key {}\n", key.escape_default());
+        if let Some(ends) = ends {
+            let _ = writeln!(text, "ends {ends}");
+        }
+        match what {
+            What::Lock(Held { token, number, wanted }) => {
+                let _ = writeln!(text, "lock {}", hex(token));
+                if let Some(number) = number {
+                    let _ = writeln!(text, "number {number}");
+                }
+                if let Some(wanted) = wanted {
+                    let _ = writeln!(text, "wanted {}", hex(wanted));
+                }
+            }
+            What::Counter(number) => drop(writeln!(text, "counter {number}")),
+            What::Tombstone => text.push_str("tombstone yes\n"),
+        }
+        self.wrote |= replace(&self.file(key), &text).map(|()| true)?;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) -> io::Result<()> {
+        fs::remove_file(self.file(key))?;
+        self.wrote = true;
+        Ok(())
+    }
+
+    /// What was changed is on the disk after this, and may be answered.
+    pub(crate) fn commit(&self) -> io::Result<()> {
+        if self.wrote { sync(&self.keys) } else { Ok(()) }
+    }
+
+    /// Deletes what has ended: tombstones above all, which nobody reads again.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.keys)? {
+            let file = entry?.path();
+            // What cannot be read is for people to look at.
+            let ends = words(&file).ok().flatten().and_then(|words| number(&words, "ends").ok()?);
+            if ends.is_some_and(|ends| ends <= self.now) {
+                fs::remove_file(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.keys.join(file_name(key))
+    }
+}
+
+/// A key may be longer than a file's name, and have any letter: so the name is a hash (FNV-1a). The
+/// file says which key it is of, and two keys of one hash are an error, and never one lock.
+pub(crate) fn file_name(key: &str) -> String {
+    let hash = key.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    });
+    format!("{hash:032x}")
+}
+
+/// The old text or the new one stands there, whatever happens.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let new = file.with_extension("new");
+    let mut opened = File::create(&new)?;
+    opened.write_all(text.as_bytes())?;
+    opened.sync_all()?;
+    fs::rename(new, file)
+}
+
+/// A file's name is on the disk when its directory is.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// The words at the beginnings of lines, with what follows them. `None` without such a file.
+fn words(file: &Path) -> io::Result<Option<BTreeMap<String, String>>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let words = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(Some(words.map(|(word, rest)| (word.to_owned(), rest.to_owned())).collect()))
+}
+
+fn number(words: &BTreeMap<String, String>, word: &str) -> io::Result<Option<u64>> {
+    words.get(word).map(|text| text.parse().map_err(|_| wrong("a number is none"))).transpose()
+}
+
+fn token_of(text: &str) -> io::Result<Token> {
+    let digits = text.as_bytes().chunks(2).map(|digits| std::str::from_utf8(digits).ok());
+    let bytes: Option<Vec<u8>> = digits.map(|digits| u8::from_str_radix(digits?, 16).ok()).collect();
+    bytes.map(|bytes| Token::found(&bytes)).ok_or_else(|| wrong("a token is none"))
+}
+
+fn hex(token: &Token) -> String {
+    token.as_bytes().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(crate) fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

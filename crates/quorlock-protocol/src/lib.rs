@@ -1,0 +1,56 @@
+//! The rules of the locks of `quorlock`, as pure code: no async, no IO, no clock. `now` is an argument.
+//!
+//! Everything that decides whether a lease may be trusted is here, and is what a model checker or
+//! a simulation runs. The crate `quorlock` asks nodes, waits, and tells callers. The numbers of
+//! the rules (I-1 to I-42, S, M, R and C) are listed with their tests in `docs/rules.md`.
+//!
+//! This crate is public for checkers and for the curious. Programs use `quorlock`, which has it as
+//! `quorlock::protocol` and needs the same version of it: it promises less stability than that one.
+
+mod claim;
+mod fence;
+mod limits;
+mod moment;
+mod quorum;
+mod renewal;
+mod resource;
+mod restart;
+mod schedule;
+mod several;
+mod shared;
+mod sibling;
+mod slot;
+mod standing;
+mod tally;
+mod term;
+mod ticket;
+mod token;
+mod validity;
+mod waiting;
+
+pub use claim::{Claim, preferred_node};
+pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError};
+pub use limits::{RoundTrip, node_limit, overdue_after};
+pub use moment::Moment;
+pub use quorum::Quorum;
+pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};
+pub use resource::{Resource, ResourceError};
+pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
+pub use schedule::{
+    Backoff, COURTESY, EXPIRY_JITTER, FREE_HEARTBEAT, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, LINE_PATIENCE,
+    fraction,
+};
+pub use several::{Keys, MOST_RESOURCES};
+pub use shared::{Mode, SHARED_MARKER};
+pub use sibling::{
+    FENCE_MEMBER, Sibling, fence_counter, fence_counter_key, gate, intents_key, intents_sibling, line_keys,
+    max_ttl_note, readers_key, readers_sibling, semaphore_limit,
+};
+pub use slot::Slot;
+pub use standing::Standing;
+pub use tally::{Tally, Verdict};
+pub use term::Term;
+pub use ticket::Ticket;
+pub use token::Token;
+pub use validity::Drift;
+pub use waiting::Refusal;

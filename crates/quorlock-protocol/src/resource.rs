@@ -1,0 +1,96 @@
+//! What is locked.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What is protected. Its name, with the deployment's prefix before it, is the key at the nodes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    name: Arc<str>,
+}
+
+impl Resource {
+    /// The longest name accepted, in bytes. The name is stored at every node, sent with every
+    /// request and shown in every message.
+    pub const MAX_LEN: usize = 1024;
+
+    /// Checks a name: not empty and not longer than [`Resource::MAX_LEN`]; any character is fine.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the name.
+    #[inline]
+    pub fn parse(name: &str) -> Result<Resource, ResourceError> {
+        Resource::check(name)?;
+        Ok(Resource { name: name.into() })
+    }
+
+    /// The same for a name that others keep, too.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the name.
+    #[inline]
+    pub fn share(name: &Arc<str>) -> Result<Resource, ResourceError> {
+        Resource::check(name)?;
+        Ok(Resource { name: name.clone() })
+    }
+
+    /// Several that are locked together, under the name of `all`, if each name works.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the first name that does not work.
+    #[inline]
+    pub fn together(names: &[Arc<str>], all: &Arc<str>) -> Result<Resource, ResourceError> {
+        names.iter().try_for_each(|name| Resource::check(name))?;
+        Ok(Resource { name: all.clone() })
+    }
+
+    fn check(name: &str) -> Result<(), ResourceError> {
+        if name.is_empty() {
+            Err(ResourceError::Empty)
+        } else if name.len() > Resource::MAX_LEN {
+            Err(ResourceError::TooLong { length: name.len() })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    #[inline]
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.name, f)
+    }
+}
+
+/// Why a resource name is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResourceError {
+    /// There is no name.
+    #[error("a resource name is empty; name what the lock protects, such as `orders/42`")]
+    Empty,
+    /// The name is too long.
+    #[error(
+        "a resource name has {length} bytes, more than the {} allowed; use a hash of it",
+        Resource::MAX_LEN
+    )]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+}

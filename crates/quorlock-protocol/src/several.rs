@@ -1,0 +1,158 @@
+//! Several locks that are claimed together, all or none.
+
+use std::fmt;
+use std::iter;
+use std::sync::Arc;
+
+use super::claim::tombstone_sibling;
+use super::sibling::{Sibling, fence_counter_key};
+use super::{Claim, Token};
+
+/// As many resources as a lock may have. All of them are in each request, and a server does nothing
+/// else while it looks at them: 64 take it some hundred microseconds.
+pub const MOST_RESOURCES: usize = 64;
+
+impl Claim {
+    /// The same token is to stand under these keys as well: under all of them or under none (rule
+    /// M-1). They differ from each other and from the [first](Claim::key), and all who want the same
+    /// keys name them in the same order.
+    #[must_use]
+    pub fn and(mut self, others: Arc<[Arc<str>]>) -> Claim {
+        self.others = (!others.is_empty()).then_some(others);
+        self
+    }
+
+    /// All its keys, of which [`key`](Claim::key) is the first.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
+        iter::once(&self.key).chain(self.others.iter().flat_map(|others| others.iter()))
+    }
+
+    /// Whether it has more than one key.
+    #[must_use]
+    pub fn is_several(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// What it claims of each of its locks: the same token, under one key.
+    pub fn each(&self) -> impl Iterator<Item = Claim> {
+        self.keys().map(|key| Claim::new(key.clone(), self.token().clone()))
+    }
+
+    /// What stands beside each of its locks: tombstone, mark and counter.
+    pub fn siblings(&self) -> impl Iterator<Item = [Sibling<'_>; 3]> {
+        self.keys().map(|key| {
+            [tombstone_sibling(key, self.token()), Sibling::new("want", key, "mark"), fence_counter_key(key)]
+        })
+    }
+}
+
+/// The keys of a lock: one, or several in the order of their bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys {
+    first: Arc<str>,
+    /// A thin pointer: whoever waits keeps keys, most of them one.
+    together: Option<Arc<Together>>,
+}
+
+/// What there is where they are several.
+#[derive(PartialEq, Eq, Debug)]
+struct Together {
+    others: Arc<[Arc<str>]>,
+    /// What the line of those who wait for them is called in this process.
+    line: Arc<str>,
+}
+
+impl Keys {
+    /// One key.
+    #[must_use]
+    pub fn one(key: Arc<str>) -> Keys {
+        Keys { first: key, together: None }
+    }
+
+    /// Each of them once, whatever their order was; `None` where there is none.
+    #[must_use]
+    pub fn several(mut keys: Vec<Arc<str>>) -> Option<Keys> {
+        keys.sort_unstable();
+        keys.dedup();
+        let (first, others) = keys.split_first()?;
+        if others.is_empty() {
+            return Some(Keys::one(first.clone()));
+        }
+        // With their lengths, so that no two sets have the same name.
+        let named: Vec<String> = keys.iter().map(|key| format!("{}:{key}", key.len())).collect();
+        let together = Together { others: others.into(), line: named.concat().into() };
+        Some(Keys { first: first.clone(), together: Some(together.into()) })
+    }
+
+    /// The first in order.
+    #[must_use]
+    pub fn first(&self) -> &Arc<str> {
+        &self.first
+    }
+
+    /// What the line of those who wait for them is called in this process: as the key, where it is one.
+    #[must_use]
+    pub fn line(&self) -> &Arc<str> {
+        self.together.as_ref().map_or(&self.first, |together| &together.line)
+    }
+
+    /// Whether they are more than one.
+    #[must_use]
+    pub fn are_several(&self) -> bool {
+        self.together.is_some()
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        iter::once(&self.first).chain(self.together.iter().flat_map(|together| together.others.iter()))
+    }
+
+    /// `token` is to stand under all of them.
+    #[must_use]
+    pub fn claim(&self, token: Token) -> Claim {
+        let claim = Claim::new(self.first.clone(), token);
+        match &self.together {
+            Some(together) => claim.and(together.others.clone()),
+            None => claim,
+        }
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iter().map(|key| &**key).collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> Keys {
+        Keys::several(names.iter().map(|name| Arc::from(*name)).collect()).unwrap()
+    }
+
+    #[test]
+    fn the_order_in_which_they_are_given_and_how_often_is_of_no_matter() {
+        assert_eq!(keys(&["b", "a", "b"]), keys(&["a", "b"]));
+        assert_eq!(keys(&["a", "a"]), Keys::one("a".into()));
+        assert_eq!(Keys::several(Vec::new()), None);
+    }
+
+    #[test]
+    fn no_two_sets_have_the_same_line() {
+        assert_ne!(keys(&["a", "b"]).line(), keys(&["a1:b"]).line());
+        assert_ne!(keys(&["a", "b,c"]).line(), keys(&["a", "b", "c"]).line());
+    }
+
+    #[test]
+    fn a_claim_of_several_is_one_of_each() {
+        let claim = keys(&["b", "a"]).claim(Token::new(7, ""));
+        assert_eq!(claim.keys().map(|key| &**key).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            claim.each().collect::<Vec<_>>(),
+            ["a", "b"].map(|key| Claim::new(key.into(), Token::new(7, "")))
+        );
+        assert!(claim.is_several() && !keys(&["a"]).claim(Token::new(7, "")).is_several());
+    }
+}

@@ -1,0 +1,115 @@
+//! Which part of a Redis Cluster a key is in.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+/// One of the 16384 parts into which a Redis Cluster divides all keys. Keys of one slot are always at
+/// the same server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot(u16);
+
+impl Slot {
+    /// How many there are.
+    pub const COUNT: u16 = 16_384;
+
+    /// The slot of `key`: CRC16 of its hash tag, or of all of it.
+    #[must_use]
+    pub fn of(key: &str) -> Slot {
+        let hashed = hash_tag(key).unwrap_or(key);
+        Slot(crc16(hashed.as_bytes()) % Slot::COUNT)
+    }
+
+    /// The slot of this number, if there is one.
+    #[must_use]
+    pub fn numbered(number: u16) -> Option<Slot> {
+        (number < Slot::COUNT).then_some(Slot(number))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The least number that, as a hash tag, puts a key into this slot.
+    #[must_use]
+    pub fn tag(self) -> u32 {
+        TAGS.get(usize::from(self.0)).copied().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The part of a key that decides its slot, by the rule of the Redis Cluster specification.
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; usize::from(Slot::COUNT)];
+    let mut missing = tags.len();
+    for number in 0_u32.. {
+        let slot = crc16(itoa::Buffer::new().format(number).as_bytes()) % Slot::COUNT;
+        if let Some(tag @ None) = tags.get_mut(usize::from(slot)) {
+            *tag = Some(number);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags.into_iter().flatten().collect()
+});
+
+/// CRC16 as XMODEM has it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        let [high, _] = crc.to_be_bytes();
+        (crc << 8) ^ STEPS.get(usize::from(high ^ byte)).copied().unwrap_or(0)
+    })
+}
+
+/// What each byte adds.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks it")]
+const STEPS: [u16; 256] = {
+    let mut steps = [0; 256];
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        steps[byte as usize] = crc;
+        byte += 1;
+    }
+    steps
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        for (key, slot) in [("foo", 12182), ("{user1000}.following", 3443), ("", 0)] {
+            assert_eq!(Slot::of(key).number(), slot, "{key:?}");
+        }
+        assert_eq!(Slot::of("foo{{bar}}zap"), Slot::of("{bar"));
+        assert_eq!(Slot::of("foo{bar}{zap}"), Slot::of("bar"));
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        for slot in (0..Slot::COUNT).filter_map(Slot::numbered) {
+            assert_eq!(Slot::of(&format!("before{{{}}}behind", slot.tag())), slot);
+        }
+    }
+}

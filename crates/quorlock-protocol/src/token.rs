@@ -1,0 +1,227 @@
+//! What stands under a key of ours, and proves who holds it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::FencingToken;
+use super::shared::SHARED_MARKER;
+
+/// The value that says at a node who holds the lock: 128 random bits, new for every attempt
+/// (rule I-4), and then the holder's context for people to read.
+///
+/// It proves ownership to the nodes: whoever knows it can release the lock. So `Display` and
+/// `Debug` show its context and only the first digits of the random part. Tokens of other
+/// programs are any bytes at all.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token {
+    bytes: Arc<[u8]>,
+}
+
+/// Hexadecimal digits of the random part.
+const RANDOM_DIGITS: usize = 32;
+/// No token of ours is longer, unless its holder's host or label is.
+const USUAL: usize = 128;
+/// Follows the random part where the lock is retained.
+const RETAINED: &[u8] = b":retained";
+/// No more characters of a context are shown.
+const SHOWN: usize = 120;
+/// That of a retained lock ends with what is worth knowing of it.
+const SHOWN_RETAINED: usize = 360;
+/// As many of them as identify an attempt in a log and release nothing.
+const SHOWN_DIGITS: usize = 8;
+
+impl Token {
+    /// What tells this attempt from all others; all of it, where another program made it shorter.
+    pub(crate) fn random_part(&self) -> &[u8] {
+        self.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.bytes)
+    }
+
+    /// A token of ours.
+    #[must_use]
+    #[inline]
+    pub fn new(random: u128, context: &str) -> Token {
+        Token::of(random, &[b" ", context.as_bytes()])
+    }
+
+    /// A token of ours that says which number its attempt wants to draw.
+    #[must_use]
+    #[inline]
+    pub fn numbered(random: u128, number: FencingToken, context: &str) -> Token {
+        let mut digits = itoa::Buffer::new();
+        Token::of(random, &[b":", digits.format(number.get()).as_bytes(), b" ", context.as_bytes()])
+    }
+
+    /// A token of ours for a lock that stays taken after its holder has ended (rule R-10): no process holds
+    /// it, and the context says who did.
+    #[must_use]
+    #[inline]
+    pub fn retained(random: u128, context: &str) -> Token {
+        Token::of(random, &[RETAINED, b" ", context.as_bytes()])
+    }
+
+    fn of(random: u128, rest: &[&[u8]]) -> Token {
+        let mut digits = [0; RANDOM_DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random.to_be_bytes()) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
+        }
+        // Put together where it costs nothing, and stored once.
+        let mut bytes = SmallVec::<[u8; USUAL]>::from_slice(&digits);
+        for piece in rest {
+            bytes.extend_from_slice(piece);
+        }
+        Token { bytes: bytes.as_slice().into() }
+    }
+
+    /// The number that its attempt wanted to draw, if it says one. A node that has drawn another one for
+    /// it knows that.
+    #[must_use]
+    #[inline]
+    pub fn number(&self) -> Option<FencingToken> {
+        str::from_utf8(self.behind_random()?.strip_prefix(b":")?.split(|byte| *byte == b' ').next()?)
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    /// Whether no process holds the lock: it stays taken until the key expires, as its last holder
+    /// asked (`Lease::retain`).
+    #[must_use]
+    #[inline]
+    pub fn is_retained(&self) -> bool {
+        self.parts().is_some_and(|(mark, _)| mark == RETAINED)
+    }
+
+    /// What stands between the random part and the context, and the context, if it is one of ours.
+    fn parts(&self) -> Option<(&[u8], &[u8])> {
+        let rest = self.behind_random()?;
+        let (mark, context) = rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?)?;
+        let ours = mark.is_empty() || mark == RETAINED || self.number().is_some();
+        ours.then(|| (mark, context.get(1..).unwrap_or_default()))
+    }
+
+    /// What follows the random part, if it is one of ours: a number, a mark or nothing, a space, and the
+    /// context.
+    fn behind_random(&self) -> Option<&[u8]> {
+        let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
+        random.iter().all(u8::is_ascii_hexdigit).then_some(rest)
+    }
+
+    /// A token found at a node, of whoever.
+    #[must_use]
+    #[inline]
+    pub fn found(bytes: &[u8]) -> Token {
+        Token { bytes: bytes.into() }
+    }
+
+    /// The bytes as the nodes have them.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The holder's context, if the token is one of ours: `host:pid` and a label. Where the lock is
+    /// [retained](Token::is_retained), what its last holder noted follows.
+    #[must_use]
+    #[inline]
+    pub fn context(&self) -> Option<String> {
+        self.parts().map(|(_, context)| String::from_utf8_lossy(context).into_owned())
+    }
+
+    /// Whether it is no token, but says that readers share the lock: see [`SHARED_MARKER`].
+    #[must_use]
+    #[inline]
+    pub fn is_marker(&self) -> bool {
+        *self.bytes == *SHARED_MARKER.as_bytes()
+    }
+
+    /// The first digits of the random part: enough to tell two attempts apart. Of another program's
+    /// token that is no text, its first bytes in hexadecimal digits.
+    #[must_use]
+    pub fn short(&self) -> String {
+        if let Ok(text) = str::from_utf8(&self.bytes) {
+            return text.chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect();
+        }
+        let digits = self.bytes.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}"));
+        format!("0x{}", digits.collect::<String>())
+    }
+}
+
+/// In hexadecimal: by hand, because there is one for each attempt, and formatting takes as long as all
+/// the rest of it.
+fn digit(nibble: u8) -> u8 {
+    nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context() {
+            Some(context) if self.is_retained() => f.write_str(&printable(&context, SHOWN_RETAINED)),
+            Some(context) => f.write_str(&printable(&context, SHOWN)),
+            None if self.is_marker() => f.write_str("readers"),
+            None => write!(f, "another program ({}…)", printable(&self.short(), SHOWN)),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}… {self})", self.short())
+    }
+}
+
+/// A token is somebody else's bytes: it must not move the cursor of the terminal that shows it,
+/// nor fill it.
+fn printable(text: &str, longest: usize) -> String {
+    text.chars().filter(|c| !c.is_control()).take(longest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_random_part_of_a_token_is_32_digits() {
+        for random in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
+            assert_eq!(Token::new(random, "db-7").as_bytes(), format!("{random:032x} db-7").as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_token_shows_its_context_and_hides_its_random_part() {
+        let token = Token::new(0xfeed_beef_feed_beef_feed_beef_feed_beef, "db-7:4121 nightly");
+        assert_eq!(token.to_string(), "db-7:4121 nightly");
+        assert!(!format!("{token:?}").contains("feedbeeffeedbeeffe"), "the whole token releases the lock");
+    }
+
+    #[test]
+    fn a_retained_token_says_so_and_who_held_the_lock() {
+        let token = Token::retained(7, "db-7:4121 import ran at noon");
+        assert!(token.is_retained());
+        assert_eq!(token.to_string(), "db-7:4121 import ran at noon");
+        assert_eq!(token.number(), None);
+        assert_eq!(Token::found(token.as_bytes()), token, "it is known again by its bytes");
+        let number = "7".parse().unwrap();
+        for other in [Token::new(7, ":retained by name"), Token::numbered(7, number, ":retained")] {
+            assert!(!other.is_retained(), "{other:?}: a label does not make it so");
+        }
+        assert!(!Token::found(b":retained by another program").is_retained());
+    }
+
+    #[test]
+    fn a_foreign_token_is_any_bytes_and_shows_no_control_characters() {
+        let token = Token::found(b"\x1b[2J\xff\xfe\x00evil");
+        assert_eq!(token.context(), None);
+        assert!(!token.to_string().chars().any(char::is_control), "it could move the cursor");
+    }
+
+    #[test]
+    fn the_marker_is_no_token_and_is_shown_as_readers() {
+        let marker = Token::found(SHARED_MARKER.as_bytes());
+        assert_eq!((marker.context(), marker.is_marker()), (None, true));
+        assert_eq!(marker.to_string(), "readers");
+        assert!(!Token::new(7, SHARED_MARKER).is_marker());
+    }
+}

@@ -1,0 +1,104 @@
+//! When a waiter that was refused asks again.
+
+use std::time::Duration;
+
+use crate::{EXPIRY_JITTER, FREE_HEARTBEAT, HEARTBEAT, fraction};
+
+/// What an attempt that was refused has found.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// How many nodes have granted it.
+    pub granted: usize,
+    /// How many are a quorum.
+    pub needed: usize,
+    /// Whether one holder has a quorum, or those before us in a fair order have.
+    pub held: bool,
+    /// Whether a quorum says that the lock is free, and that others come first in a fair order.
+    pub free: bool,
+    /// Whether one node was asked, alone, and has refused.
+    pub by_one: bool,
+}
+
+impl Refusal {
+    /// An attempt that was granted by so many, of the so many that are `needed`.
+    #[must_use]
+    #[inline]
+    pub fn new(granted: usize, needed: usize) -> Refusal {
+        Refusal { granted, needed, held: false, free: false, by_one: false }
+    }
+
+    /// How many nodes have to hint at a change before a quorum can have become possible.
+    #[must_use]
+    #[inline]
+    pub fn hints_wanted(self) -> usize {
+        if self.by_one { 1 } else { self.needed.saturating_sub(self.granted).max(1) }
+    }
+
+    /// After how long to ask again at the latest, if so many nodes as are `hearing` would tell of a change.
+    /// `ends` is for how much longer each node keeps what is in the way.
+    ///
+    /// Where a holder has a quorum, or the one node that was asked has refused, it is until enough of the keys
+    /// have run out, and no longer than a heartbeat, a short one where the lock is free. `None` where waiting
+    /// for hints is in vain: votes were split, or too few nodes tell of changes. Then a short random pause it
+    /// is.
+    #[must_use]
+    pub fn rest(
+        self,
+        hearing: usize,
+        ends: &mut [Duration],
+        mut random: impl FnMut() -> u64,
+    ) -> Option<Duration> {
+        let wanted = self.hints_wanted();
+        if !(self.held || self.by_one) || hearing < wanted {
+            return None;
+        }
+        ends.sort_unstable();
+        let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |left| {
+            left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random()))
+        });
+        let heartbeat = if self.free { FREE_HEARTBEAT } else { HEARTBEAT };
+        Some(expiry.min(heartbeat / 2 + fraction(heartbeat, random())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn held(granted: usize) -> Refusal {
+        Refusal { held: true, ..Refusal::new(granted, 3) }
+    }
+
+    #[test]
+    fn a_split_vote_or_an_outage_is_told_by_no_node() {
+        assert_eq!(Refusal::new(2, 3).rest(5, &mut [], || 0), None);
+        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few tell of changes");
+    }
+
+    #[test]
+    fn it_waits_for_as_many_changes_as_make_a_quorum_possible() {
+        let hints = [0, 1, 2, 3].map(|granted| held(granted).hints_wanted());
+        assert_eq!(hints, [3, 2, 1, 1]);
+        assert_eq!(Refusal { by_one: true, ..Refusal::new(0, 3) }.hints_wanted(), 1);
+    }
+
+    #[test]
+    fn it_waits_until_enough_keys_have_run_out_and_no_longer_than_a_heartbeat() {
+        let seconds = |seconds: &[u64]| seconds.iter().map(|s| Duration::from_millis(*s)).collect::<Vec<_>>();
+        let millis =
+            |granted, ends: &[u64]| held(granted).rest(5, &mut seconds(ends), || 0).unwrap().as_millis();
+        assert_eq!(millis(0, &[700, 100, 300, 500]), 501, "three of them");
+        assert_eq!(millis(2, &[700, 100, 300]), 101, "one of them");
+        assert_eq!(millis(0, &[700, 100]), 1_000, "two never end");
+        assert_eq!(held(0).rest(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
+        let free = Refusal { free: true, ..held(0) };
+        assert_eq!(
+            free.rest(5, &mut [], || u64::MAX),
+            Some(FREE_HEARTBEAT * 3 / 2),
+            "who is first may be dead"
+        );
+    }
+}

@@ -1,0 +1,468 @@
+//! The pure rules: no runtime, no nodes, no clock.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use quorlock_protocol::{
+    Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
+    ResourceError, RoundTrip, Tally, Term, Ticket, Token, Verdict, age, believed, fraction, line_keys,
+    node_limit, overdue_after, renewal_every,
+};
+
+fn at(millis: u64) -> Moment {
+    Moment::since_origin(Duration::from_millis(millis))
+}
+
+fn tally(quorum: Quorum, granted: usize, denied: usize, unknown: usize) -> Tally {
+    let mut tally = Tally::new(quorum);
+    (0..granted).for_each(|_| tally.grant());
+    (0..denied).for_each(|_| tally.deny());
+    (0..unknown).for_each(|_| tally.unknown());
+    tally
+}
+
+/// All ways in which up to `nodes` answers can have come in.
+fn counts(nodes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..=nodes).flat_map(move |granted| {
+        (0..=nodes - granted).flat_map(move |denied| {
+            (0..=nodes - granted - denied).map(move |unknown| (granted, denied, unknown))
+        })
+    })
+}
+
+#[test]
+fn any_two_quorums_share_a_node_and_anything_smaller_is_refused() {
+    for nodes in 1..=31 {
+        for needed in 0..=nodes + 1 {
+            match Quorum::of(needed, nodes) {
+                Some(quorum) => assert!(2 * quorum.needed() > nodes, "{quorum} leaves room for another"),
+                None => assert!(2 * needed <= nodes || needed > nodes, "{needed} of {nodes} is safe"),
+            }
+        }
+        let quorum = Quorum::majority(nodes);
+        assert_eq!(Quorum::of(quorum.needed(), nodes), Some(quorum));
+        assert_eq!(Quorum::of(quorum.needed() - 1, nodes), None, "a majority is the smallest");
+        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking ones nobody has a quorum");
+        assert!(nodes - (quorum.blocking() - 1) >= quorum.needed(), "one fewer does not block");
+    }
+}
+
+#[test]
+fn a_verdict_comes_as_soon_as_no_answer_can_change_it_and_no_sooner() {
+    for nodes in 1..=7 {
+        for needed in nodes / 2 + 1..=nodes {
+            let quorum = Quorum::of(needed, nodes).unwrap();
+            for (granted, denied, unknown) in counts(nodes) {
+                let pending = nodes - granted - denied - unknown;
+                let endings: Vec<_> = counts(pending)
+                    .filter(|(more, no, never)| more + no + never == pending)
+                    .map(|(more, no, never)| {
+                        tally(quorum, granted + more, denied + no, unknown + never)
+                            .verdict()
+                            .expect("all have answered")
+                    })
+                    .collect();
+                let settled = endings.iter().all(|verdict| *verdict == endings[0]);
+                let verdict = tally(quorum, granted, denied, unknown).verdict();
+                assert_eq!(
+                    verdict,
+                    settled.then(|| endings[0]),
+                    "{quorum}: {granted} granted, {denied} denied, {unknown} unknown, {pending} pending"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn contended_means_that_without_the_others_there_would_have_been_a_quorum() {
+    let five = Quorum::majority(5);
+    assert_eq!(tally(five, 0, 3, 2).verdict(), Some(Verdict::Contended));
+    assert_eq!(tally(five, 2, 2, 1).verdict(), Some(Verdict::Contended), "a split vote");
+    assert_eq!(
+        tally(five, 0, 2, 3).verdict(),
+        Some(Verdict::Unavailable),
+        "an outage is not called contention"
+    );
+    let four = Quorum::majority(4);
+    assert_eq!(tally(four, 2, 2, 0).verdict(), Some(Verdict::Contended), "a tie refuses");
+}
+
+#[test]
+fn i9_a_renewal_counted_at_the_deadline_is_too_late() {
+    let term = Term::until(at(100));
+    assert!(term.renew(at(200), at(99)));
+    assert!(!term.renew(at(300), at(200)), "the deadline itself is over");
+    assert_eq!(term.remaining(at(150)), None, "and the term with it");
+}
+
+#[test]
+fn i10_a_term_seen_to_end_is_never_revived() {
+    let term = Term::until(at(100));
+    assert_eq!(term.remaining(at(100)), None);
+    assert!(!term.renew(at(1000), at(50)), "by whatever clock");
+    assert_eq!(term.remaining(at(50)), None);
+}
+
+#[test]
+fn i10_of_an_observer_and_a_renewal_that_meet_one_wins_and_both_agree() {
+    for _ in 0..2_000 {
+        let term = Arc::new(Term::until(at(100)));
+        let observer = std::thread::spawn({
+            let term = term.clone();
+            move || term.remaining(at(100))
+        });
+        let renewed = term.renew(at(200), at(99));
+        let seen = observer.join().unwrap();
+        assert_eq!(seen.is_some(), renewed, "the observer saw {seen:?}");
+        assert_eq!(term.remaining(at(150)).is_some(), renewed);
+    }
+}
+
+#[test]
+fn i6_a_shorter_renewal_does_not_move_the_deadline_back() {
+    let term = Term::until(at(100));
+    assert!(term.renew(at(60), at(10)));
+    assert_eq!(term.remaining(at(10)), Some(at(100)));
+}
+
+#[test]
+fn a_clock_put_forward_does_not_make_a_restarted_server_look_old() {
+    let day = Duration::from_secs(86_400);
+    assert_eq!(age(day, Past::Master, None, at(5_000)), day - Duration::from_secs(1), "whole seconds, cut");
+    assert_eq!(
+        age(day, Past::Master, Some(at(3_000)), at(5_000)),
+        Duration::from_secs(2),
+        "another was seen two seconds ago"
+    );
+    assert_eq!(age(Duration::ZERO, Past::Master, None, at(0)), Duration::ZERO);
+}
+
+#[test]
+fn i17_a_master_that_was_promoted_is_as_old_as_its_reign() {
+    let second = Duration::from_secs(1);
+    let promoted = |reign: u32| Past::Promoted { reign: second * reign };
+    assert_eq!(age(second * 3_600, promoted(5), None, at(0)), second * 5);
+    assert_eq!(age(second * 10, promoted(3_600), None, at(0)), second * 9, "a note outlived its process");
+    assert_eq!(age(second * 3_600, promoted(60), Some(at(3_000)), at(5_000)), second * 2);
+}
+
+#[test]
+fn far_moments_saturate() {
+    let far = Moment::since_origin(Duration::MAX);
+    assert_eq!(far + Duration::MAX, far);
+    assert_eq!(Moment::ORIGIN.back(Duration::MAX), Moment::ORIGIN);
+    assert_eq!(Moment::ORIGIN.since(far), Duration::ZERO);
+    assert_eq!(Drift::default().deadline(far, Duration::MAX.min(Duration::from_secs(u64::MAX / 4))), far);
+}
+
+#[test]
+fn moments_are_counted_in_both_directions() {
+    let ms = Duration::from_millis;
+    assert_eq!((at(5) + ms(2), at(5).back(ms(2)), at(5).since(at(3))), (at(7), at(3), ms(2)));
+}
+
+#[test]
+fn two_renewals_may_fail_before_a_lease_ends() {
+    let ttl = Duration::from_secs(30);
+    assert_eq!(renewal_every(ttl), Duration::from_secs(10));
+    assert!(renewal_every(ttl) * 2 < Drift::default().validity(ttl));
+}
+
+#[test]
+fn the_allowance_is_taken_off_at_the_holder_and_added_at_the_nodes() {
+    let (drift, ttl) = (Drift::of(0.1).unwrap(), Duration::from_secs(10));
+    assert_eq!(drift.factor().to_string(), "0.1");
+    assert_eq!(drift.validity(ttl), Duration::from_secs(9) - Drift::MARGIN);
+    assert_eq!(drift.stretch(ttl), Duration::from_secs(11) + Drift::MARGIN);
+    let quarantine = Quarantine::new(ttl, drift);
+    assert_eq!(quarantine.left(Duration::from_secs(1)), Duration::from_secs(10) + Drift::MARGIN);
+    assert_eq!(quarantine.left(quarantine.length()), Duration::ZERO);
+    assert_eq!(Quarantine::none().left(Duration::ZERO), Duration::ZERO);
+    assert!(Drift::of(0.5).is_some() && Drift::of(0.51).is_none() && Drift::of(-0.01).is_none());
+}
+
+#[test]
+fn a_round_trip_is_estimated_as_tcp_does() {
+    let ms = Duration::from_millis;
+    let first = RoundTrip::first(ms(80));
+    assert_eq!((first.smoothed(), first.deviation()), (ms(80), ms(40)), "the first sample counts in full");
+    let then = first.then(ms(160));
+    assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
+    let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
+    assert_eq!(steady.several().as_millis(), 320, "what never varies is waited for four times");
+}
+
+#[test]
+fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
+    let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
+    let far = Some(RoundTrip::first(ms(300)));
+    assert_eq!(node_limit(None, None, ttl), ms(1_000));
+    assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
+    assert_eq!(node_limit(None, far, ttl), ms(1_800));
+    assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
+    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a number is a number");
+    assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
+    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "no later than it is given up");
+    assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
+}
+
+#[test]
+fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
+    let ttl = Duration::from_secs(30);
+    for tenths in 1..=100 {
+        let trip = ttl / 1_000 * tenths;
+        assert!(node_limit(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
+    }
+}
+
+#[test]
+fn the_ceiling_of_pauses_doubles_up_to_the_highest() {
+    let ms = Duration::from_millis;
+    let mut backoff = Backoff::new(ms(5), ms(30));
+    assert_eq!([(); 5].map(|()| backoff.next(u64::MAX)), [ms(5), ms(10), ms(20), ms(30), ms(30)]);
+    assert_eq!(fraction(ms(30), u64::MAX / 2 + 1), ms(15));
+}
+
+#[test]
+fn a_tally_tells_what_it_has_counted() {
+    let tally = tally(Quorum::majority(7), 3, 2, 1);
+    assert_eq!((tally.granted(), tally.denied(), tally.pending()), (3, 2, 1));
+}
+
+#[test]
+#[should_panic(expected = "a node was counted twice")]
+fn to_count_more_votes_than_nodes_is_a_mistake_of_the_program() {
+    tally(Quorum::majority(3), 2, 1, 1);
+}
+
+#[test]
+fn what_is_shown_to_people_reads_as_they_would_say_it() {
+    let resource = Resource::parse("orders/42").unwrap();
+    assert_eq!(format!("{resource} {resource:?}"), "orders/42 \"orders/42\"");
+    assert_eq!(format!("{:?}", at(1_500)), "1.5s");
+    assert_eq!(Quorum::majority(5).to_string(), "3 of 5");
+    let verdicts = [Verdict::Won, Verdict::Contended, Verdict::Unavailable];
+    assert_eq!(verdicts.map(|verdict| verdict.to_string()), ["won", "contended", "unavailable"]);
+    let ours = Token::new(0xfeed_beef << 96, "db-7:4121 nightly");
+    assert_eq!(format!("{ours} {ours:?}"), "db-7:4121 nightly Token(feedbeef… db-7:4121 nightly)");
+    assert_eq!(Token::found(b"a\tb").to_string(), "another program (ab…)");
+    assert_eq!(Token::found(b"\xfe\x01A\x80 and so on").to_string(), "another program (0xfe014180…)");
+    assert_eq!(Token::found(b"\xff").to_string(), "another program (0xff…)");
+    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "nobody fills the screen");
+}
+
+#[test]
+fn the_keys_of_a_lock_are_the_same_in_all_versions() {
+    let key = "orders/42";
+    let claim = Claim::new(key.into(), Token::new(7, "db-7"));
+    assert_eq!((claim.key(), claim.token()), (key, &Token::new(7, "db-7")));
+    assert_eq!(claim.token().as_bytes(), b"00000000000000000000000000000007 db-7");
+    assert_eq!(claim.tombstone(), "quorlock:tomb:{orders/42}:00000000000000000000000000000007");
+    assert_eq!(claim.want_mark(), "quorlock:want:{orders/42}:mark");
+    assert_eq!(claim.fence_counter(), "quorlock:fence:{orders/42}:counter");
+    let line = ["quorlock:line:{orders/42}:order", "quorlock:line:{orders/42}:until"];
+    assert_eq!(line_keys(key), line);
+    assert_eq!(line_keys("{a}.b")[0], "quorlock:line::{a}.b:order");
+    let preferred = |key: &str| Claim::new(key.into(), Token::new(7, "")).preferred_node(5);
+    // The published hashes of FNV-1a, modulo the number of nodes.
+    assert_eq!(["", "a", "foobar", "orders/42"].map(preferred), [2, 1, 3, 4]);
+    assert_eq!(claim.preferred_node(0), 0);
+}
+
+#[test]
+fn the_longest_name_is_taken_and_one_byte_more_is_not() {
+    let name = "x".repeat(Resource::MAX_LEN);
+    assert_eq!(Resource::parse(&name).unwrap().as_str(), name);
+    let length = name.len() + 1;
+    assert_eq!(Resource::parse(&(name + "x")), Err(ResourceError::TooLong { length }));
+    assert_eq!(Resource::parse(""), Err(ResourceError::Empty));
+}
+
+#[test]
+fn a_ticket_keeps_its_time_and_its_name() {
+    let ticket = Ticket::new(7, 0xab);
+    assert_eq!((ticket.wall_micros(), &*ticket.name()), (7, "00000000000000ab"));
+    assert_eq!(Ticket::new(u64::MAX, 1).wall_micros(), 1 << 53, "as much as a score can hold");
+    assert!(ticket < Ticket::new(8, 0) && ticket < Ticket::new(7, 0xac));
+}
+
+proptest! {
+    /// Theory 4.2: whoever trusts its lease for `validity` on a clock that is slow by the drift
+    /// stops before a node whose clock is right has let the key go, and so for any split of the
+    /// allowance between the two.
+    #[test]
+    fn validity_ends_before_any_key_does(
+        ttl in 20u64..86_400_000,
+        factor in 0.0f64..0.5,
+        share in 0.0f64..1.0,
+    ) {
+        let drift = Drift::of(factor).unwrap();
+        let ttl = Duration::from_millis(ttl);
+        let (client_slow, node_fast) = (factor * share, factor * (1.0 - share));
+        let trusted = drift.validity(ttl).as_secs_f64() / (1.0 - client_slow);
+        let key_lives = ttl.as_secs_f64() / (1.0 + node_fast) - 0.001;
+        prop_assert!(trusted <= key_lives + 1e-9, "trusted for {trusted}, kept for {key_lives}");
+        prop_assert!(Quarantine::new(ttl, drift).length() >= ttl + Drift::MARGIN);
+    }
+
+    #[test]
+    fn a_node_limit_is_small_against_the_ttl(set in prop::option::of(1u64..10_000), measured in 0u64..10_000, ttl in 20u64..100_000) {
+        let ms = Duration::from_millis;
+        let limit = node_limit(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
+        prop_assert!(limit <= ms(ttl) / 4);
+        prop_assert!(limit >= set.map_or(ms(1_000), ms).min(ms(ttl) / 4));
+    }
+
+    #[test]
+    fn pauses_stay_below_their_ceiling(first in 1u64..1_000, highest in 1u64..10_000, random: u64) {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::new(ms(first), ms(highest));
+        let mut ceiling = ms(first).min(ms(highest));
+        for _ in 0..20 {
+            prop_assert!(backoff.next(random) <= ceiling);
+            ceiling = (ceiling * 2).min(ms(highest));
+        }
+        prop_assert_eq!(fraction(ms(highest), u64::MAX), ms(highest));
+        prop_assert_eq!(fraction(ms(highest), 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_taken_or_refused_and_never_panic(name in ".{0,600}", token in prop::collection::vec(any::<u8>(), 0..64)) {
+        match Resource::parse(&name) {
+            Ok(resource) => prop_assert_eq!(resource.as_str(), name.as_str()),
+            Err(error) => prop_assert!(name.is_empty() || name.len() > Resource::MAX_LEN, "{}", error),
+        }
+        let token = Token::found(&token);
+        prop_assert!(!token.to_string().chars().any(char::is_control));
+        let tomb = Claim::new(name.as_str().into(), token).tombstone();
+        prop_assert!(tomb.starts_with("quorlock:tomb:") && tomb.contains(&name));
+    }
+
+    #[test]
+    fn a_token_of_ours_gives_its_context_back(random: u128, context in "[ -~]{0,100}") {
+        prop_assert_eq!(Token::new(random, &context).context(), Some(context));
+    }
+
+    #[test]
+    fn a_token_gives_the_number_back_that_its_attempt_wanted(
+        random: u128,
+        number in 0..=FencingToken::MAX.get(),
+        context in "[ -~]{0,100}",
+    ) {
+        let (number, plain) = (fence(number), Token::new(random, &context));
+        let token = Token::numbered(random, number, &context);
+        prop_assert_eq!(token.number(), Some(number));
+        prop_assert_eq!((token.context(), token.short()), (Some(context), plain.short()));
+        prop_assert_eq!(plain.number(), None);
+        let key: Arc<str> = "r".into();
+        let tombstone = |token| Claim::new(Arc::clone(&key), token).tombstone();
+        prop_assert_eq!(tombstone(token), tombstone(plain));
+    }
+
+    /// What is asked without a script, and what a script would draw.
+    #[test]
+    fn a_number_that_is_asked_for_is_the_one_that_would_be_drawn(
+        counter in 0..FencingToken::MAX.get(),
+        asker in 0..1_u64 << 54,
+        node in 0..1_u64 << 54,
+        lead in 0..100_000_000_u64,
+    ) {
+        let wall = Duration::from_micros(node);
+        let fence_hint = FenceHint::at(Duration::from_micros(asker), None, Duration::from_micros(lead));
+        if fence_hint.is_within(wall) && fence_hint.usual().get() > counter {
+            prop_assert_eq!(fence_hint.from(fence(counter), wall), Some(fence_hint.usual()));
+        } else {
+            prop_assert_ne!(fence_hint.from(fence(counter), wall), Some(fence_hint.usual()));
+        }
+    }
+}
+
+fn fence(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_number_is_above_counter_and_hint_but_no_hint_is_further_ahead_than_the_lead(
+        counter in 0..FencingToken::MAX.get(),
+        asker in 0..1_u64 << 54,
+        node in 0..1_u64 << 54,
+        lead in 0..100_000_000_u64,
+    ) {
+        let (wall, lead) = (Duration::from_micros(node), Duration::from_micros(lead));
+        let fence_hint = FenceHint::at(Duration::from_micros(asker), None, lead);
+        let drawn = fence_hint.from(fence(counter), wall).expect("there is a larger number").get();
+        prop_assert!(drawn > counter);
+        let latest = node + u64::try_from(lead.as_micros()).unwrap();
+        prop_assert_eq!(drawn, counter.max(fence_hint.hint.get().min(latest)) + 1);
+    }
+
+    #[test]
+    fn a_number_that_was_seen_is_a_hint_as_the_clock_is(wall in 0..1_u64 << 53, seen in 0..1_u64 << 53) {
+        let fence_hint = FenceHint::at(Duration::from_micros(wall), FencingToken::new(seen), Duration::ZERO);
+        prop_assert_eq!(fence_hint.hint.get(), wall.max(seen).min(FencingToken::MAX.get() - 1));
+    }
+
+    #[test]
+    fn the_largest_number_counts_and_stands_where_a_quorum_has_drawn_it(
+        numbers in prop::collection::vec(1..4_u64, 0..6),
+    ) {
+        let quorum = Quorum::majority(5);
+        let drawn = FenceVotes::of(numbers.iter().map(|number| fence(*number)));
+        let largest = numbers.iter().max();
+        prop_assert_eq!(drawn.map(|drawn| drawn.token().get()), largest.copied());
+        let carry = numbers.iter().filter(|number| Some(*number) == largest).count();
+        prop_assert_eq!(drawn.is_some_and(|drawn| drawn.stands(quorum)), carry >= quorum.needed());
+    }
+
+    #[test]
+    fn a_fencing_token_is_read_as_it_is_written(number in 0..=FencingToken::MAX.get()) {
+        prop_assert_eq!(fence(number).to_string().parse(), Ok(fence(number)));
+    }
+}
+
+#[test]
+fn a_fencing_token_is_one_number_in_all_its_forms() {
+    let token = fence(42);
+    assert_eq!((token.get(), u64::from(token), "42".parse()), (42, 42, Ok(token)));
+    assert_eq!(format!("{token} {token:?}"), "42 FencingToken(42)");
+}
+
+#[test]
+fn a_counter_at_its_end_draws_nothing() {
+    let fence_hint = FenceHint::at(Duration::MAX, None, Duration::MAX);
+    let last = fence_hint.from(FencingToken::ZERO, Duration::MAX);
+    assert_eq!(last, Some(FencingToken::MAX), "the hint leaves room for one");
+    assert_eq!(fence_hint.from(FencingToken::MAX, Duration::ZERO), None);
+    assert_eq!(FencingToken::new(FencingToken::MAX.get() + 1), None);
+    for text in ["", "-1", "+1", " 1", "1.0", "9007199254740992", "99999999999999999999"] {
+        assert!(text.parse::<FencingToken>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_counter_that_is_ahead_is_not_lowered() {
+    assert!(fence(7).may_follow(fence(7)) && fence(7).may_follow(fence(6)));
+    assert!(!fence(7).may_follow(fence(8)));
+}
+
+#[test]
+fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turned() {
+    let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
+    assert_eq!(believed(hour, None, None), hour, "nothing speaks against it");
+    assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
+    assert_eq!(believed(5 * second, None, Some(hour)), 5 * second, "the clock of a client was behind");
+    assert_eq!(believed(hour, Some(1_799), None), Duration::ZERO, "not once in two seconds");
+    assert_eq!(believed(hour, Some(1_800), None), hour);
+    assert_eq!(believed(hour, Some(0), Some(30 * second)), 30 * second, "counters can be reset");
+    assert_eq!(believed(Duration::ZERO, Some(0), None), Duration::ZERO);
+}

@@ -1,0 +1,94 @@
+//! A kind of node that remembers: servers that keep their data, and say so.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::Moment;
+use quorlock::{
+    Address, AddressError, Capabilities, HintListener, Identity, Node, NodeAddress, NodeError, NodeKind,
+    NodeLimits, Reason, Responder, Seams, SharedRequest, StatusListener,
+};
+
+/// `remembering://HOST`: a server of the world at which one history goes on whatever happens to its process.
+#[derive(Debug)]
+pub(crate) struct Remembering;
+
+impl NodeKind for Remembering {
+    fn schemes(&self) -> &[&str] {
+        &["remembering"]
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        let host = url.split_once("://").map_or(url, |(_, host)| host);
+        Ok(Box::new(RememberingAddress(Address::parse(host)?)))
+    }
+}
+
+#[derive(Debug)]
+struct RememberingAddress(Address);
+
+impl fmt::Display for RememberingAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "remembering://{}", self.0)
+    }
+}
+
+impl NodeAddress for RememberingAddress {
+    fn servers(&self) -> Vec<String> {
+        NodeAddress::servers(&self.0)
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let history = Arc::new(Identity::new(self.to_string(), Moment::ORIGIN, Duration::MAX));
+        Ok(Arc::new(RememberingNode { server: self.0.node(seams)?, history }))
+    }
+}
+
+#[derive(Debug)]
+struct RememberingNode {
+    server: Arc<dyn Node>,
+    history: Arc<Identity>,
+}
+
+impl Node for RememberingNode {
+    fn name(&self) -> &str {
+        self.server.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.server.capabilities().durable()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        self.server.limits()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let history = Arc::clone(&self.history);
+        let responder = responder.map(|answer| {
+            answer.map(|mut answer| {
+                answer.identity = history;
+                answer
+            })
+        });
+        self.server.ask(request, responder);
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.server.ready()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.server.round_trip()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.server.listen(listener);
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.server.observe(observer);
+    }
+}

@@ -1,0 +1,44 @@
+//! What is left after the server was restarted.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use quorlock::{Durability, Identity, Request, Vote};
+
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is};
+
+pub(super) async fn after_a_restart_all_is_remembered_or_the_history_is_a_new_one(
+    bench: &Bench<'_>,
+) -> Finding {
+    let Some((remembers, before, after)) = restarted(bench).await? else { return Ok(()) };
+    let is_new = before.id != after.id;
+    ensure(remembers || is_new, format!("the lock is forgotten, and the history is still {}", before.id))?;
+    let (old, new) = (before.age_at(bench.clock.now()), after.age_at(bench.clock.now()));
+    ensure(!is_new || new <= old, format!("a new history is older than the one before: {new:?} and {old:?}"))
+}
+
+pub(super) async fn what_is_durable_survives_a_restart(bench: &Bench<'_>) -> Finding {
+    if bench.node.capabilities().durability != Durability::Durable {
+        return Ok(());
+    }
+    let Some((remembers, before, after)) = restarted(bench).await? else { return Ok(()) };
+    ensure(remembers, "it says that it is durable, and has forgotten the lock")?;
+    ensure(before.id == after.id, format!("one history has two names: {} and {}", before.id, after.id))
+}
+
+/// Whether it remembers a lock after a restart, and its history before and after that. Nothing where it
+/// cannot be restarted.
+async fn restarted(bench: &Bench<'_>) -> Result<Option<(bool, Arc<Identity>, Arc<Identity>)>, String> {
+    let claim = bench.claim(&bench.key());
+    let failed = |error: quorlock::NodeError| format!("{error:#}");
+    let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await.map_err(failed)?;
+    is(&before.vote, &Vote::Granted)?;
+    match bench.plant.restart().await {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(format!("cannot restart the server: {error}")),
+    }
+    let after = bench.until_answered(&Request::Inspect { key: claim.key().into() }).await?;
+    let remembers = held_by(&after.vote, claim.token(), LONG).is_ok();
+    Ok(Some((remembers, before.identity, after.identity)))
+}

@@ -1,0 +1,39 @@
+//! What a node cannot do.
+
+use std::sync::Arc;
+
+use quorlock::protocol::Ticket;
+use quorlock::{Capability, NodeErrorKind, Request};
+
+use super::bench::{Bench, Finding, LONG, acquisition, ensure};
+
+pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(bench: &Bench<'_>) -> Finding {
+    let capabilities = bench.node.capabilities();
+    for capability in Capability::ALL.into_iter().filter(|capability| !capabilities.has(*capability)) {
+        let (claim, ticket) = (bench.claim(&bench.key()), Ticket::new(1, 1));
+        let other = bench.claim(claim.key());
+        let (ttl, fence_hint) = (LONG, Some(bench.fence_hint()));
+        let beside: Arc<[Arc<str>]> = Arc::new([bench.key().into()]);
+        let request = match capability {
+            Capability::Shared => acquisition(&Arc::new((*claim).clone().shared()), LONG, bench.fence_hint()),
+            Capability::Several => {
+                acquisition(&Arc::new((*claim).clone().and(beside)), LONG, bench.fence_hint())
+            }
+            Capability::InTurn => {
+                Request::AcquireInTurn { claim: Arc::clone(&claim), ttl, ticket, patience: LONG, fence_hint }
+            }
+            Capability::Transfer => {
+                Request::Transfer { from: Arc::clone(&claim), to: other, ttl, fence_hint }
+            }
+            // One that is newer than this suite.
+            _ => continue,
+        };
+        let answer = bench.ask(request).await;
+        let by_name = |error: &quorlock::NodeError| {
+            error.kind() == NodeErrorKind::Unsupported && !error.may_have_acted()
+        };
+        ensure(answer.as_ref().is_err_and(by_name), format!("asked for {capability}, found {answer:?}"))?;
+        bench.free(claim.key()).await?;
+    }
+    Ok(())
+}

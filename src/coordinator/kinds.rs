@@ -1,0 +1,104 @@
+//! Which kinds of node there are, and what is made of a list of their addresses.
+
+use std::sync::Arc;
+
+use crate::address::AddressError;
+use crate::error::ConfigError;
+use crate::node::{NodeAddress, NodeKind};
+use crate::redis::RedisKind;
+
+/// The kinds of node that URLs can name: Redis and Valkey, and those that the program adds.
+///
+/// A URL is of the kind that has its scheme; one without a scheme, such as `host:port`, is that of a
+/// Redis server. [`Builder::nodes`](crate::Builder::nodes) takes addresses of all kinds, mixed as one
+/// likes.
+#[derive(Clone, Debug)]
+#[must_use = "give them to a `Builder`"]
+pub struct Kinds {
+    /// Redis is the first.
+    all: Vec<Arc<dyn NodeKind>>,
+}
+
+impl Default for Kinds {
+    /// Redis and Valkey.
+    fn default() -> Kinds {
+        Kinds { all: vec![Arc::new(RedisKind)] }
+    }
+}
+
+impl Kinds {
+    /// These and one more.
+    pub fn with(mut self, kind: impl NodeKind) -> Kinds {
+        self.all.push(Arc::new(kind));
+        self
+    }
+
+    /// The addresses of a list with commas between them, as the command line and the environment have
+    /// it. Where one has commas of its own, its kind tells where it ends. Blanks around an address and empty
+    /// places are left out; whether the addresses can be understood is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// Where blanks stand between addresses, or a comma within a password: its halves must not be taken
+    /// for hosts, which messages show and name servers are asked for. The error shows nothing of the list.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let list = "redis://10.0.0.1,10.1.0.1, redis+sentinel://s1,s2,s3/orders";
+    /// let urls = quorlock::Kinds::default().split(list)?;
+    /// assert_eq!(urls, ["redis://10.0.0.1", "10.1.0.1", "redis+sentinel://s1,s2,s3/orders"]);
+    /// # Ok::<(), quorlock::AddressError>(())
+    /// ```
+    pub fn split(&self, list: &str) -> Result<Vec<String>, AddressError> {
+        let mut urls: Vec<String> = Vec::new();
+        for piece in list.split(',').map(str::trim).filter(|piece| !piece.is_empty()) {
+            if piece.split_whitespace().skip(1).any(|word| word.contains("://")) {
+                return Err(AddressError::Blanks);
+            }
+            match urls.last_mut().filter(|_| !piece.contains("://")) {
+                Some(url) if self.of(url).is_some_and(|(_, kind)| kind.goes_on_after(url)) => {
+                    url.push(',');
+                    url.push_str(piece);
+                }
+                Some(url) if piece.contains('@') || url.contains("pass=") || url.contains("password=") => {
+                    return Err(AddressError::CutAtComma);
+                }
+                Some(_) | None => urls.push(piece.to_owned()),
+            }
+        }
+        Ok(urls)
+    }
+
+    /// The address, and which of the kinds it is of.
+    pub(super) fn parse(&self, url: &str) -> Result<(usize, Box<dyn NodeAddress>), AddressError> {
+        let (index, kind) = self.of(url).ok_or_else(|| AddressError::scheme(self.schemes()))?;
+        Ok((index, kind.parse(url.trim())?))
+    }
+
+    /// Whether each scheme is that of one kind.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let mut known: Vec<&str> = Vec::new();
+        for scheme in self.schemes() {
+            if known.contains(&scheme) {
+                return Err(ConfigError::SchemeTwice { scheme: scheme.into() });
+            }
+            known.push(scheme);
+        }
+        Ok(())
+    }
+
+    fn schemes(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().flat_map(|kind| kind.schemes().iter().copied())
+    }
+
+    fn of(&self, url: &str) -> Option<(usize, &dyn NodeKind)> {
+        let mut kinds = self.all.iter().map(|kind| &**kind).enumerate();
+        match url.trim().split_once("://") {
+            Some((scheme, _)) => {
+                kinds.find(|(_, kind)| kind.schemes().iter().any(|known| known.eq_ignore_ascii_case(scheme)))
+            }
+            None => kinds.next(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the holder of a lease wants from its keeper.
+
+use std::fmt;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Lost, RenewError, RetainError};
+use quorlock_protocol::Moment;
+
+/// What the holder wants from the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct HolderCommands {
+    pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
+    pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    pub(crate) retain: Option<Retention>,
+    /// The lease is shared from now on.
+    pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
+    pub(crate) dropped: bool,
+}
+
+impl HolderCommands {
+    /// Whether the holder gives the lease back.
+    pub(crate) fn ends(&self) -> bool {
+        self.dropped || self.release.is_some() || self.retain.is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
+    }
+}
+
+/// Until when a lock is to stay taken, and what others are to read of it.
+pub(crate) struct Retention {
+    pub(crate) until: Moment,
+    pub(crate) note: String,
+    reply: oneshot::Sender<Result<(), RetainError>>,
+}
+
+/// A note has no more characters.
+const NOTE: usize = 120;
+
+impl Retention {
+    pub(crate) fn new(
+        until: Moment,
+        note: &str,
+        reply: oneshot::Sender<Result<(), RetainError>>,
+    ) -> Retention {
+        Retention { until, note: note.chars().take(NOTE).collect(), reply }
+    }
+
+    /// Tells the holder, who may have stopped waiting.
+    pub(crate) fn reply(self, outcome: Result<(), RetainError>) {
+        drop(self.reply.send(outcome));
+    }
+}
+
+impl fmt::Debug for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retention").field("until", &self.until).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! Asks those nodes again that did not grant a lock which is held at no more than a quorum (rule I-38).
+//!
+//! One of the quorum that loses the key, because its clock is stepped or somebody deletes it, and others
+//! find a quorum of nodes without it. Mostly the missing nodes had granted another client, which lost and
+//! takes its claim back within a round trip; or they were not connected yet. What they store now confirms
+//! nothing and moves no deadline: it only makes the nodes without the key fewer.
+
+use std::time::Duration;
+
+use super::Keeper;
+use crate::node::{Request, SharedRequest};
+use crate::quorum::key_states::KeyStates;
+use crate::quorum::node_set::NodeSet;
+use crate::quorum::round::{Expect, Round};
+use quorlock_protocol::Standing;
+use quorlock_protocol::{Backoff, Moment};
+
+/// The first pause is at most this: some round trips in one datacenter, in which clients that lost take
+/// their claims back. A lock that is held for less long asks nothing.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// And none is longer than this part of the TTL, as for renewals that fail.
+const LONGEST_PAUSE: u32 = 10;
+
+/// When the nodes without the key are asked again, until the first renewal, which asks all of them.
+pub(super) struct RepairSchedule {
+    pub(super) at: Moment,
+    pauses: Backoff,
+    /// Whether they have been asked again already.
+    asked: bool,
+    /// Nodes that did not answer that in their time: they have a request to answer, and one more would only
+    /// wait behind it.
+    silent: NodeSet,
+}
+
+impl Keeper {
+    /// Plans to ask again, if too many nodes are known to lack the key, of which this is known.
+    pub(super) fn schedule_repair(&mut self, standings: KeyStates) {
+        let quorum = self.shared.nodes.quorum;
+        let Census { held, coming } = Census::of(quorum.nodes(), |node| standings.get(node));
+        if held <= quorum.needed() && held + coming < quorum.nodes() {
+            let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
+            let mut again =
+                RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
+            again.rest(self.shared.now(), self.shared.entropy.half());
+            self.again = Some(Box::new(again));
+            self.state.stop_repair();
+        }
+    }
+
+    /// The last answers to the acquisition have come later than the lease, and are to be looked at.
+    pub(super) fn look_at_stragglers(&mut self) {
+        if self.again.is_none()
+            && self.state.minds_gaps()
+            && let Some(standings) = self.state.settled_standings()
+        {
+            self.schedule_repair(standings);
+        }
+    }
+
+    /// Whether the nodes without the key are to be asked again at `now`.
+    pub(super) fn is_to_ask_again(&self, now: Moment) -> bool {
+        self.renewing.is_none() && self.again.as_ref().is_some_and(|again| now >= again.at)
+    }
+
+    /// Asks the nodes again that lack the key, unless enough have it by now.
+    pub(super) fn ask_again(&mut self, now: Moment) {
+        let Some(mut again) = self.again.take() else { return };
+        let (quorum, before) = (self.shared.nodes.quorum, self.standings);
+        let (latest, on_its_way_since) = self.state.latest_standings();
+        let standing = |node: usize| match (before.get(node), latest.get(node)) {
+            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
+            (_, latest) => latest,
+        };
+        let held = Census::of(quorum.nodes(), standing).held;
+        if held > quorum.needed() || held == quorum.nodes() {
+            return;
+        }
+        again.rest(now, self.shared.entropy.half());
+        let since = on_its_way_since.filter(|_| again.asked);
+        let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
+        if since.is_some() && !waits {
+            let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == Standing::InFlight);
+            again.silent.add(pending.collect());
+        }
+        let lacks = |node: usize| {
+            matches!(standing(node), Standing::Without | Standing::Unknown) && !again.silent.contains(node)
+        };
+        if !waits && !self.shared.renewals.are_many() && (0..quorum.nodes()).any(lacks) {
+            let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
+            let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
+            self.standings = self.settle();
+            let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |node| {
+                lacks(node).then(|| request.clone())
+            });
+            self.state.follow(&round);
+            again.asked = true;
+        }
+        self.again = Some(again);
+    }
+
+    /// From now on renewals ask all nodes.
+    pub(super) fn ask_again_no_more(&mut self) {
+        self.again = None;
+        self.state.stop_repair();
+    }
+}
+
+impl RepairSchedule {
+    fn rest(&mut self, now: Moment, random: u64) {
+        self.at = now + self.pauses.next(random);
+    }
+}
+
+/// How many nodes have the key.
+struct Census {
+    held: usize,
+    /// How many may have it, since a request is on its way.
+    coming: usize,
+}
+
+impl Census {
+    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> Census {
+        let count = |wanted| (0..nodes).filter(|node| standing(*node) == wanted).count();
+        Census { held: count(Standing::Holds), coming: count(Standing::InFlight) }
+    }
+}

@@ -1,0 +1,220 @@
+//! What a node is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::capabilities::Capability;
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Ticket};
+
+/// What a node is asked.
+///
+/// A claim that [shares](Claim::shared) the lock is asked for with the same requests. While anybody
+/// holds such a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER), and ends no
+/// sooner than the last of them; each has an end of its own. To *acquire* it is refused where the key
+/// holds a token, and to those who are new where a writer [intends](Request::Intend) to have the
+/// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
+/// *release* or *cancel* it takes out this claim, and the last one the key.
+///
+/// A claim of [several](Claim::and) keys is asked for with the same requests, too, by *acquire*,
+/// *write back*, *renew*, *release* and *cancel*. What a request wants of the key it wants of all of
+/// them, and what hinders it at one hinders it at all: then nothing is changed at any, and the answer
+/// names the first key that stands in the way. Only a release or a cancellation does at each key what
+/// it can.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Request {
+    /// Store the claim's token under its key for `ttl`, if the key is free:
+    /// `SET key token NX PX ttl`. Granted too if the token stands there already. Answered by
+    /// [`Granted`](crate::Vote::Granted), [`Held`](crate::Vote::Held), or [`Free`](crate::Vote::Free) where the
+    /// claim was cancelled.
+    Acquire {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+        /// The number to draw in the same step, if granted. `None` where fencing is off: then it is
+        /// that plain command, or a script that does the same, and refuses its own token.
+        fence_hint: Option<FenceHint>,
+    },
+    /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those
+    /// who wait, or say that one is still there, for the time of `patience`. A key that is found free waits
+    /// for one second for the first in its line: then all are passed over who have not asked since. Best
+    /// effort: nodes need not know the same waiters.
+    AcquireInTurn {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+        /// The place in the line.
+        ticket: Ticket,
+        /// Who has not asked again for this long is no longer waited for. Zero asks once, and joins no
+        /// line.
+        patience: Duration,
+        /// The number to draw in the same step, if granted; `None` where fencing is off.
+        fence_hint: Option<FenceHint>,
+    },
+    /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
+    /// not [ahead](FencingToken::may_follow) already.
+    WriteBack {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// The attempt's fencing token.
+        fencing_token: FencingToken,
+    },
+    /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
+    /// writer waits for those who do.
+    Intend {
+        /// The key.
+        key: Arc<str>,
+        /// Who waits.
+        ticket: Ticket,
+        /// Who has not asked again for this long is no longer waited for.
+        patience: Duration,
+    },
+    /// Take an [`Intend`](Request::Intend) back.
+    Desist {
+        /// The key.
+        key: Arc<str>,
+        /// Who waits no longer.
+        ticket: Ticket,
+    },
+    /// Leave the line of those who wait for the key. If the key is free, the waiters that were refused are
+    /// given a [hint](crate::Hint): one of them may be the first now.
+    LeaveLine {
+        /// The key.
+        key: Arc<str>,
+        /// The place that is given up.
+        ticket: Ticket,
+    },
+    /// Store the token of `to` for `ttl`, if the key holds the token of `from` or is free: the
+    /// holder passes the lock on, without a moment in which it is free.
+    Transfer {
+        /// Key and token so far.
+        from: Arc<Claim>,
+        /// The same key and the next token.
+        to: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+        /// The number to draw in the same step, if granted; `None` where fencing is off.
+        fence_hint: Option<FenceHint>,
+    },
+    /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
+    /// if the key is gone. Never shortens the key's life (rule I-6). Answered by
+    /// [`Granted`](crate::Vote::Granted), [`Restored`](crate::Vote::Restored), [`Held`](crate::Vote::Held), or
+    /// [`Free`](crate::Vote::Free) where the claim was cancelled.
+    Renew {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long.
+        ttl: Duration,
+        /// The lease's fencing token: where the key is stored anew, the counter must not be
+        /// behind it. `None` where fencing is off.
+        fencing_token: Option<FencingToken>,
+    },
+    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::Vote::Granted),
+    /// [`Wanted`](crate::Vote::Wanted), or [`Free`](crate::Vote::Free) if it does not hold it, whoever else does.
+    Release {
+        /// Key and token.
+        claim: Arc<Claim>,
+    },
+    /// As `Release`, and for the time of `linger` refuse requests of this claim that come late:
+    /// for a node that may not yet have carried out an earlier request. An acquisition may go unrefused
+    /// that has no [`contended`](FenceHint::contended) draw, if nothing can come late by which it was asked.
+    Cancel {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// For how long late requests are refused.
+        linger: Duration,
+    },
+    /// Delete the counter of the lock's fencing tokens. Nobody is to use the key again: the next number
+    /// would be too small.
+    Forget {
+        /// The key of the lock.
+        key: Arc<str>,
+    },
+    /// Tell who holds the key. Changes nothing.
+    Inspect {
+        /// The key.
+        key: Arc<str>,
+    },
+}
+
+impl Request {
+    /// Whether the request may create the key, and so must not be sent once the attempt is given
+    /// up.
+    #[must_use]
+    pub fn may_create(&self) -> bool {
+        match self {
+            Request::Acquire { .. }
+            | Request::AcquireInTurn { .. }
+            | Request::Transfer { .. }
+            | Request::Renew { .. } => true,
+            Request::Release { .. }
+            | Request::Cancel { .. }
+            | Request::WriteBack { .. }
+            | Request::Inspect { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | Request::Forget { .. }
+            | Request::LeaveLine { .. } => false,
+        }
+    }
+
+    /// What a node must be able to do beside exclusive locks of one resource, if anything.
+    #[must_use]
+    pub fn needs(&self) -> Option<Capability> {
+        match self {
+            Request::AcquireInTurn { .. } | Request::LeaveLine { .. } => Some(Capability::InTurn),
+            Request::Transfer { .. } => Some(Capability::Transfer),
+            Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
+            Request::Acquire { claim, .. }
+            | Request::Renew { claim, .. }
+            | Request::WriteBack { claim, .. }
+            | Request::Release { claim }
+            | Request::Cancel { claim, .. } => {
+                if claim.mode() == Mode::Shared {
+                    Some(Capability::Shared)
+                } else {
+                    claim.is_several().then_some(Capability::Several)
+                }
+            }
+            Request::Inspect { .. } | Request::Forget { .. } => None,
+        }
+    }
+
+    /// The key of the lock; of several, the first.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Request::Acquire { claim, .. }
+            | Request::AcquireInTurn { claim, .. }
+            | Request::Transfer { to: claim, .. }
+            | Request::Renew { claim, .. }
+            | Request::WriteBack { claim, .. }
+            | Request::Release { claim }
+            | Request::Cancel { claim, .. } => claim.key(),
+            Request::LeaveLine { key, .. }
+            | Request::Intend { key, .. }
+            | Request::Desist { key, .. }
+            | Request::Forget { key }
+            | Request::Inspect { key } => key,
+        }
+    }
+
+    /// The claim that it is about, if it is about one.
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        match self {
+            Request::Acquire { claim, .. }
+            | Request::AcquireInTurn { claim, .. }
+            | Request::Transfer { to: claim, .. }
+            | Request::Renew { claim, .. }
+            | Request::WriteBack { claim, .. }
+            | Request::Release { claim }
+            | Request::Cancel { claim, .. } => Some(claim),
+            Request::LeaveLine { .. }
+            | Request::Inspect { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | Request::Forget { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Order, for nodes that keep none.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use smallvec::SmallVec;
+
+use crate::node::facts::Facts;
+use crate::node::{
+    Capabilities, Collect, HintListener, Node, NodeError, NodeLimits, Order, ReceivedAt, Request, Responder,
+    Response, SharedRequest, StatusListener,
+};
+
+/// The node, and where it keeps no order among its requests, the same node asked in order.
+pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
+    match node.capabilities().order {
+        Order::PerKey => node,
+        Order::Unordered => Arc::new(Ordered { queues: Arc::new(Queues::of(node.clone())), node }),
+    }
+}
+
+/// As many requests wait for one key. A node that answers needs far fewer.
+const MOST_WAITING: usize = 1_000;
+
+/// A node that is asked for a key when everything that was asked for it before has been answered.
+///
+/// A release that was asked after an acquisition then never overtakes it. Where it is not known whether what
+/// went before was carried out, it may still come: so what was to be released is said not to be known either,
+/// and is cancelled, which leaves a tombstone (rule I-5).
+struct Ordered {
+    node: Arc<dyn Node>,
+    queues: Arc<Queues>,
+}
+
+impl Node for Ordered {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        if let Err((responder, waiting)) = self.queues.lock().join(request, responder) {
+            return responder.send(Err(NodeError::Overloaded { waiting }));
+        }
+        self.queues.send();
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.node.ready()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.node.round_trip()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities().in_order(Order::PerKey)
+    }
+
+    fn limits(&self) -> NodeLimits {
+        self.node.limits()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.node.listen(listener);
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.node.facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        self.node.examine(key)
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.node.observe(observer);
+    }
+}
+
+impl fmt::Debug for Ordered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ordered").field(&self.node).finish()
+    }
+}
+
+/// Requests by their numbers, which grow in the order in which they were asked.
+struct Queues {
+    node: Arc<dyn Node>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    /// For each key the requests that name it. The first of each queue is with the node, or waits to be the
+    /// first for its other keys.
+    queues: HashMap<Arc<str>, VecDeque<u64>>,
+    waiting: HashMap<u64, Waiting>,
+    /// First for all their keys.
+    ready: VecDeque<u64>,
+    /// Whether a caller is sending what is ready. A node may answer before it returns from being asked, and
+    /// the next request is then sent by the caller that is at it.
+    sending: bool,
+}
+
+struct Waiting {
+    request: SharedRequest,
+    responder: Responder,
+    keys: Keys,
+    /// Whether a request before it, for the same key, may yet be carried out.
+    follows_unknown: bool,
+}
+
+type Keys = SmallVec<[Arc<str>; 1]>;
+
+impl Queues {
+    fn of(node: Arc<dyn Node>) -> Queues {
+        Queues { node, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the node all that is ready, one after the other.
+    fn send(self: &Arc<Queues>) {
+        if std::mem::replace(&mut self.lock().sending, true) {
+            return;
+        }
+        let sending = Sending(self);
+        while let Some((number, Waiting { request, responder, keys, follows_unknown })) = sending.next() {
+            let refused = if request.may_create() && !responder.wanted() {
+                Some(NodeError::NotAsked)
+            } else if follows_unknown && matches!(*request, Request::Release { .. }) {
+                let reason = "it is not known what became of the request before it".into();
+                Some(NodeError::Disconnected { reason })
+            } else {
+                None
+            };
+            let asked = Asked { queues: self.clone(), number, keys, responder: Mutex::new(Some(responder)) };
+            match refused {
+                Some(error) => asked.answered(Err(error), Responder::send),
+                None => self.node.ask(request, Responder::new(Arc::new(asked), 0)),
+            }
+        }
+    }
+}
+
+/// Gives up sending when it ends, be it by a panic of the node.
+struct Sending<'a>(&'a Queues);
+
+impl Sending<'_> {
+    fn next(&self) -> Option<(u64, Waiting)> {
+        let mut state = self.0.lock();
+        let next = state.ready.pop_front().and_then(|number| Some((number, state.waiting.remove(&number)?)));
+        state.sending = next.is_some();
+        next
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().sending = false;
+        }
+    }
+}
+
+impl State {
+    /// Refused, with the number of those that wait, where these are too many.
+    fn join(&mut self, request: SharedRequest, responder: Responder) -> Result<(), (Responder, usize)> {
+        let keys = keys(&request);
+        let longest = keys.iter().filter_map(|key| self.queues.get(key)).map(VecDeque::len).max();
+        if let Some(waiting) = longest.filter(|length| *length >= MOST_WAITING) {
+            return Err((responder, waiting));
+        }
+        self.last += 1;
+        for key in &keys {
+            self.queues.entry(key.clone()).or_default().push_back(self.last);
+        }
+        self.waiting.insert(self.last, Waiting { request, responder, keys, follows_unknown: false });
+        self.note_ready(self.last);
+        Ok(())
+    }
+
+    /// The request is answered, and may still be carried out if that `is_unknown`.
+    fn leave(&mut self, number: u64, keys: &Keys, is_unknown: bool) {
+        for key in keys {
+            let Some(queue) = self.queues.get_mut(key) else { continue };
+            debug_assert_eq!(queue.front(), Some(&number), "it was asked out of its turn");
+            queue.pop_front();
+            if queue.is_empty() {
+                self.queues.remove(key);
+                continue;
+            }
+            for next in queue.iter().filter(|_| is_unknown) {
+                if let Some(waiting) = self.waiting.get_mut(next) {
+                    waiting.follows_unknown = true;
+                }
+            }
+            if let Some(next) = queue.front().copied() {
+                self.note_ready(next);
+            }
+        }
+    }
+
+    fn note_ready(&mut self, number: u64) {
+        let Some(Waiting { keys, .. }) = self.waiting.get(&number) else { return };
+        let is_first = |key: &Arc<str>| self.queues.get(key).and_then(VecDeque::front) == Some(&number);
+        if keys.iter().all(is_first) {
+            self.ready.push_back(number);
+        }
+    }
+}
+
+/// The keys that a request names, each once.
+fn keys(request: &Request) -> Keys {
+    let mut keys: Keys = match request {
+        Request::Acquire { claim, .. }
+        | Request::AcquireInTurn { claim, .. }
+        | Request::Transfer { to: claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::WriteBack { claim, .. }
+        | Request::Release { claim }
+        | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
+        Request::LeaveLine { key, .. }
+        | Request::Inspect { key }
+        | Request::Intend { key, .. }
+        | Request::Desist { key, .. }
+        | Request::Forget { key } => std::iter::once(key.clone()).collect(),
+    };
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// A request that is with the node.
+struct Asked {
+    queues: Arc<Queues>,
+    number: u64,
+    keys: Keys,
+    responder: Mutex<Option<Responder>>,
+}
+
+impl Asked {
+    fn responder(&self) -> MutexGuard<'_, Option<Responder>> {
+        self.responder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(
+        &self,
+        answer: Result<Response, NodeError>,
+        send: impl FnOnce(Responder, Result<Response, NodeError>),
+    ) {
+        let Some(responder) = self.responder().take() else { return };
+        let is_unknown = answer.as_ref().is_err_and(NodeError::may_have_acted);
+        self.queues.lock().leave(self.number, &self.keys, is_unknown);
+        send(responder, answer);
+        self.queues.send();
+    }
+}
+
+impl Collect for Asked {
+    fn answer(&self, _: usize, answer: Result<Response, NodeError>) {
+        self.answered(answer, Responder::send);
+    }
+
+    fn answer_that_came(&self, _: usize, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
+        self.answered(answer, |responder, answer| responder.send_what_came(answer, came));
+    }
+
+    fn wanted(&self) -> bool {
+        self.responder().as_ref().is_some_and(Responder::wanted)
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asked").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! Replies of a server as votes, and its errors as those of a node, which count as unknown or refused and
+//! never as a vote.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::is_shared;
+use crate::node::{Expiry, Holding, NodeError, Request, Vote};
+use crate::redis::error::{Peer, SentCommand, explain};
+use crate::redis::resp::decode::{RespReader, RespValue};
+use crate::redis::server_error::{ServerError, ServerErrorKind};
+use quorlock_protocol::{FencingToken, Token};
+
+/// What the answer of its script to the request says. The server may be broken or hostile: whatever is not a
+/// vote is an error, and never a panic.
+pub(crate) fn decode(answer: &[u8], request: &Request, user: &str) -> Result<CommandOutcome, NodeError> {
+    if answer == DONE {
+        // Nearly all answers are this, and need not be taken apart.
+        return Ok(CommandOutcome::Voted { vote: Vote::Granted, fence: None });
+    }
+    if let Some(refusal) = error_in(answer, "EVAL", request, user) {
+        return refusal;
+    }
+    said(RespReader::of(answer), request).ok_or_else(|| not_understood("unexpected answer to a vote"))
+}
+
+/// The server may have done as asked, or may not: what has come tells neither.
+pub(super) fn not_understood(what: &str) -> NodeError {
+    NodeError::UnexpectedReply { reason: what.into() }
+}
+
+/// What the answer of the plain command to the request says.
+pub(crate) fn decode_plain(
+    answer: &[u8],
+    request: &Request,
+    user: &str,
+) -> Result<CommandOutcome, NodeError> {
+    if answer == STORED {
+        return Ok(CommandOutcome::Voted { vote: Vote::Granted, fence: None });
+    }
+    if let Some(refusal) = error_in(answer, "SET", request, user) {
+        return refusal;
+    }
+    match RespReader::of(answer).next() {
+        Some(RespValue::Text(b"OK")) => Ok(CommandOutcome::Voted { vote: Vote::Granted, fence: None }),
+        Some(RespValue::Nothing) => Ok(CommandOutcome::Refused),
+        Some(RespValue::Text(_) | RespValue::Number(_) | RespValue::List(_)) | None => {
+            Err(not_understood("unexpected answer to SET"))
+        }
+    }
+}
+
+/// What an error says to whoever has asked by the `command`, if it is one.
+fn error_in(
+    answer: &[u8],
+    command: &'static str,
+    request: &Request,
+    user: &str,
+) -> Option<Result<CommandOutcome, NodeError>> {
+    if !matches!(answer.first(), Some(b'-' | b'!')) {
+        return None;
+    }
+    let Ok(Value::ServerError(error)) = redis::parse_redis_value(answer) else {
+        return Some(Err(not_understood("an error that cannot be read")));
+    };
+    let error = ServerError::read(&error);
+    Some(if *error.kind() == ServerErrorKind::UnknownScript {
+        Ok(CommandOutcome::Forgotten)
+    } else if *error.kind() == ServerErrorKind::ReadOnlyReplica {
+        Ok(CommandOutcome::Demoted)
+    } else {
+        let key = key_of(request);
+        Err(explain(error, SentCommand { command, key: &key, user, peer: Peer::Server }))
+    })
+}
+
+/// What a plain command says that has stored the token.
+pub(crate) const STORED: &[u8] = b"+OK\r\n";
+/// What a script says that has done as it was asked, and has no number to tell.
+pub(crate) const DONE: &[u8] = b"*1\r\n$7\r\ngranted\r\n";
+
+/// A reply, understood.
+#[derive(PartialEq, Debug)]
+pub(crate) enum CommandOutcome {
+    /// The answer.
+    Voted {
+        vote: Vote,
+        /// Where the counter of fencing tokens stands.
+        fence: Option<FencingToken>,
+    },
+    /// The server does not know the script by its hash.
+    Forgotten,
+    /// A `SET NX` was refused, which does not say for whom.
+    Refused,
+    /// The token was stored, and the counter is ahead of the number.
+    Unnumbered,
+    /// Some of the requests that make up the request have failed: the token may be stored.
+    Unclear,
+    /// It has become a replica since it introduced itself.
+    Demoted,
+}
+
+fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> {
+    let RespValue::List(_) = parts.next()? else { return None };
+    let RespValue::Text(word) = parts.next()? else { return None };
+    let mut vote = match word {
+        b"granted" => Vote::Granted,
+        b"wanted" => Vote::Wanted,
+        b"restored" => Vote::Restored,
+        b"behind" => Vote::Behind,
+        b"ahead" => Vote::Ahead,
+        b"free" => Vote::Free,
+        b"demoted" => return Some(CommandOutcome::Demoted),
+        b"held" => {
+            let (RespValue::Text(token), RespValue::Number(left_ms)) = (parts.next()?, parts.next()?) else {
+                return None;
+            };
+            let token = Token::found(token);
+            match left_ms {
+                // As PTTL has it: no such key any more, and no end.
+                -2 => Vote::Free,
+                -1 => Vote::from(Holding::new(token, Expiry::Never)),
+                left_ms => {
+                    let left = Duration::from_millis(u64::try_from(left_ms).ok()?);
+                    Vote::from(Holding::new(token, Expiry::In(left)))
+                }
+            }
+        }
+        _ => return None,
+    };
+    let fence = match parts.next() {
+        None | Some(RespValue::Number(0)) => None,
+        Some(RespValue::Number(number)) => Some(FencingToken::new(u64::try_from(number).ok()?)?),
+        Some(RespValue::Text(_) | RespValue::List(_) | RespValue::Nothing) => return None,
+    };
+    if let Vote::Held(holding) = &mut vote
+        && let Some(claim) = request.claim().filter(|claim| claim.is_several())
+    {
+        // Which of the keys it is, counted from one.
+        let Some(RespValue::Number(place)) = parts.next() else { return None };
+        let place = usize::try_from(place).ok()?.checked_sub(1)?;
+        holding.key = Some(claim.keys().nth(place)?.clone());
+    }
+    if let (Vote::Held(holding), Request::Acquire { .. }) = (&mut vote, request)
+        && !is_shared(request)
+    {
+        holding.first = match parts.next() {
+            // Some only leave a mark, and no name.
+            Some(RespValue::Text(token)) => Some(token).filter(|token| token.len() > 1).map(Token::found),
+            None => None,
+            Some(RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing) => return None,
+        };
+    }
+    if let Vote::Held(holding) = &mut vote {
+        let readers = parts.map(|part| match part {
+            RespValue::Text(token) => Some(Token::found(token)),
+            RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing => None,
+        });
+        holding.readers = readers.collect::<Option<_>>()?;
+    }
+    Some(CommandOutcome::Voted { vote, fence })
+}
+
+/// The key of the lock, or the keys of several: for messages.
+fn key_of(request: &Request) -> Cow<'_, str> {
+    if let Some(claim) = request.claim().filter(|claim| claim.is_several()) {
+        return claim.keys().map(|key| &**key).collect::<Vec<_>>().join("` or `").into();
+    }
+    request.key().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use quorlock_protocol::{Claim, SHARED_MARKER};
+
+    fn claim() -> Arc<Claim> {
+        Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:1")))
+    }
+
+    fn inspect() -> Request {
+        Request::Inspect { key: "orders/42".into() }
+    }
+
+    fn list(items: &[&str]) -> Vec<u8> {
+        let texts: Vec<_> = items.iter().map(|item| format!("${}\r\n{item}\r\n", item.len())).collect();
+        format!("*{}\r\n{}", items.len(), texts.concat()).into_bytes()
+    }
+
+    fn unnumbered(vote: Vote) -> CommandOutcome {
+        CommandOutcome::Voted { vote, fence: None }
+    }
+
+    fn held(left_ms: i64) -> Vec<u8> {
+        [b"*3\r\n+held\r\n$1\r\n\xff\r\n:", left_ms.to_string().as_bytes(), b"\r\n"].concat()
+    }
+
+    #[test]
+    fn each_word_is_a_vote() {
+        for (reply, vote) in [
+            (list(&["granted"]), Vote::Granted),
+            (list(&["restored"]), Vote::Restored),
+            (list(&["behind"]), Vote::Behind),
+            (list(&["ahead"]), Vote::Ahead),
+            (list(&["free"]), Vote::Free),
+            (held(-2), Vote::Free),
+            (held(-1), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::Never))),
+            (held(5), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5))))),
+        ] {
+            assert_eq!(decode(&reply, &inspect(), "anna"), Ok(unnumbered(vote)));
+        }
+    }
+
+    #[test]
+    fn a_number_follows_the_vote_and_nought_is_none() {
+        let numbered = |number: i64| format!("*2\r\n+granted\r\n:{number}\r\n").into_bytes();
+        for (number, fence) in [(0, None), (42, FencingToken::new(42))] {
+            let read = decode(&numbered(number), &inspect(), "anna");
+            assert_eq!(read, Ok(CommandOutcome::Voted { vote: Vote::Granted, fence }));
+        }
+        for number in [-1, 1 << 53] {
+            assert!(decode(&numbered(number), &inspect(), "anna").is_err(), "{number} is no fencing token");
+        }
+    }
+
+    #[test]
+    fn readers_follow_the_number_and_are_texts() {
+        let shared = |rest: &str| format!("*6\r\n+held\r\n$15\r\nquorlock:shared\r\n:5\r\n:9\r\n{rest}");
+        let read = decode(shared("$1\r\na\r\n+b\r\n").as_bytes(), &inspect(), "anna");
+        let readers = vec![Token::found(b"a"), Token::found(b"b")];
+        let marker = Token::found(SHARED_MARKER.as_bytes());
+        let holding = Holding::new(marker, Expiry::In(Duration::from_millis(5))).with_readers(readers);
+        assert_eq!(read, Ok(CommandOutcome::Voted { vote: holding.into(), fence: FencingToken::new(9) }));
+        for rest in [":1\r\n:2\r\n", "$1\r\na\r\n_\r\n", "*1\r\n+a\r\n+b\r\n"] {
+            assert!(decode(shared(rest).as_bytes(), &inspect(), "anna").is_err(), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_plain_set_is_granted_or_refused() {
+        let plain = Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
+        assert_eq!(decode_plain(STORED, &plain, "anna"), Ok(unnumbered(Vote::Granted)));
+        for nothing in ["_\r\n", "$-1\r\n"] {
+            assert_eq!(decode_plain(nothing.as_bytes(), &plain, "anna"), Ok(CommandOutcome::Refused));
+        }
+        assert!(decode_plain(&list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
+        assert!(decode(STORED, &plain, "anna").is_err(), "no answer of a script");
+    }
+
+    #[test]
+    fn i5_of_anything_else_it_is_unknown_what_was_done() {
+        for reply in [
+            b"$-1\r\n".to_vec(),
+            b"+OK\r\n".to_vec(),
+            list(&[]),
+            list(&["yes"]),
+            list(&["held", "x"]),
+            held(-3),
+        ] {
+            let error = decode(&reply, &inspect(), "anna").unwrap_err();
+            assert!(error.may_have_acted() && !error.is_permanent(), "{error:?}");
+            assert!(error.to_string().contains("unexpected answer"), "{error}");
+        }
+    }
+
+    fn replies() -> impl Strategy<Value = String> {
+        let word = prop_oneof!["granted", "wanted", "restored", "behind", "free", "held", ".{0,5}"];
+        let part = prop_oneof![
+            word.clone().prop_map(|word| format!("+{word}")),
+            word.prop_map(|word| format!("${}\r\n{word}", word.len())),
+            any::<i64>().prop_map(|number| format!(":{number}")),
+            Just("_".to_owned()),
+            ".{0,5}",
+            "[*>%~!-][0-9]{1,2}",
+        ];
+        prop::collection::vec(part, 0..5).prop_map(|parts| parts.join("\r\n") + "\r\n")
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_makes_it_panic(reply in replies(), list in any::<bool>()) {
+            let reply = if list { format!("*3\r\n{reply}") } else { reply };
+            drop(decode(reply.as_bytes(), &inspect(), "anna"));
+            drop(decode_plain(reply.as_bytes(), &inspect(), "anna"));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Redis and Valkey as a kind of node.
+
+use std::sync::Arc;
+
+use super::{ClusterNode, RedisNode, Settings};
+use crate::address::{Address, AddressError, CLUSTER_SCHEMES, ClusterAddress, SCHEMES};
+use crate::node::{Node, NodeAddress, NodeKind, Seams};
+use crate::reason::Reason;
+
+/// Redis and Valkey: servers, masters that Sentinels look after, and clusters.
+#[derive(Debug)]
+pub(crate) struct RedisKind;
+
+const ALL_SCHEMES: [&str; SCHEMES.len() + CLUSTER_SCHEMES.len()] = {
+    let mut all = [""; SCHEMES.len() + CLUSTER_SCHEMES.len()];
+    let (one, clusters) = all.split_at_mut(SCHEMES.len());
+    one.copy_from_slice(&SCHEMES);
+    clusters.copy_from_slice(&CLUSTER_SCHEMES);
+    all
+};
+
+impl NodeKind for RedisKind {
+    fn schemes(&self) -> &[&str] {
+        &ALL_SCHEMES
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        Ok(if ClusterAddress::is_meant(url) {
+            Box::new(ClusterAddress::parse(url)?)
+        } else {
+            Box::new(Address::parse(url)?)
+        })
+    }
+
+    /// Behind the last Sentinel stands the service. The address of a cluster ends with its settings, or
+    /// where another one begins.
+    fn goes_on_after(&self, url_so_far: &str) -> bool {
+        let lacks = |scheme, end| {
+            url_so_far.split_once(scheme).is_some_and(|(_, rest): (&str, &str)| !rest.contains(end))
+        };
+        lacks("+sentinel://", '/') || lacks("+cluster://", '?')
+    }
+}
+
+impl NodeAddress for Address {
+    fn servers(&self) -> Vec<String> {
+        Address::servers(self)
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let mut address = self.clone();
+        fill_in_credentials(&mut address, seams);
+        Ok(Arc::new(RedisNode::with(address, Settings::of(seams))))
+    }
+}
+
+impl NodeAddress for ClusterAddress {
+    fn servers(&self) -> Vec<String> {
+        self.seeds().iter().flat_map(Address::servers).collect()
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let mut cluster = self.clone();
+        cluster.each_seed(|seed| fill_in_credentials(seed, seams));
+        Ok(Arc::new(ClusterNode::with(cluster, Settings::of(seams))))
+    }
+}
+
+/// What the address says of user and password goes first.
+fn fill_in_credentials(address: &mut Address, seams: &Seams) {
+    if address.password().is_some() {
+        return;
+    }
+    if let (None, Some(username)) = (address.user(), seams.username()) {
+        address.set_user(username);
+    }
+    if let Some(password) = seams.password() {
+        address.set_password(password);
+    }
+}

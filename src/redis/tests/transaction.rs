@@ -1,0 +1,304 @@
+//! Acquiring without a script (ADR 16), on a real server.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, split};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::server::Server;
+use super::{
+    LONG, acquire, cancel, claim, contend, inspect, plain, release, settings, spawn_ask, vote, within,
+};
+use crate::address::Address;
+use crate::node::{Node, Request, Vote, ask};
+use crate::redis::{RedisNode, Settings};
+use crate::runtime::clock::{Clock, SystemClock};
+use crate::transport::{Dial, Stream};
+use quorlock_protocol::{FenceHint, FencingToken, fence_counter};
+
+/// How many scripts the server has run.
+fn scripts_run(server: &Server) -> usize {
+    let stats = server.cli(&["info", "commandstats"]);
+    let calls = |name: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split(',').next()?.parse::<usize>().ok()
+    };
+    ["cmdstat_eval:calls=", "cmdstat_evalsha:calls="].iter().filter_map(|name| calls(name)).sum()
+}
+
+fn counter_of(server: &Server, key: &str) -> String {
+    server.cli(&["zscore", &fence_counter(key), "n"])
+}
+
+/// A server that can be asked without scripts.
+fn transacting_server() -> Option<Server> {
+    let server = Server::start(&[])?;
+    if server.cli(&["zadd", "k", "gt", "1", "n"]) != "1" {
+        eprintln!("skipped: the server does not know ZADD GT");
+        return None;
+    }
+    Some(server)
+}
+
+#[tokio::test]
+async fn a_free_lock_is_acquired_in_one_step_without_a_script() {
+    let Some(server) = transacting_server() else { return };
+    let (node, ours) = (server.node(), claim("orders/42", 1));
+    drop(node.ready().await);
+    let before = scripts_run(&server);
+    let fence_hint = FenceHint::at(SystemClock.wall(), None, LONG);
+    let request = Request::Acquire { claim: Arc::clone(&ours), ttl: LONG, fence_hint: Some(fence_hint) };
+    let answer = ask(&node, request).await.unwrap();
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, Some(fence_hint.usual())));
+    assert_eq!(scripts_run(&server), before);
+    assert_eq!(counter_of(&server, "orders/42"), fence_hint.usual().to_string());
+    for key in ["orders/42".to_owned(), fence_counter("orders/42")] {
+        assert!(server.cli(&["pttl", &key]).parse::<i64>().unwrap() > 0, "{key} would stay for ever");
+    }
+    // The introduction has tried whether it may.
+    assert!(server.cli(&["info", "commandstats"]).contains("cmdstat_exec:calls=2,"), "in one step");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+}
+
+#[tokio::test]
+async fn whoever_is_refused_is_told_by_whom_and_leaves_its_mark() {
+    let Some(server) = transacting_server() else { return };
+    let node = server.node();
+    let (holder, other) = (claim("orders/42", 1), claim("orders/42", 2));
+    assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+    let before = counter_of(&server, "orders/42");
+    let Vote::Held(holding) = vote(&node, acquire(&other)).await else { panic!("it is held") };
+    assert_eq!(holding.token, *holder.token());
+    assert_eq!(holding.first, Some(other.token().clone()), "nobody was refused before");
+    assert!(counter_of(&server, "orders/42") >= before, "a counter is never lowered");
+    assert_eq!(vote(&node, release(&holder)).await, Vote::Wanted);
+}
+
+#[tokio::test]
+async fn a_number_that_the_counter_has_passed_is_drawn_above_it() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let far = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
+    server.cli(&["zadd", &fence_counter("orders/42"), &far.to_string(), "n"]);
+    let answer = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap();
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(far + 1)));
+    assert_eq!(counter_of(&server, "orders/42"), (far + 1).to_string());
+}
+
+/// One client whose clock is wrong is not to put the counters ahead for everybody (rule F-7).
+#[tokio::test]
+async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    drop(node.ready().await);
+    let fence_hint = FenceHint::at(SystemClock.wall() + 3 * LONG, None, LONG);
+    let request = Request::Acquire { claim: claim("orders/42", 1), ttl: LONG, fence_hint: Some(fence_hint) };
+    let drawn = ask(&node, request).await.unwrap().fencing_token.unwrap().get();
+    let latest = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
+    assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
+}
+
+#[tokio::test]
+async fn where_no_number_can_be_drawn_the_token_is_taken_back_before_anybody_is_told() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    server.cli(&["set", &fence_counter("orders/42"), "somebody's data"]);
+    let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
+    assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_by_scripts() {
+    for missing in ["-client|kill", "-multi", "-exec", "-time", "-eval"] {
+        let Some(server) = transacting_server() else { return };
+        let without = server.cli(&["acl", "setuser", "ann", "on", ">pw", "~*", "+@all", missing]);
+        if without != "OK" {
+            // Before Redis 7 a part of a command cannot be taken away.
+            assert_eq!(missing, "-client|kill", "{without}");
+            continue;
+        }
+        let address = format!("redis://ann:pw@127.0.0.1:{}", server.port);
+        let node = RedisNode::with(Address::parse(&address).unwrap(), settings());
+        drop(node.ready().await);
+        let before = scripts_run(&server);
+        let answer = ask(&node, acquire(&claim("orders/42", 1))).await;
+        if ["-time", "-eval"].contains(&missing) {
+            // The scripts read the clock as well; and without scripts no lock is given back.
+            assert!(answer.unwrap_err().is_permanent(), "{missing}");
+            assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{missing}");
+            continue;
+        }
+        let answer = answer.unwrap();
+        assert_eq!(answer.vote, Vote::Granted, "{missing}");
+        assert_eq!(counter_of(&server, "orders/42"), answer.fencing_token.unwrap().to_string(), "{missing}");
+        assert!(scripts_run(&server) > before, "{missing}");
+        assert_eq!(vote(&node, release(&claim("orders/42", 1))).await, Vote::Granted, "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_command_for_it_deletes_without_a_script() {
+    let Some(server) = Server::start(&[]) else { return };
+    if server.cli(&["delifeq", "k", "v"]) != "0" && server.cli(&["delex", "k", "ifeq", "v"]) != "0" {
+        eprintln!("skipped: the server has neither DELIFEQ nor DELEX");
+        return;
+    }
+    let node = server.node();
+    drop(node.ready().await);
+    let before = scripts_run(&server);
+    let (ours, other) = (claim("orders/42", 1), claim("orders/42", 2));
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&other)).await, Vote::Free, "it is not the other's");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
+    assert_eq!(scripts_run(&server), before);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert!(matches!(vote(&node, acquire(&other)).await, Vote::Held(_)), "and has left its mark");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted);
+}
+
+/// A connection has ended, and a request that was written to it is still on its way. Where it looks for no
+/// tombstone, the server must not hear it any more once the claim was cancelled (rule I-5); where the server
+/// may not end the connection for us, it must look for one (rule I-41).
+#[tokio::test]
+async fn i5_i41_what_comes_late_over_an_earlier_connection_is_not_carried_out() {
+    for address in ["slow", "ann:pw@slow"] {
+        for request in [acquire, plain, contend] {
+            let Some(server) = Server::start(&[]) else { return };
+            let rights = ["acl", "setuser", "ann", "on", ">pw", "~*", "+@all", "-client|kill"];
+            if server.cli(&rights) != "OK" {
+                eprintln!("skipped: before Redis 7 a part of a command cannot be taken away");
+                return;
+            }
+            let (network, control) = Network::new(server.port);
+            let settings = Settings { dial: Arc::new(network), ..settings() };
+            let node = Arc::new(RedisNode::with(Address::parse(address).unwrap(), settings));
+            drop(node.ready().await);
+            let ours = claim("orders/42", 1);
+            control.say(Order::Hold);
+            let unknown = spawn_ask(&node, request(&ours));
+            within("it is on its way", async || control.has_held_back()).await;
+            control.say(Order::Cut);
+            let error = unknown.await.unwrap().unwrap_err();
+            assert!(error.may_have_acted(), "{error:?}");
+            within("there is another connection", async || ask(&*node, inspect()).await.is_ok()).await;
+            assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
+            control.say(Order::Deliver);
+            within("what was held back has come", async || control.is_delivered()).await;
+            let shown = request(&ours);
+            assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{address} cancelled it before: {shown:?}");
+            assert_eq!(vote(&node, contend(&ours)).await, Vote::Free, "a script looks for the tombstone");
+            let other = acquire(&claim("orders/42", 2));
+            assert_eq!(vote(&node, other).await, Vote::Granted, "others are not stopped");
+        }
+    }
+}
+
+/// What the network is to do with the first connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Carry,
+    /// What the client says is held back.
+    Hold,
+    /// The client's end is closed, and the server is told nothing.
+    Cut,
+    /// What was held back comes.
+    Deliver,
+}
+
+/// A network in which packets may arrive long after their connection has ended for the client.
+#[derive(Debug)]
+struct Network {
+    port: u16,
+    first: Mutex<Option<(watch::Receiver<Order>, watch::Sender<Passage>)>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Passage {
+    held_back: usize,
+    delivered: bool,
+}
+
+struct Control {
+    orders: watch::Sender<Order>,
+    passage: watch::Receiver<Passage>,
+}
+
+impl Control {
+    fn say(&self, order: Order) {
+        self.orders.send(order).unwrap();
+    }
+
+    fn has_held_back(&self) -> bool {
+        self.passage.borrow().held_back > 0
+    }
+
+    fn is_delivered(&self) -> bool {
+        self.passage.borrow().delivered
+    }
+}
+
+impl Network {
+    fn new(port: u16) -> (Network, Control) {
+        let (orders, obeyed) = watch::channel(Order::Carry);
+        let (noted, passage) = watch::channel(Passage::default());
+        (Network { port, first: Mutex::new(Some((obeyed, noted))) }, Control { orders, passage })
+    }
+}
+
+impl Dial for Network {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let (first, port) = (self.first.lock().unwrap().take(), self.port);
+        Box::pin(async move {
+            let far = TcpStream::connect(("127.0.0.1", port)).await?;
+            let Some((orders, noted)) = first else { return Ok(Box::new(far) as Box<dyn Stream>) };
+            let (near, inner) = duplex(64 * 1024);
+            tokio::spawn(pass(inner, far, orders, noted));
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+async fn pass(
+    client: DuplexStream,
+    server: TcpStream,
+    mut orders: watch::Receiver<Order>,
+    noted: watch::Sender<Passage>,
+) -> io::Result<()> {
+    let (mut from_client, mut to_client) = split(client);
+    let (mut from_server, mut to_server) = server.into_split();
+    let answers = tokio::spawn(async move {
+        let carried = copy(&mut from_server, &mut to_client).await;
+        (carried, from_server)
+    });
+    let (mut held, mut room) = (Vec::new(), [0; 4096]);
+    while *orders.borrow() != Order::Cut {
+        tokio::select! {
+            _ = orders.changed() => {}
+            read = from_client.read(&mut room) => {
+                let said = &room[..read?];
+                if *orders.borrow() == Order::Carry {
+                    to_server.write_all(said).await?;
+                } else {
+                    held.extend_from_slice(said);
+                    noted.send_modify(|passage| passage.held_back = held.len());
+                }
+            }
+        }
+    }
+    // Both halves of the client's end go; the server's stays.
+    answers.abort();
+    drop((answers.await, from_client));
+    while *orders.borrow() != Order::Deliver {
+        drop(orders.changed().await);
+    }
+    // Whether it is heard, or refused because the connection was ended there.
+    drop(to_server.write_all(&held).await);
+    drop(to_server.shutdown().await);
+    noted.send_modify(|passage| passage.delivered = true);
+    Ok(())
+}

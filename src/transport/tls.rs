@@ -1,0 +1,292 @@
+//! TLS: whom to trust, who we are, and what its failures mean.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{
+    AlertDescription as Alert, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
+};
+
+use super::dial::Stream;
+use super::no_tls::NoTls;
+use super::thread::aside;
+use crate::reason::Reason;
+
+/// How nodes with `rediss://` addresses are reached: whom to trust, and who we are.
+///
+/// Unless set, the authorities of the system are trusted (or those in the file that `SSL_CERT_FILE`
+/// names), and we show no certificate. Files are in PEM form, and are read again for each new
+/// connection: a certificate that was renewed is used without a restart.
+///
+/// # Examples
+///
+/// ```no_run
+/// use quorlock::{Coordinator, Tls};
+///
+/// let tls = Tls::new().authority("/etc/locks/ca.pem").identity("/etc/locks/me.pem", "/etc/locks/me.key");
+/// let coordinator = Coordinator::builder().nodes(["rediss://a", "rediss://b", "rediss://c"]).tls(tls).build()?;
+/// # Ok::<(), quorlock::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Tls {
+    authority: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+    server_name: Option<String>,
+    /// Made at the first use: reading the certificates of the system takes milliseconds.
+    of_system: Arc<OnceLock<Arc<ClientConfig>>>,
+}
+
+impl Tls {
+    /// Trusts the system's authorities, and shows no certificate.
+    #[must_use]
+    pub fn new() -> Tls {
+        Tls::default()
+    }
+
+    /// Trusts the authorities whose certificates stand in this file, and no others: what a
+    /// deployment with an authority of its own wants.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Tls {
+        self.authority = Some(file.into());
+        self
+    }
+
+    /// Shows the certificate in the first file, with whatever it needs to be trusted after it, and
+    /// proves with the key in the second that it is ours: mutual TLS.
+    #[must_use]
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Wants the certificates of all nodes to be for this name, instead of for the host in each
+    /// address: for addresses by number, and tunnels.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Tls {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Whether the files can be read and fit together, and the name is one.
+    pub(crate) fn check(&self) -> Result<(), Reason> {
+        if let Some(name) = &self.server_name {
+            ServerName::try_from(name.as_str()).map_err(|error| {
+                Reason::new(format!("the TLS server name `{}` is no host name", name.escape_debug()))
+                    .because(error)
+            })?;
+        }
+        if self.has_files() {
+            self.load()?;
+        }
+        Ok(())
+    }
+
+    /// Begins TLS on a connection to `host`, for whose name the certificate of the server must be. Its errors
+    /// are sentences with the cure.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the files that were named, with the connection, or with the certificates.
+    pub async fn wrap(&self, host: &str, stream: impl Stream) -> io::Result<Box<dyn Stream>> {
+        let name = self.server_name.clone().unwrap_or_else(|| host.to_owned());
+        let shown: Arc<str> = name.as_str().into();
+        let wanted = ServerName::try_from(name).map_err(io::Error::other)?;
+        let connecting = TlsConnector::from(self.config().await?).connect(wanted, stream);
+        let stream = connecting.await.map_err(|error| explained(error, &shown))?;
+        Ok(Box::new(Explained { stream, name: shown }))
+    }
+
+    fn has_files(&self) -> bool {
+        self.authority.is_some() || self.identity.is_some()
+    }
+
+    async fn config(&self) -> io::Result<Arc<ClientConfig>> {
+        if let (Some(config), false) = (self.of_system.get(), self.has_files()) {
+            return Ok(Arc::clone(config));
+        }
+        // A failure is not kept: the certificates may be there at the next attempt.
+        let tls = self.clone();
+        let config = aside(move || tls.load()).await?;
+        let config = Arc::new(config);
+        if !self.has_files() {
+            drop(self.of_system.set(Arc::clone(&config)));
+        }
+        Ok(config)
+    }
+
+    fn load(&self) -> io::Result<ClientConfig> {
+        let roots = match &self.authority {
+            Some(file) => authority_in(file)?,
+            None => authorities_of_system()?,
+        };
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots);
+        let Some((certificate, key)) = &self.identity else { return Ok(config.with_no_client_auth()) };
+        let chain = certificates_in(certificate)?;
+        let secret =
+            PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("a private key", key, error))?;
+        config
+            .with_client_auth_cert(chain, secret)
+            .map_err(|error| unusable("the key of the certificate", key, error))
+    }
+}
+
+fn authority_in(file: &Path) -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates_in(file)? {
+        roots.add(certificate).map_err(|error| unusable("an authority's certificate", file, error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates_in(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| unusable("a certificate", file, error))?;
+    if certificates.is_empty() {
+        let none = io::Error::new(io::ErrorKind::InvalidData, "it has none in PEM form");
+        return Err(unusable("a certificate", file, none));
+    }
+    Ok(certificates)
+}
+
+fn unusable(what: &str, file: &Path, why: impl Error + Send + Sync + 'static) -> io::Error {
+    let words = format!("{} cannot be used as the file of {what}", file.display());
+    io::Error::other(Reason::new(words).because(why))
+}
+
+fn authorities_of_system() -> io::Result<RootCertStore> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        let why = found.errors.first().map_or_else(|| "the system has none".into(), ToString::to_string);
+        return Err(io::Error::other(format!(
+            "no root certificates: {why}; name a file with them with `Tls::authority`, --tls-ca or SSL_CERT_FILE"
+        )));
+    }
+    Ok(roots)
+}
+
+/// A connection whose errors are sentences. A server that wants a certificate, or another one, may
+/// say so only after the handshake.
+struct Explained<S> {
+    stream: TlsStream<S>,
+    name: Arc<str>,
+}
+
+impl<S: Stream> Explained<S> {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut TlsStream<S>> {
+        Pin::new(&mut self.get_mut().stream)
+    }
+}
+
+impl<S: Stream> AsyncRead for Explained<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = self.as_mut().stream().poll_read(context, buffer);
+        read.map_err(|error| explained(error, &self.name))
+    }
+}
+
+impl<S: Stream> AsyncWrite for Explained<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(context)
+    }
+}
+
+/// The error as a sentence with its cure, if TLS is the matter.
+fn explained(error: io::Error, name: &str) -> io::Error {
+    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
+    io::Error::new(error.kind(), NoTls { meaning: meaning(tls, name), source: tls.clone().into() })
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
+fn meaning(error: &TlsError, name: &str) -> String {
+    let cause = match error {
+        TlsError::InvalidCertificate(certificate) => {
+            return format!("its certificate {}", fault(certificate, name));
+        }
+        TlsError::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure) => {
+            "it wants a certificate of ours; give one with `Tls::identity`, or --tls-cert and --tls-key"
+        }
+        TlsError::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate
+            | Alert::DecryptError,
+        ) => {
+            "it does not accept our certificate; see whether that has expired, and is from an authority that \
+             the server trusts"
+        }
+        TlsError::InvalidMessage(_) => {
+            "the port does not speak TLS; write redis:// instead of rediss://, or give the server's TLS port"
+        }
+        _ => "see whether both sides speak TLS 1.2 or newer",
+    };
+    cause.into()
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
+fn fault(error: &CertificateError, name: &str) -> String {
+    match error {
+        CertificateError::UnknownIssuer => {
+            "is from an authority that is not trusted; name that authority's certificate with `Tls::authority`, \
+             --tls-ca or SSL_CERT_FILE"
+                .to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+            "is not for the name `{name}`; use the name that it is for in the address, or give that with \
+             `Tls::server_name` or --tls-server-name"
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired; renew it, or set the clock here".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; wait, or set the clock here".to_owned()
+        }
+        CertificateError::Other(_) => {
+            "cannot be used; that of an authority itself, as `openssl req -x509` makes it, will not do: give the \
+             server one that the authority has signed for its name, and name the authority with --tls-ca"
+                .to_owned()
+        }
+        CertificateError::UnhandledCriticalExtension => {
+            "has an extension that is not understood; give the server a plain one for its name".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for servers; give the server one whose purpose is `serverAuth`".to_owned()
+        }
+        CertificateError::Revoked => "was revoked; give the server a new one".to_owned(),
+        CertificateError::BadEncoding => "cannot be read; give the server one in X.509 form".to_owned(),
+        CertificateError::BadSignature | CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
+            "has a signature that cannot be checked; have it signed anew".to_owned()
+        }
+        _ => "cannot be used; give the server one that an authority has signed for its name".to_owned(),
+    }
+}

@@ -1,0 +1,331 @@
+//! Nodes that cannot do all, that keep no order, that know limits of their own, and that count from earlier.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::Moment;
+use quorlock::{
+    AcquireError, Capabilities, Capability, Check, Clock, ConfigError, Coordinator, DowngradeError, Entropy,
+    Lock, Node, NodeError, NodeLimits, Order, Responder, RetainError, SharedRequest, Wait, ask,
+};
+use quorlock_testkit::{MemoryNode, SeededEntropy};
+
+mod common;
+
+use common::{Bench, LIMIT, TTL, VALIDITY, bench};
+
+fn lock_of(client: &Coordinator) -> Lock {
+    client.lock("r").ttl(TTL).wait(Wait::Never)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Over nodes of which the first is able to do this.
+fn with_one_able_to(bench: &Bench, capabilities: Capabilities) -> Coordinator {
+    let first = bench.nodes[0].clone().able_to(capabilities);
+    let nodes = std::iter::once(first).chain(bench.nodes[1..].iter().cloned());
+    Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap()
+}
+
+async fn refusal(lock: Lock) -> (Arc<str>, Capability) {
+    let asked = lock.acquire().await.unwrap_err();
+    assert_eq!(asked, AcquireError::Config(lock.validate().unwrap_err()), "before anybody is asked");
+    let AcquireError::Config(ConfigError::Unsupported { node, capability }) = asked else {
+        panic!("{asked}")
+    };
+    (node, capability)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_node_cannot_do_is_refused_by_name_and_all_else_works() {
+    let bench = bench(3);
+    let client = with_one_able_to(&bench, Capabilities::default().in_order(Order::PerKey));
+    for (lock, capability) in [
+        (client.lock("r").shared(), Capability::Shared),
+        (client.lock("r").fair(), Capability::InTurn),
+        (client.lock_all(["r", "s"]), Capability::Several),
+    ] {
+        assert_eq!(refusal(lock).await, ("node-1".into(), capability));
+    }
+    assert_eq!(bench.nodes[1].requests().total(), 0);
+    let lease = client.lock("r").acquire().await.unwrap();
+    let error = lease.downgrade().await.unwrap_err();
+    let DowngradeError::Unsupported { lease, .. } = error else { panic!("{error}") };
+    let error = lease.retain(TTL, "").await.unwrap_err();
+    assert!(matches!(&error, RetainError::Unsupported { reason, .. } if reason.contains("token")), "{error}");
+    bench.pass(MS).await;
+    assert_eq!(bench.keys(), 0, "it was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_node_cannot_transfer_the_lock_goes_on_by_release_and_acquisition() {
+    for capabilities in [Capabilities::all(), Capabilities::all().without(Capability::Transfer)] {
+        let bench = bench(3);
+        let client = with_one_able_to(&bench, capabilities);
+        let lock = client.lock("r").wait(Wait::Forever);
+        let first = lock.acquire().await.unwrap();
+        let waits = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.map(drop) }
+        });
+        bench.pass(MS).await;
+        first.release().await.unwrap();
+        waits.await.unwrap().unwrap();
+        let transfers = bench.nodes.iter().any(|node| node.requests().transfer > 0);
+        assert_eq!(transfers, capabilities.has(Capability::Transfer));
+    }
+}
+
+/// Has each request carried out after a time of its own, as over connections that know nothing of each other.
+#[derive(Clone, Debug)]
+struct Scrambled {
+    node: MemoryNode,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<SeededEntropy>,
+    claims_order: bool,
+}
+
+impl Node for Scrambled {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let order = if self.claims_order { Order::PerKey } else { Order::Unordered };
+        self.node.capabilities().in_order(order)
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let node = self.clone();
+        tokio::spawn(async move {
+            let way = MS * u32::try_from(node.entropy.half() % 20).unwrap();
+            node.clock.sleep_until(node.clock.now() + way).await;
+            responder.send(ask(&node.node, request).await);
+        });
+    }
+}
+
+/// How many keys are left by clients that acquire, give up half-way and release, over such nodes.
+async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
+    let bench = bench(5);
+    let entropy = Arc::new(SeededEntropy::new(seed));
+    let nodes = bench.nodes.iter().map(|node| Scrambled {
+        node: node.clone(),
+        clock: bench.clock.clone(),
+        entropy: entropy.clone(),
+        claims_order,
+    });
+    let client =
+        Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    for _ in 0..100 {
+        let patience = MS * u32::try_from(entropy.half() % 40).unwrap();
+        let lock = lock_of(&client);
+        tokio::select! {
+            lease = lock.acquire() => drop(lease),
+            () = bench.clock.sleep_until(bench.clock.now() + patience) => {}
+        }
+    }
+    bench.pass(TTL / 10).await;
+    bench.keys()
+}
+
+#[tokio::test(start_paused = true)]
+async fn i5_nodes_that_keep_no_order_are_asked_in_order_and_no_key_is_left() {
+    for seed in 1..=5 {
+        assert_eq!(left_by_clients(seed, false).await, 0, "seed {seed}");
+    }
+    let mut left = 0;
+    for seed in 1..=5 {
+        left += left_by_clients(seed, true).await;
+    }
+    assert!(
+        left > 0,
+        "a node that says that it keeps an order it does not keep leaves keys: else this shows nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_never_hold_a_lock_of_nodes_that_keep_no_order() {
+    let bench = bench(3);
+    let (held, entropy) = (Arc::new(AtomicBool::default()), Arc::new(SeededEntropy::new(7)));
+    let clients = (0..4).map(|_| {
+        let nodes = bench.nodes.iter().map(|node| Scrambled {
+            node: node.clone(),
+            clock: bench.clock.clone(),
+            entropy: entropy.clone(),
+            claims_order: false,
+        });
+        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let held = held.clone();
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                let lease = client.lock("r").wait(Wait::Forever).acquire().await.unwrap();
+                assert!(!held.swap(true, Memory::SeqCst));
+                tokio::task::yield_now().await;
+                assert!(held.swap(false, Memory::SeqCst));
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+}
+
+/// A node that knows limits of its own, once it is told.
+#[derive(Clone, Debug)]
+struct Limited(MemoryNode, Arc<Mutex<NodeLimits>>);
+
+impl Node for Limited {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        *self.1.lock().unwrap()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        self.0.ask(request, responder);
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.0.ready()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ttl_that_a_node_cannot_keep_is_refused_by_its_name_once_that_is_known() {
+    let bench = bench(3);
+    let limits = Arc::<Mutex<NodeLimits>>::default();
+    let nodes = bench.nodes.iter().map(|node| Limited(node.clone(), limits.clone()));
+    let build =
+        || Coordinator::builder().custom_nodes(nodes.clone()).clock(bench.clock.clone()).ttl(TTL).build();
+    let client = build().unwrap();
+    let short = client.lock("r").ttl(TTL / 10);
+    drop(short.acquire().await.unwrap());
+    let least = TTL / 2;
+    *limits.lock().unwrap() = NodeLimits::default().least_ttl(least);
+    let error = short.acquire().await.unwrap_err();
+    let expected = ConfigError::TtlTooShortForNode { ttl: TTL / 10, least, node: "node-3".into() };
+    assert_eq!(error, AcquireError::Config(expected), "{error}");
+    drop(client.lock("r").ttl(least).acquire().await.unwrap());
+    *limits.lock().unwrap() = NodeLimits::default().least_ttl(TTL * 2);
+    assert!(matches!(build(), Err(ConfigError::TtlTooShortForNode { .. })), "known when it is built");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_waits_for_a_node_as_long_as_it_says_unless_that_is_set_for_all() {
+    let (slow, very) = (TTL / 20, TTL / 5);
+    for (own, set, acquired) in [
+        (None, Some(LIMIT), false),
+        (Some(very), None, true),
+        (Some(LIMIT), None, false),
+        (Some(very), Some(LIMIT), false),
+    ] {
+        let bench = bench(3);
+        let own = own.map_or_else(NodeLimits::default, |own| NodeLimits::default().time_limit(own));
+        let nodes = bench.nodes.iter().map(|node| Limited(node.clone(), Arc::new(Mutex::new(own))));
+        let mut builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
+        if let Some(set) = set {
+            builder = builder.node_limit(set);
+        }
+        let client = builder.build().unwrap();
+        bench.nodes.iter().for_each(|node| node.delay(slow, slow));
+        let got = client.lock("r").wait(Wait::Never).acquire().await;
+        assert_eq!(got.is_ok(), acquired, "{own:?} and {set:?}: {got:?}");
+    }
+}
+
+/// A node whose locks live as long as a session, which is kept alive by heartbeats.
+#[derive(Clone, Debug)]
+struct Session {
+    node: MemoryNode,
+    last_heartbeat: Arc<Mutex<Option<Moment>>>,
+}
+
+impl Node for Session {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let node = self.clone();
+        tokio::spawn(async move {
+            let answer = ask(&node.node, request).await;
+            let heartbeat = *node.last_heartbeat.lock().unwrap();
+            responder.send(answer.map(|answer| match heartbeat {
+                Some(heartbeat) => answer.counting_from(heartbeat),
+                None => answer,
+            }));
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
+    let earlier = Duration::from_secs(3);
+    // Of five nodes so many are kept by sessions.
+    for (sessions, behind) in [(0, false), (2, false), (3, true), (5, true)] {
+        let bench = bench(5);
+        bench.pass(Duration::from_secs(60)).await;
+        let nodes: Vec<_> = bench
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(index, node)| {
+                let heartbeat = (index < sessions).then(|| bench.clock.now());
+                Session { node: node.clone(), last_heartbeat: Arc::new(Mutex::new(heartbeat)) }
+            })
+            .collect();
+        let client = Coordinator::builder()
+            .custom_nodes(nodes.clone())
+            .clock(bench.clock.clone())
+            .ttl(TTL)
+            .build()
+            .unwrap();
+        bench.pass(earlier).await;
+        let left = if behind { VALIDITY.checked_sub(earlier).unwrap() } else { VALIDITY };
+        let lease = lock_of(&client).acquire().await.unwrap();
+        bench.pass(MS).await;
+        assert_eq!(lease.remaining(), left.checked_sub(MS).unwrap(), "with {sessions} sessions");
+        // A renewal is no better than the heartbeat that keeps it.
+        lease.renew().await.unwrap();
+        assert!(lease.remaining() <= left, "with {sessions} sessions");
+        let now = bench.clock.now();
+        for node in &nodes[..sessions] {
+            *node.last_heartbeat.lock().unwrap() = Some(now);
+        }
+        lease.renew().await.unwrap();
+        assert_eq!(lease.remaining(), VALIDITY, "with {sessions} sessions");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_is_warned_of_unless_it_is_several_servers() {
+    for (capabilities, warned) in [
+        (Capabilities::all(), Some("forgets")),
+        (Capabilities::all().durable(), Some("while it is down")),
+        (Capabilities::all().by_consensus(), None),
+    ] {
+        let bench = bench(1);
+        let client = with_one_able_to(&bench, capabilities);
+        let examination = client.examine().await;
+        let found = examination.findings.iter().find(|finding| finding.matter == Check::OneNode);
+        match warned {
+            Some(words) => assert!(found.unwrap().evidence.contains(words), "{found:?}"),
+            None => assert!(found.is_none(), "{found:?}"),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Kinds of node: what makes nodes of URLs, of Redis and of one's own side by side.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorlock::{
+    AddressError, Builder, Clock as _, ConfigError, Coordinator, Kinds, Node, NodeAddress, NodeKind, Reason,
+    RestartGuard, Seams,
+};
+use quorlock_testkit::{MemoryNode, TokioClock};
+
+/// `toy://a+b,c/name`: hosts with commas between them, and a name that ends them.
+#[derive(Clone, Debug, Default)]
+struct Toys {
+    /// What each node was made with.
+    made: Arc<Mutex<Vec<Seams>>>,
+}
+
+#[derive(Debug)]
+struct Toy {
+    hosts: Vec<String>,
+    name: String,
+    made: Arc<Mutex<Vec<Seams>>>,
+}
+
+impl NodeKind for Toys {
+    fn schemes(&self) -> &[&str] {
+        &["toy", "plaything"]
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        let (_, rest) = url.split_once("://").unwrap();
+        let wrong = || AddressError::malformed("toy://…", "has no name", "write `toy://host,host/name`");
+        let (hosts, name) = rest.split_once('/').ok_or_else(wrong)?;
+        let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
+        let hosts = hosts.split(',').map(str::to_owned).collect();
+        Ok(Box::new(Toy { hosts, name: name.to_owned(), made: Arc::clone(&self.made) }))
+    }
+
+    fn goes_on_after(&self, url_so_far: &str) -> bool {
+        url_so_far.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
+    }
+}
+
+impl NodeAddress for Toy {
+    fn servers(&self) -> Vec<String> {
+        self.hosts.clone()
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        if self.name == "broken" {
+            return Err(Reason::new("it is broken").because(std::io::Error::other("a wheel is off")));
+        }
+        self.made.lock().unwrap().push(seams.clone());
+        Ok(Arc::new(MemoryNode::new(self.to_string())))
+    }
+}
+
+impl fmt::Display for Toy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "toy://{}/{}", self.hosts.join(","), self.name)
+    }
+}
+
+fn with_toys() -> Builder {
+    Coordinator::builder().kind(Toys::default())
+}
+
+fn names(coordinator: &Coordinator) -> Vec<String> {
+    coordinator.health().now().iter().map(|node| node.node.to_string()).collect()
+}
+
+#[test]
+fn a_list_of_several_kinds_is_cut_where_each_kind_says_and_built() {
+    let list = "redis://r1, toy://a,b/x,plaything://u:pw@c/y,r2:7,redis+sentinel://s1,s2/m,toy://d,e/z,\
+                redis+cluster://c1,c2,toy://f/q";
+    let urls = Kinds::default().with(Toys::default()).split(list).unwrap();
+    let expected = [
+        "redis://r1",
+        "toy://a,b/x",
+        "plaything://u:pw@c/y",
+        "r2:7",
+        "redis+sentinel://s1,s2/m",
+        "toy://d,e/z",
+        "redis+cluster://c1,c2",
+        "toy://f/q",
+    ];
+    assert_eq!(urls, expected);
+    let coordinator = with_toys().nodes(&urls).build().unwrap();
+    let shown = [
+        "redis://r1:6379",
+        "toy://a,b/x",
+        "toy://c/y",
+        "redis://r2:7",
+        "m@s1:26379",
+        "toy://d,e/z",
+        "redis+cluster://c1:6379,c2:6379",
+        "toy://f/q",
+    ];
+    assert_eq!(names(&coordinator), shown);
+}
+
+#[test]
+fn services_and_clusters_keep_their_commas() {
+    let cases: [(&str, &[&str]); 2] = [
+        (
+            "redis+sentinel://s1,s2:1/m?wait=1, redis://a,b,redis+sentinel://s3,,s4/m",
+            &["redis+sentinel://s1,s2:1/m?wait=1", "redis://a", "b", "redis+sentinel://s3,s4/m"],
+        ),
+        (
+            "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?wait=1,c",
+            &["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?wait=1", "c"],
+        ),
+    ];
+    for (list, urls) in cases {
+        assert_eq!(Kinds::default().split(list).unwrap(), urls);
+    }
+}
+
+#[test]
+fn a_list_that_cannot_be_cut_is_refused_without_its_password() {
+    let cuts = [
+        ("redis://anna:Qq7Zz9,more@a", AddressError::CutAtComma),
+        ("redis+unix:///run/a?pass=more,Qq7Zz9", AddressError::CutAtComma),
+        ("toy://c/y,u:Qq7Zz9@d/x", AddressError::CutAtComma),
+        ("redis://a toy://:Qq7Zz9@b/x", AddressError::Blanks),
+    ];
+    for (list, problem) in cuts {
+        assert_eq!(Kinds::default().with(Toys::default()).split(list).unwrap_err(), problem, "{list}");
+    }
+}
+
+#[test]
+fn kinds_may_be_named_after_the_addresses() {
+    let builder = Coordinator::builder().nodes(["TOY://:hunter2@a/x", "toy://b/y"]);
+    assert!(!format!("{builder:?}").contains("hunter2"), "{builder:?}");
+    assert_eq!(names(&builder.kind(Toys::default()).build().unwrap()), ["toy://a/x", "toy://b/y"]);
+}
+
+#[test]
+fn an_unknown_scheme_is_refused_with_those_of_all_kinds() {
+    let error = with_toys().nodes(["http://:hunter2@a"]).build().unwrap_err().to_string();
+    assert!(error.contains("unknown scheme; use redis://, rediss://"), "{error}");
+    assert!(error.ends_with("valkeys+cluster://, toy:// or plaything://"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+    let error = Coordinator::builder().nodes(["toy://a/x"]).build().unwrap_err().to_string();
+    assert!(error.contains("redis+cluster://") && !error.contains("toy"), "{error}");
+}
+
+#[test]
+fn one_server_of_a_kind_is_refused_twice_and_another_kind_may_be_on_its_host() {
+    let error = with_toys().nodes(["toy://a,b/x", "redis://c", "toy://:hunter2@b,c/y"]).build().unwrap_err();
+    assert_eq!(error, ConfigError::SameServerTwice { name: "toy://b,c/y".into() });
+    with_toys().nodes(["toy://a:6379/x", "redis://a:6379"]).build().unwrap();
+}
+
+#[test]
+fn a_scheme_of_two_kinds_is_refused_by_name() {
+    #[derive(Debug)]
+    struct Other;
+
+    impl NodeKind for Other {
+        fn schemes(&self) -> &[&str] {
+            &["other", "valkey"]
+        }
+
+        fn parse(&self, _url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+            Err(AddressError::Empty)
+        }
+    }
+
+    let error = Coordinator::builder().kind(Other).nodes(["redis://a"]).build().unwrap_err();
+    assert_eq!(error, ConfigError::SchemeTwice { scheme: "valkey".into() });
+    assert!(error.to_string().contains("valkey://"), "{error}");
+}
+
+#[test]
+fn what_a_kind_cannot_use_is_refused_in_its_words() {
+    for (url, words) in [
+        ("toy://a", "the node address `toy://…` has no name; write `toy://host,host/name`"),
+        ("toy://a/broken", "the node toy://a/broken cannot be used: it is broken: a wheel is off"),
+    ] {
+        assert_eq!(with_toys().nodes([url]).build().unwrap_err().to_string(), words);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
+    let (toys, clock) = (Toys::default(), TokioClock::new());
+    let coordinator = Coordinator::builder()
+        .kinds(Kinds::default().with(toys.clone()))
+        .nodes(["toy://a/x", "toy://b/x", "redis://c"])
+        .clock(clock)
+        .username("anna")
+        .password("hunter2")
+        .connect_limit(Duration::from_secs(3))
+        .node_limit(Duration::from_millis(40))
+        .key_prefix("locks:")
+        .label("billing")
+        .max_ttl(Duration::from_secs(20))
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap();
+    let made = toys.made.lock().unwrap().clone();
+    for seams in &made {
+        assert_eq!((seams.clock().now(), seams.clock().wall()), (clock.now(), clock.wall()));
+        assert_eq!((seams.username(), seams.password()), (Some("anna"), Some("hunter2")));
+        assert_eq!(seams.connect_limit(), Some(Duration::from_secs(3)));
+        assert_eq!(seams.node_limit(), Some(Duration::from_millis(40)));
+        assert_eq!((seams.key_prefix(), seams.label()), ("locks:", "billing"));
+        assert!(!seams.guards_restarts());
+        assert_eq!(seams.max_ttls().unwrap().ours(), Duration::from_secs(20));
+        let shown = format!("{seams:?}");
+        assert!(shown.contains("anna") && !shown.contains("hunter2"), "{shown}");
+    }
+    assert_eq!(made.len(), 2);
+    // Each node tells for itself which `max_ttl` others have.
+    assert!(coordinator.noticed().is_empty());
+    let theirs = Duration::from_secs(60);
+    let told: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
+    assert_eq!(told, [Some(theirs), None], "it is news once");
+    assert_eq!(coordinator.noticed().len(), 1);
+}
