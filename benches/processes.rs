@@ -4,7 +4,7 @@
 //! `cargo bench --bench processes`, or with settings behind it:
 //!
 //! ```text
-//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fair] [--fencing-off] [PROCESSES]...
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [PROCESSES]...
 //! ```
 //!
 //! The medians of the rounds are printed, and the worst of gaps and fairness. A gap is a time in which
@@ -44,7 +44,6 @@ struct Settings {
     round_trip: Duration,
     window: Duration,
     rounds: usize,
-    fair: bool,
     fencing: bool,
     processes: Vec<usize>,
 }
@@ -55,7 +54,6 @@ impl Settings {
             round_trip: Duration::ZERO,
             window: Duration::from_secs(3),
             rounds: 3,
-            fair: false,
             fencing: true,
             processes: Vec::new(),
         };
@@ -67,7 +65,6 @@ impl Settings {
                 "--round-trip" => settings.round_trip = Duration::from_millis(number()),
                 "--seconds" => settings.window = Duration::from_secs(number()),
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
-                "--fair" => settings.fair = true,
                 "--fencing-off" => settings.fencing = false,
                 word => settings.processes.push(word.parse().expect("a number of processes")),
             }
@@ -101,8 +98,7 @@ async fn compare(settings: &Settings) {
         urls = proxies.iter().map(Proxy::url).collect();
     }
     println!(
-        "{}, round trip + {} ms, fencing {}, {} rounds of {} s",
-        if settings.fair { "fair" } else { "as it comes" },
+        "round trip + {} ms, fencing {}, {} rounds of {} s",
         settings.round_trip.as_millis(),
         if settings.fencing { "on" } else { "off" },
         settings.rounds,
@@ -167,16 +163,13 @@ struct Figures {
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
 /// the end how much processor time it took.
 async fn work(order: &str) {
-    let [nodes, name, window, fair, fencing] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let [nodes, name, window, fencing] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let window = Duration::from_millis(window.parse().unwrap());
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
     let client = Coordinator::builder().nodes(nodes).restart_guard(RestartGuard::Off).build().unwrap();
     client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
-    let mut lock = client.lock(name).fencing(fencing).wait(Wait::Forever);
-    if fair == "fair" {
-        lock = lock.fair();
-    }
+    let lock = client.lock(name).fencing(fencing).wait(Wait::Forever);
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let (before, end) = (processor_time(), clock.now() + window);
@@ -212,10 +205,9 @@ async fn measure(
 ) -> Figures {
     let on = |whether: bool, word| if whether { word } else { "-" };
     let order = format!(
-        "{} contended-{processes}-{round} {} {} {}",
+        "{} contended-{processes}-{round} {} {}",
         urls.join(","),
         settings.window.as_millis(),
-        on(settings.fair, "fair"),
         on(settings.fencing, "on")
     );
     let start = |_| {

@@ -69,7 +69,7 @@ impl Coordinator {
     /// or the same one twice, is a plain [`lock`](Coordinator::lock).
     ///
     /// The lease is lost when it is lost at any of them. All options of a lock work but
-    /// [`shared`](Lock::shared) and [`fair`](Lock::fair), which are refused; leases are not
+    /// [`shared`](Lock::shared), which is refused; leases are not
     /// [handed over](Lock::hand_over) within the process; and an [`Owner`](crate::Owner) enters the same
     /// set again, not one that overlaps. Whoever wants more at once has worse chances where others keep
     /// taking single ones: there is no order among those who wait for different sets.

@@ -72,11 +72,6 @@ impl Election {
         Election { lock: self.lock.max_hold(longest) }
     }
 
-    /// As [`Lock::fair`]: candidates lead in the order in which they came, best effort.
-    pub fn fair(self) -> Election {
-        Election { lock: self.lock.fair() }
-    }
-
     /// As [`Lock::on_wait`].
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {
         Election { lock: self.lock.on_wait(listener) }

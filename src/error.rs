@@ -129,12 +129,6 @@ pub enum ConfigError {
         "a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`, or without async in `Owner::scope_blocking`"
     )]
     NoOwner,
-    /// A fair order among readers.
-    #[error(
-        "a shared lock cannot be fair: readers do not wait for each other, and a writer that waits goes \
-         before those who are new; leave out `fair` or `shared`"
-    )]
-    SharedAndFair,
     /// An owner that shares a lock and wants it alone.
     #[error(
         "its owner shares this lock and cannot have it alone as well: it would wait for itself, and two who \
@@ -157,7 +151,7 @@ pub enum ConfigError {
         "several resources at once cannot be {option}: {reason}; leave out `{option}`, or lock one resource"
     )]
     Several {
-        /// Which option: `shared` or `fair`.
+        /// Which option: `shared`.
         option: &'static str,
         /// Why it is not possible.
         reason: &'static str,
@@ -212,8 +206,7 @@ fn instead_of(capability: Capability) -> &'static str {
     match capability {
         Capability::Shared => "leave out `shared`, or use nodes that can",
         Capability::Several => "lock one resource after the other, or use nodes that can",
-        Capability::InTurn => "leave out `fair`, or use nodes that can",
-        Capability::Transfer => "use nodes that can",
+        Capability::Queue | Capability::Transfer => "use nodes that can",
     }
 }
 

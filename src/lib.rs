@@ -57,7 +57,8 @@
 //!
 //! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
 //! served in the order they came and put the load of one waiter on the nodes, however many they
-//! are; [`Lock::fair`] extends the order to other processes, and [`Owner`] lets a holder enter again.
+//! are; processes wait in a queue at one node, and a release wakes the first of them. [`Owner`] lets a holder
+//! enter again.
 //!
 //! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
 //! for each node why.
@@ -152,7 +153,8 @@ pub use {
     node::{
         Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,
         Holding, Identity, MaxTtlNotes, Node, NodeAddress, NodeError, NodeErrorKind, NodeKind, NodeLimits,
-        Order, Request, Responder, Response, Seams, SharedRequest, StandsFor, StatusListener, Vote, ask,
+        Order, Queued, Request, Responder, Response, Seams, SharedRequest, StandsFor, StatusListener, Vote,
+        ask,
     },
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
     quorum::board::{NodeHealth, NodeStatus},

@@ -12,7 +12,7 @@ use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::context::EngineContext;
 use crate::engine::dispatcher::{ServedBy, Service};
 use crate::engine::hold::Hold;
-use crate::engine::options::{AcquireRequest, Fairness, Fencing, Options, Reentry, Renewal, Turn};
+use crate::engine::options::{AcquireRequest, Fencing, Options, Reentry, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{Delivery, Joined, Place, Waiter};
 use crate::engine::readers;
@@ -136,18 +136,6 @@ impl Lock {
         self
     }
 
-    /// Serves those who wait, in whatever process, in the order in which they came, as far as
-    /// their wall clocks agree and all of them ask for fairness. Best effort: it costs more
-    /// requests, waiters that died hold the others up for little more than a second, and plain waiters
-    /// jump the queue. Leases are not passed on within the process.
-    ///
-    /// A queue that is exactly first come, first served and survives crashes would need consensus
-    /// among the nodes, which are independent on purpose.
-    pub fn fair(mut self) -> Lock {
-        self.options().fairness = Fairness::Fair;
-        self
-    }
-
     /// Makes it a lock for readers: any number of them hold it at once, and no writer does, which is
     /// who acquires the same lock without this. Each reader has a lease of its own, with its own TTL,
     /// renewals and end.
@@ -158,7 +146,7 @@ impl Lock {
     ///
     /// A reader cannot become a writer: two that wanted to would wait for each other for ever. Begin
     /// as a writer, and [downgrade](Lease::downgrade). A reader that acquires the same lock as a writer
-    /// waits for itself. Leases of readers are not handed over, and there is no fair order among them.
+    /// waits for itself. Leases of readers are not handed over, and they do not wait in a queue.
     ///
     /// # Examples
     ///
@@ -554,10 +542,6 @@ impl Lock {
             resource: self.check()?,
             keys: self.keys.clone(),
             wait,
-            turn: match self.options.fairness {
-                Fairness::Any => Turn::Any,
-                Fairness::Fair => Turn::Fair(self.shared.ticket()),
-            },
             transfers: self.shared.nodes.capabilities.has(Capability::Transfer),
             since,
             span: span.clone(),
@@ -583,9 +567,6 @@ impl Lock {
         if self.options.label.len() > MAX_LABEL {
             return Err(ConfigError::LabelTooLong { length: self.options.label.len(), most: MAX_LABEL });
         }
-        if self.options.mode == Mode::Shared && self.options.fairness == Fairness::Fair {
-            return Err(ConfigError::SharedAndFair);
-        }
         self.check_capabilities()?;
         Ok(resource)
     }
@@ -595,7 +576,6 @@ impl Lock {
         let needs = [
             (self.keys.are_several(), Capability::Several),
             (self.options.mode == Mode::Shared, Capability::Shared),
-            (self.options.fairness == Fairness::Fair, Capability::InTurn),
         ];
         let lacking = needs.into_iter().filter(|(needed, _)| *needed).map(|(_, capability)| capability);
         for capability in lacking {

@@ -43,11 +43,9 @@ async fn refusal(lock: Lock) -> (Arc<str>, Capability) {
 async fn what_one_node_cannot_do_is_refused_by_name_and_all_else_works() {
     let bench = bench(3);
     let client = with_one_able_to(&bench, Capabilities::default().in_order(Order::PerKey));
-    for (lock, capability) in [
-        (client.lock("r").shared(), Capability::Shared),
-        (client.lock("r").fair(), Capability::InTurn),
-        (client.lock_all(["r", "s"]), Capability::Several),
-    ] {
+    for (lock, capability) in
+        [(client.lock("r").shared(), Capability::Shared), (client.lock_all(["r", "s"]), Capability::Several)]
+    {
         assert_eq!(refusal(lock).await, ("node-1".into(), capability));
     }
     assert_eq!(bench.nodes[1].requests().total(), 0);

@@ -183,7 +183,6 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     assert_eq!(coordinator.health().now().len(), 5);
 
     let lock = anew();
-    let lock = lock.fair();
     let me = Owner::new();
     let lock = lock.owner(&me);
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);

@@ -62,7 +62,6 @@ async fn m1_all_are_locked_at_once_and_kept_from_everybody_else() {
         assert!(lock.try_acquire().await.unwrap().is_none(), "alone");
         assert!(lock.clone().fencing(Fencing::Off).try_acquire().await.unwrap().is_none(), "a plain SET NX");
         assert!(lock.clone().shared().try_acquire().await.unwrap().is_none(), "shared");
-        assert!(lock.fair().try_acquire().await.unwrap().is_none(), "in turn");
         let overlapping = other.lock_all(["0", name, "z"]);
         assert!(overlapping.try_acquire().await.unwrap().is_none(), "together with others");
     }
@@ -144,7 +143,6 @@ async fn what_cannot_work_is_refused_with_its_reason_and_nothing_is_asked() {
         (bench.coordinator.lock_all(["a", ""]), "a resource name is empty"),
         (bench.coordinator.lock_all(["a", &*long]), "has 1025 bytes"),
         (bench.both().shared(), "cannot be shared"),
-        (bench.both().fair(), "cannot be fair"),
     ] {
         let error = lock.validate().unwrap_err();
         assert!(error.to_string().contains(says), "{error}");

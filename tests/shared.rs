@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::future::join_all;
-use quorlock::protocol::Ticket;
+use quorlock::protocol::WaiterId;
 use quorlock::{
     AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Mode, Owner, Renewal, Request, Wait, ask,
 };
@@ -42,7 +42,6 @@ async fn s1_readers_hold_the_lock_together_and_a_writer_alone() {
     assert_eq!((ann.mode(), bench.shares()), (Mode::Shared, vec![2; 5]));
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
     assert!(bench.lock().fencing(Fencing::Off).try_acquire().await.unwrap().is_none(), "the plain SET NX");
-    assert!(bench.lock().fair().try_acquire().await.unwrap().is_none());
     ann.release().await.unwrap();
     assert!(bench.lock().try_acquire().await.unwrap().is_none(), "one is left");
     ben.release().await.unwrap();
@@ -330,12 +329,6 @@ async fn an_owner_may_share_what_it_holds_alone_and_not_the_other_way_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shared_lock_that_should_be_fair_is_refused() {
-    let bench = bench(3);
-    assert_eq!(bench.reader().fair().validate(), Err(ConfigError::SharedAndFair));
-}
-
-#[tokio::test(start_paused = true)]
 async fn readers_of_one_process_do_not_queue_behind_each_other() {
     let bench = bench(5);
     for node in &bench.nodes {
@@ -354,14 +347,13 @@ async fn readers_of_one_process_do_not_queue_behind_each_other() {
     drop(bench.lock().acquire().await.unwrap());
 }
 
-/// The short heartbeat is for a fair order, in which the lock is free.
 #[tokio::test(start_paused = true)]
 async fn a_reader_behind_a_writer_that_waits_asks_again_by_hints_and_slow_heartbeats() {
     let bench = bench(5);
     let first = bench.reader().acquire().await.unwrap();
     for node in &bench.nodes {
-        let (key, ticket, patience) = (Arc::from("r"), Ticket::new(1, 1), Duration::from_secs(6));
-        ask(node, Request::Intend { key, ticket, patience }).await.unwrap();
+        let (key, waiter, patience) = (Arc::from("r"), WaiterId::new(1), Duration::from_secs(6));
+        ask(node, Request::Intend { key, waiter, patience }).await.unwrap();
     }
     let before = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
     let second = tokio::spawn(acquire(bench.reader().wait(Wait::Forever)));

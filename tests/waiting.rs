@@ -16,10 +16,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, another, bench};
-use quorlock::protocol::{Claim, FenceHint, Verdict};
+use quorlock::protocol::Verdict;
 use quorlock::{
-    AcquireError, Capabilities, Clock, Coordinator, Expiry, FencingToken, Hint, HintListener, Lock, Node,
-    Renewal, Request, Responder, SharedRequest, Token, Wait, ask as ask_node,
+    AcquireError, Capabilities, Clock, Coordinator, Expiry, Hint, HintListener, Lock, Node, Renewal, Request,
+    Responder, SharedRequest, Wait,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
@@ -92,7 +92,9 @@ async fn a_thousand_waiters_ask_as_seldom_as_one() {
         .collect();
     bench.pass(Duration::from_secs(8)).await;
     let rounds = asked(&bench.nodes) - before;
-    assert!(rounds <= 5 + 8, "one round, then a heartbeat a second at the most: {rounds} requests in 8 s");
+    // With every other heartbeat another node is asked whether it says the same.
+    let most = 5 + 1 + (8 + 8 / 2);
+    assert!(rounds <= most, "one round, then a heartbeat a second at the most: {rounds} requests in 8 s");
     held.release().await.unwrap();
     for task in waiting {
         task.await.unwrap().unwrap();
@@ -116,60 +118,6 @@ async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
     let took = bench.clock.now().since(before);
     // To the nodes, the hints back, and one round to all of them.
     assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms");
-}
-
-/// All who wait are told of a release at the same moment. Whoever was refused first asks all nodes at once,
-/// and the others do not get in its way, nor ask more than one node to be told of the next release.
-#[tokio::test(start_paused = true)]
-async fn of_those_who_wait_one_goes_first_and_gets_the_lock_in_two_round_trips() {
-    let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
-    let clock = bench.clock.clone();
-    let mut held = forever(&bench.coordinator).acquire().await.unwrap();
-    let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
-    for _ in 0..7 {
-        let (sender, client) = (sender.clone(), another(&clock, &bench.nodes, |builder| builder));
-        tokio::spawn(async move { sender.send(forever(&client).acquire().await.unwrap()).ok() });
-    }
-    for waiting in (1..=7).rev() {
-        bench.pass(800 * MS).await;
-        let (before, asked) = (clock.now(), asked(&bench.nodes));
-        held.release().await.unwrap();
-        bench.pass(8 * MS).await;
-        let already = self::asked(&bench.nodes) - asked;
-        assert_eq!(already, 5 + 5, "after the release only one asks, with {waiting} waiting");
-        held = next.recv().await.unwrap();
-        let took = clock.now().since(before);
-        assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms, with {waiting} waiting");
-        bench.pass(50 * MS).await;
-        let asked = self::asked(&bench.nodes) - asked;
-        assert!(asked <= 5 + 5 + (waiting - 1), "{asked} requests, with {waiting} waiting");
-    }
-}
-
-/// Whoever was to go first may have gone, or died.
-#[tokio::test(start_paused = true)]
-async fn where_the_first_does_not_come_the_others_wait_as_long_as_a_request_takes() {
-    let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
-    let held = forever(&bench.coordinator).acquire().await.unwrap();
-    let [first, second] = [(); 2].map(|()| another(&bench.clock, &bench.nodes, |builder| builder));
-    let first = tokio::spawn(async move { forever(&first).acquire().await.map(drop) });
-    bench.pass(100 * MS).await;
-    let second = tokio::spawn(async move { forever(&second).acquire().await });
-    bench.pass(100 * MS).await;
-    first.abort();
-    bench.pass(100 * MS).await;
-    let before = bench.clock.now();
-    held.release().await.unwrap();
-    let _lease = second.await.unwrap().unwrap();
-    let took = bench.clock.now().since(before);
-    // It waits for one round trip, then asks the preferred node and after that the others.
-    assert!(took <= 42 * MS, "{took:?} for four round trips of 10 ms");
 }
 
 /// A node that notes of each acquisition whether the asker knows that others want the lock.
@@ -214,25 +162,19 @@ async fn that_others_want_a_lock_is_known_to_the_first_request_of_the_next_conte
     others.release().await.unwrap();
     let mut held = ask().await.unwrap();
     assert_eq!(noted(), [true; 5]);
-    // Others were refused while it had the lock, a moment ago or longer.
+    // Others waited while it had the lock, a moment ago or longer.
     for (ago, knows) in [(Duration::from_secs(1), true), (Duration::from_secs(4), false)] {
         bench.pass(Duration::from_secs(4)).await;
-        assert!(bench.lock().try_acquire().await.unwrap().is_none());
+        let other = another(&bench.clock, &bench.nodes, |builder| builder);
+        let waiting = tokio::spawn(async move { forever(&other).acquire().await.unwrap().release().await });
+        bench.pass(100 * MS).await;
         held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
         bench.pass(ago).await;
+        noted();
         held = ask().await.unwrap();
         assert_eq!(noted(), [knows; 5], "{ago:?} ago");
     }
-    // The one node that knows of it answers when the lock has been given back.
-    bench.pass(Duration::from_secs(4)).await;
-    let claim = Arc::new(Claim::new("r".into(), Token::found(b"somebody")));
-    let fence_hint = Some(FenceHint::at(bench.clock.wall(), Some(FencingToken::ZERO), TTL));
-    ask_node(&bench.nodes[4], Request::Acquire { claim, ttl: TTL, fence_hint }).await.unwrap();
-    bench.nodes[4].delay(Duration::ZERO, 10 * MS);
-    held.release().await.unwrap();
-    bench.pass(20 * MS).await;
-    drop(ask().await.unwrap());
-    assert_eq!(noted(), [true; 5]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +213,7 @@ async fn a_dead_holders_lock_is_taken_after_its_ttl_and_not_before_its_validity_
     let _lease = forever(&bench.coordinator).acquire().await.unwrap();
     let entered = bench.clock.now().since(start);
     assert!(entered > VALIDITY && entered <= TTL + 20 * MS, "{entered:?}");
-    assert!(asked(&bench.nodes) - before <= 5 + 10 + 10, "no polling: {}", asked(&bench.nodes) - before);
+    assert!(asked(&bench.nodes) - before <= 5 + 10 + 15, "no polling: {}", asked(&bench.nodes) - before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,8 +351,8 @@ async fn what_a_waiter_has_itself_taken_back_is_no_reason_to_ask_again() {
         let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
         bench.pass(Duration::from_secs(8)).await;
         let asked = asked(&bench.nodes);
-        // Each round asks five and takes back two.
-        assert!(asked <= 7 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
+        // Each round asks five and takes back two; and before it a node is asked for a place, and another one.
+        assert!(asked <= 9 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
         waiting.abort();
     }
 }

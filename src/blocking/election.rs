@@ -54,11 +54,6 @@ impl Election {
         Election { inner: self.inner.max_hold(longest), ..self }
     }
 
-    /// As [`crate::Election::fair`].
-    pub fn fair(self) -> Election {
-        Election { inner: self.inner.fair(), ..self }
-    }
-
     /// As [`crate::Election::on_wait`]. The listener is called on the background thread, which serves
     /// all locks, or on one that campaigns: it must not block.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {

@@ -59,11 +59,6 @@ impl Lock {
         Lock { lock: self.lock.hand_over(hand_over), ..self }
     }
 
-    /// As [`crate::Lock::fair`].
-    pub fn fair(self) -> Lock {
-        Lock { lock: self.lock.fair(), ..self }
-    }
-
     /// As [`crate::Lock::shared`]: together with others. [`downgrade`](Lease::downgrade) makes a reader of a writer.
     pub fn shared(self) -> Lock {
         Lock { lock: self.lock.shared(), ..self }

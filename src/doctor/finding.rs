@@ -224,7 +224,7 @@ matters! {
         "The TTL is short against the round trips: a round is cut off after a quarter of it."
         "use a longer TTL, or nodes that are nearer"
     ClockSpread "clock-spread"
-        "Calendar clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do, and fair order."
+        "Calendar clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do."
         "let NTP or chrony set the clocks of the servers and of the clients"
     SharedHost "shared-host"
         "Several nodes are at the same address, and fail together."

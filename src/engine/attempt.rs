@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::cleanup::Cleanup;
+use super::cleanup::{Cleanup, CleanupOf};
 use super::context::EngineContext;
 use super::fencing;
 use super::fencing::Decision;
-use super::options::{AcquireRequest, Turn};
-use super::wait::Wait;
+use super::options::AcquireRequest;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use quorlock_protocol::Standing;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, LINE_PATIENCE, Mode, Moment, Token, Verdict};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Moment, Token, Verdict};
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,14 +83,14 @@ impl Attempt {
         let runtime = Handle::current();
         let fence_hint = shared.fence_hint(plan, seen);
         let claim = new_claim(shared, plan, fence_hint);
-        let (request, expect) = (SharedRequest::from(request(plan, &claim, fence_hint)), expect(fence_hint));
-        // In fair order every node must know that we wait.
-        let preferred = match (order, plan.turn) {
-            (AskOrder::PreferredFirst(preference), Turn::Any) => {
+        let request = Request::Acquire { claim: claim.clone(), ttl: plan.ttl, fence_hint };
+        let (request, expect) = (SharedRequest::from(request), expect(fence_hint));
+        let preferred = match order {
+            AskOrder::PreferredFirst(preference) => {
                 let nodes = shared.nodes.quorum.nodes();
                 Some(preference.first(claim.preferred_node(nodes), nodes))
             }
-            (AskOrder::AllAtOnce, _) | (_, Turn::Fair(_)) => None,
+            AskOrder::AllAtOnce => None,
         };
         let round = match preferred {
             Some(first) => Round::start_at(&shared.nodes, expect, plan.ttl, first, &request),
@@ -133,19 +131,8 @@ impl Attempt {
         self.round.sent
     }
 
-    pub(crate) fn token(&self) -> &Token {
-        self.claim.token()
-    }
-
     pub(crate) fn report(&self) -> VoteReport {
         self.decision.as_ref().map_or(&self.round, |decision| &decision.round).report()
-    }
-
-    /// The nodes that have granted it by now.
-    pub(crate) fn granted(&self) -> NodeSet {
-        let standings = self.round.standings();
-        let granted = |node: &usize| standings.get(*node) == Standing::Holds;
-        (0..self.shared.nodes.quorum.nodes()).filter(granted).collect()
     }
 
     /// How many rounds it took: one, and one to write the fencing token back.
@@ -170,7 +157,9 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.kept {
             self.round.abandon();
-            clean_up(&self.shared, &self.runtime, &self.claim, self.plan.ttl, self.round.standings());
+            let in_a_queue = self.plan.mode == Mode::Exclusive && !self.plan.keys.are_several();
+            let of = if in_a_queue { CleanupOf::Attempt } else { CleanupOf::Lease };
+            clean_up(&self.shared, &self.runtime, &self.claim, self.plan.ttl, self.round.standings(), of);
         }
     }
 }
@@ -199,8 +188,9 @@ pub(crate) fn clean_up(
     claim: &Arc<Claim>,
     ttl: Duration,
     standings: KeyStates,
+    of: CleanupOf,
 ) {
-    if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings) {
+    if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings, of) {
         shared.tasks.spawn(sweep.finish(), runtime);
     }
 }
@@ -208,18 +198,6 @@ pub(crate) fn clean_up(
 /// What a round wants that may draw a fencing token.
 pub(crate) fn expect(fence_hint: Option<FenceHint>) -> Expect {
     fence_hint.map_or(Expect::Hold, |_| Expect::Number)
-}
-
-fn request(plan: &AcquireRequest, claim: &Arc<Claim>, fence_hint: Option<FenceHint>) -> Request {
-    let (claim, ttl) = (claim.clone(), plan.ttl);
-    match plan.turn {
-        Turn::Any => Request::Acquire { claim, ttl, fence_hint },
-        Turn::Fair(ticket) => {
-            // A client that asks once does not wait, so nodes do not wait for it either.
-            let patience = if plan.wait == Wait::Never { Duration::ZERO } else { LINE_PATIENCE };
-            Request::AcquireInTurn { claim, ttl, ticket, patience, fence_hint }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::context::EngineContext;
-use crate::node::{Request, SharedRequest, Vote, ask};
+use crate::node::{Capability, Request, SharedRequest, Vote, ask};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use crate::runtime::timer::Timer;
 use quorlock_protocol::Standing;
-use quorlock_protocol::{Backoff, Claim, Moment, Verdict};
+use quorlock_protocol::{Backoff, Claim, Mode, Moment, Verdict};
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
@@ -30,6 +30,15 @@ pub(crate) struct Cleanup {
     round: Arc<Round>,
     /// After this nothing is left to clean up.
     until: Moment,
+}
+
+/// What is taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CleanupOf {
+    /// A lease, or what may have become one.
+    Lease,
+    /// An attempt at a lock for which those who wait stand in a queue. It may still be its turn: nobody is told.
+    Attempt,
 }
 
 /// The longest pause before a node is told again.
@@ -48,28 +57,37 @@ impl Cleanup {
         claim: &Arc<Claim>,
         ttl: Duration,
         standings: KeyStates,
+        of: CleanupOf,
     ) -> Option<Cleanup> {
         if standings.all_without() {
             return None;
         }
-        let release = LazyCell::new(|| SharedRequest::from(Request::Release { claim: claim.clone() }));
+        let release = LazyCell::new(|| {
+            SharedRequest::from(match of {
+                CleanupOf::Lease => Request::Release { claim: claim.clone() },
+                // Nothing of it comes later over the same connection, so the tombstone may end at once.
+                CleanupOf::Attempt => Request::Cancel { claim: claim.clone(), linger: Duration::ZERO },
+            })
+        });
         let cancel = LazyCell::new(|| SharedRequest::from(cancel(shared, claim)));
         let nodes = shared.nodes.quorum.nodes();
         let at_all =
             || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::InFlight));
-        let round = if shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
-            // Those who wait hear of it from the preferred node.
-            let round =
-                Round::start_at(&shared.nodes, Expect::Released, ttl, claim.preferred_node(nodes), &release);
-            round.ask_rest(&release);
-            round
-        } else {
-            Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
-                Standing::Without => None,
-                Standing::Holds | Standing::InFlight => Some(release.clone()),
-                Standing::Unknown => Some(cancel.clone()),
-            })
-        };
+        let round =
+            if of == CleanupOf::Lease && shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
+                // The next one hears of it from the preferred node, and then finds that the others have let go.
+                let last = claim.preferred_node(nodes);
+                let first = (last + 1) % nodes;
+                let round = Round::start_at(&shared.nodes, Expect::Released, ttl, first, &release);
+                (2..=nodes).for_each(|step| round.ask((last + step) % nodes, release.clone()));
+                round
+            } else {
+                Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
+                    Standing::Without => None,
+                    Standing::Holds | Standing::InFlight => Some(release.clone()),
+                    Standing::Unknown => Some(cancel.clone()),
+                })
+            };
         let until = round.sent + shared.drift.stretch(ttl);
         Some(Cleanup { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
@@ -84,22 +102,27 @@ impl Cleanup {
         self.round.report()
     }
 
-    /// Whether somebody else wants what was released, as far as the nodes have answered. Those who wait
-    /// ask the preferred node, and leave their mark there: while that has not answered, it is as before.
+    /// Whether somebody else wants what was released and was told of that together with others, as far as the nodes
+    /// have answered. Those who do not wait in a queue ask the preferred node, and leave their mark there: while
+    /// that has not answered, it is as before.
     pub(crate) fn is_wanted(&self) -> bool {
+        self.met_others();
         let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
-        self.met_others()
-            || (self.round.standings().get(preferred) == Standing::InFlight
+        let in_a_queue = self.claim.mode() == Mode::Exclusive
+            && !self.claim.is_several()
+            && self.shared.nodes.can(preferred, Capability::Queue);
+        self.round.has_said(&Vote::Wanted)
+            || (!in_a_queue
+                && self.round.standings().get(preferred) == Standing::InFlight
                 && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
     }
 
-    /// Whether a node has said that others want it, which is remembered.
-    fn met_others(&self) -> bool {
-        let wanted = self.round.is_wanted();
+    /// Remembers it where a node has said that others want it.
+    fn met_others(&self) {
+        let wanted = self.round.has_said(&Vote::Wanted) || self.round.has_said(&Vote::Notified);
         if wanted && let Some(key) = self.claim.keys().next() {
             self.shared.lines.meet_others(key, self.shared.now());
         }
-        wanted
     }
 
     /// Whether all have let go.

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::trace;
+use tracing::{debug, trace};
 
 use super::attempt::{AskOrder, Attempt, Preference};
 use super::context::EngineContext;
-use super::options::{AcquireRequest, News, Turn};
+use super::node_queue::{NodeQueue, Place};
+use super::options::{AcquireRequest, News};
 use super::subscription::Ears;
 use super::wait::{Wait, Waiting, tell};
 use crate::error::AcquireError;
 use crate::node::{Expiry, Holding, Request, SharedRequest};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
+use crate::quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{
-    Backoff, COURTESY, FencingToken, INTENT_AGE, INTENT_PATIENCE, Keys, Mode, Moment, Refusal, Ticket, Token,
+    Backoff, COURTESY, FencingToken, INTENT_AGE, INTENT_PATIENCE, Keys, Mode, Moment, Refusal, Token,
     Verdict, fraction, preferred_node,
 };
 
@@ -29,12 +30,6 @@ pub(crate) struct Contest {
     preference: Preference,
     /// Whose key the node had that refused alone, the last time.
     refused_by: Option<Token>,
-    /// Who is to go first when the lock is given back.
-    first: First,
-    /// Our attempt that the preferred node may name as the first.
-    ours: Option<Token>,
-    /// How long the last request took.
-    took: Duration,
     /// The largest fencing token met here; nought, where it is only known that others want the lock.
     seen: Option<FencingToken>,
     /// How many rounds it has taken for this waiter.
@@ -44,26 +39,16 @@ pub(crate) struct Contest {
     mode: Mode,
     /// Asks readers that are new to stay back.
     intent: Option<Intent>,
-}
-
-/// Who goes first when the lock is given back, of all who wait and are told of that at the same moment:
-/// whoever the preferred node refused first since the last time. That one asks all nodes at once, and the
-/// others stay out of its way.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    /// Nobody is known to: each asks the preferred node at once.
-    Nobody,
-    We,
-    /// We did, and were refused: the lock was passed on within a process, which is told in the same way.
-    WeInVain,
-    Another,
+    /// Where we wait for our turn.
+    queue: NodeQueue,
+    /// Who was seen last to hold the lock.
+    holder: Option<Holder>,
 }
 
 /// What a writer has left at the nodes while it waits for readers.
 struct Intent {
     /// The key that they share.
     key: Arc<str>,
-    ticket: Ticket,
     /// When it was last said.
     said: Moment,
 }
@@ -96,14 +81,13 @@ impl Contest {
             order: AskOrder::AllAtOnce,
             preference: Preference::default(),
             refused_by: None,
-            first: First::Nobody,
-            ours: None,
-            took: Duration::ZERO,
             seen: contended.then_some(FencingToken::ZERO),
             rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
             intent: None,
+            queue: NodeQueue::new(&*shared.entropy),
+            holder: None,
         }
     }
 
@@ -120,22 +104,26 @@ impl Contest {
     pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
-        let mut bid = Bid { contest: self, plan, granted: NodeSet::default() };
+        let mut bid = Bid { contest: self, plan, won: false };
         let outcome = bid.contest.contend(plan, &ears).await;
-        if let Ok(attempt) = &outcome {
-            bid.granted = attempt.granted();
-        }
+        bid.won = outcome.is_ok();
         outcome
     }
 
     async fn contend(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Attempt, AcquireError> {
         let mut splits = 0;
+        // Until when it is our turn.
+        let mut turn: Option<Moment> = None;
         loop {
             if self.shared.closing.is_cancelled() {
                 return Err(AcquireError::Closed);
             }
-            if plan.wait == Wait::Never {
-                // Who asks once needs the verdict, and not what one node says.
+            let is_over = |turn: Moment| turn <= self.shared.now();
+            if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
+                turn = self.turn(plan, ears).await?;
+            }
+            if plan.wait == Wait::Never || self.may_queue(plan) {
+                // Who asks once needs the verdict, and not what one node says; and nobody else asks in our turn.
                 self.order = AskOrder::AllAtOnce;
             }
             ears.ask_anew();
@@ -150,7 +138,6 @@ impl Contest {
                     self.seen = self.seen.max(attempt.largest_number());
                     self.learn(&attempt.report());
                     self.order = AskOrder::PreferredFirst(self.preference);
-                    (self.first, self.ours) = (First::Nobody, None);
                 }
                 return Ok(attempt);
             }
@@ -160,9 +147,8 @@ impl Contest {
             if verdict == Verdict::Contended {
                 self.shared.lines.meet_others(self.keys.line(), now);
             }
-            self.learn_who_is_first(&report, attempt.token());
             self.learn(&report);
-            self.took = now.since(asked);
+            self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
             let asks_once = plan.wait == Wait::Never;
@@ -176,48 +162,99 @@ impl Contest {
             } else if let Some(error) = last_word(plan, verdict, &report, now) {
                 return Err(error);
             }
-            let pause = self.pause(verdict, &report, ears, now);
+            let mut pause = self.pause(verdict, &report, ears, now);
             if !asks_once {
                 self.intend(plan, &report, now);
-                self.tell(plan, News { verdict, report: Box::new(report) }, now);
+                self.tell(plan, News { verdict, report: Box::new(report) }, None, now);
             }
-            let changed = tokio::select! {
+            self.order = AskOrder::PreferredFirst(self.preference);
+            if self.may_queue(plan) && verdict == Verdict::Contended {
+                // Others may have let go a moment later than the node that has told us. Or else we queue.
+                let Some(turn) = turn else { continue };
+                pause.until = pause.until.min(turn);
+            }
+            tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
-                changed = self.rest(pause, ears) => changed,
-            };
-            let at_once = changed && self.first == First::We;
-            self.order =
-                if at_once { AskOrder::AllAtOnce } else { AskOrder::PreferredFirst(self.preference) };
+                () = self.rest(pause, ears) => {}
+            }
         }
     }
 
-    /// Learns who is to go first when the lock is given back, by what the node that was preferred has said to
-    /// the attempt with this `token`.
-    fn learn_who_is_first(&mut self, report: &VoteReport, token: &Token) {
-        let nodes = report.quorum().nodes();
-        let preferred = self.preference.first(preferred_node(self.keys.first(), nodes), nodes);
-        self.first = match report.votes().get(preferred).map(|vote| &vote.outcome) {
-            Some(VoteOutcome::Held(Holding { first: Some(first), .. })) => {
-                let again = self.ours.as_ref() == Some(first);
-                let in_vain = match self.first {
-                    First::We => again && self.order == AskOrder::AllAtOnce,
-                    First::WeInVain => again,
-                    First::Nobody | First::Another => false,
-                };
-                if again || first == token {
-                    self.ours = Some(first.clone());
-                    if in_vain { First::WeInVain } else { First::We }
-                } else {
-                    First::Another
-                }
+    /// Whether those who wait do so in the queue of a node: not readers, who do not wait for each other, nor who wants
+    /// several locks, each of which has a queue of its own.
+    fn may_queue(&self, plan: &AcquireRequest) -> bool {
+        let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
+        alone && plan.wait != Wait::Never && !self.queue.closed
+    }
+
+    /// Waits until it is our turn, and tells until when; or until there is another reason to try. `None` where no
+    /// node has a queue.
+    async fn turn(&mut self, plan: &AcquireRequest, ears: &Ears) -> Result<Option<Moment>, AcquireError> {
+        // What was told before belongs to another turn.
+        ears.turns(self.queue.waiter);
+        loop {
+            ears.ask_anew();
+            let asked = tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.strays) => asked,
+            };
+            self.rounds += 1;
+            let Some(place) = asked else { return Ok(None) };
+            let now = self.shared.now();
+            if self.queue.has_moved(&place) {
+                let node = self.shared.nodes.name(place.home);
+                debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
-            said => {
-                // Where it has not answered yet, it may say so the next time.
-                self.ours = matches!(said, Some(VoteOutcome::Pending)).then(|| token.clone());
-                First::Nobody
+            self.intend(plan, &place.report, now);
+            // Who is far from the front is not told by the node who holds the lock.
+            let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
+            let report = Box::new(if is_unknown {
+                self.queue.report_aside(&self.shared, &self.keys, plan, &place).await
+            } else {
+                place.report.clone()
+            });
+            self.tell(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
+            let told_before = ears.turns(self.queue.waiter);
+            let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
+            if go || told_before.len() > 0 || self.rest_in_queue(&place, ears).await? {
+                return Ok(Some(self.shared.now() + place.turn));
             }
-        };
+        }
+    }
+
+    /// Waits in the queue, and says whether it is our turn; else it is time to ask again.
+    async fn rest_in_queue(&mut self, place: &Place, ears: &Ears) -> Result<bool, AcquireError> {
+        let home = NodeSet::of(place.home);
+        let is_told = ears.heard(&[]).hearing(home) > 0;
+        let mut until = self.queue.next(place, &self.shared, is_told);
+        // Asked for before the first look, so that no hint comes between.
+        let bell = ears.bell();
+        loop {
+            let told = ears.turns(self.queue.waiter);
+            if told.len() > 0 {
+                self.queue.told(told);
+                return Ok(true);
+            }
+            let heard = ears.heard(&[]);
+            let (changed, deaf) = (heard.changed(home) > 0, is_told && heard.hearing(home) == 0);
+            let changed_elsewhere = heard.changed(home.complement()) >= self.shared.nodes.quorum.needed();
+            if (changed || changed_elsewhere) && place.is_first_behind_holder() {
+                return Ok(false);
+            }
+            if deaf || (changed && place.is_near()) {
+                // Who comes before us has its turn now.
+                ears.ask_anew();
+                until = until.min(self.shared.now() + place.turn);
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = bell.notified() => {}
+                () = self.shared.rest_until(until) => return Ok(false),
+            }
+        }
     }
 
     /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
@@ -237,17 +274,17 @@ impl Contest {
         if self.intent.as_ref().is_some_and(|intent| now.since(intent.said) < INTENT_AGE) {
             return;
         }
-        let ticket = self.intent.take().map_or_else(|| self.shared.ticket(), |intent| intent.ticket);
-        self.intent = Some(Intent { key: key.clone(), ticket, said: now });
-        let patience = INTENT_PATIENCE;
-        let request = |_| Some(Request::Intend { key: key.clone(), ticket, patience });
+        self.intent = Some(Intent { key: key.clone(), said: now });
+        let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
+        let request = |_| Some(Request::Intend { key: key.clone(), waiter, patience });
         drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
     }
 
     /// The writer waits no longer: it has the lock, or has given up.
     fn desist(&mut self, plan: &AcquireRequest) {
-        if let Some(Intent { key, ticket, .. }) = self.intent.take() {
-            let request = |_| Some(Request::Desist { key: key.clone(), ticket });
+        if let Some(Intent { key, .. }) = self.intent.take() {
+            let waiter = self.queue.waiter;
+            let request = |_| Some(Request::Desist { key: key.clone(), waiter });
             drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
         }
     }
@@ -306,13 +343,18 @@ impl Contest {
         }
     }
 
-    fn tell(&self, plan: &AcquireRequest, news: News, now: Moment) {
-        let holder = news.report.holder();
+    /// Tells those of this process who wait what has come of asking, and how many processes wait before it, as far
+    /// as a node has told.
+    fn tell(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
+        if let Some(holder) = news.report.holder() {
+            self.holder = Some(holder);
+        }
+        let holder = self.holder.clone();
         if let Some(on_wait) = &plan.on_wait {
             let waited = now.since(plan.since);
-            tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, waited });
+            tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || holder, now);
+        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || (holder, processes), now);
     }
 
     /// How long to wait, and for which nodes: as the [rule](Refusal::rest) has it, by what the nodes have said.
@@ -348,8 +390,6 @@ impl Contest {
         }
         let mut refusal = Refusal::new(report.granted(), needed);
         refusal.held = report.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
-        // Readers are told to stay behind a writer that waits while others share the lock.
-        refusal.free = behind >= needed && self.mode == Mode::Exclusive;
         refusal.by_one =
             matches!(self.order, AskOrder::PreferredFirst(_)) && refusing.len() == 1 && report.granted() == 0;
         // Where the lock was granted, a change is our own, of taking it back: Redis 6.0 tells that too.
@@ -367,9 +407,8 @@ impl Contest {
         Pause { until: now + pause, wanted, among, in_the_way }
     }
 
-    /// Waits for the end of the pause, or for enough hints, and says whether these came. Where somebody else
-    /// goes first it waits for about as long again as that one's request takes.
-    async fn rest(&self, pause: Pause, ears: &Ears) -> bool {
+    /// Waits for the end of the pause, or for enough hints.
+    async fn rest(&self, pause: Pause, ears: &Ears) {
         // Asked for before the first look, so that no hint comes between.
         let bell = ears.bell();
         let enough = async {
@@ -380,12 +419,8 @@ impl Contest {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.rest_until(pause.until) => return false,
+            () = self.shared.rest_until(pause.until) => {}
         }
-        if self.first == First::Another {
-            self.shared.rest_until(self.shared.now() + self.took.min(LONGEST_PAUSE)).await;
-        }
-        true
     }
 }
 
@@ -393,24 +428,19 @@ impl Contest {
 struct Bid<'a> {
     contest: &'a mut Contest,
     plan: &'a AcquireRequest,
-    /// The nodes that have granted the lock that was won; none where it was not.
-    granted: NodeSet,
+    won: bool,
 }
 
 impl Drop for Bid<'_> {
     fn drop(&mut self) {
         self.contest.desist(self.plan);
-        // A client that waits in fair order no longer, because it has the lock or has given up, must not
-        // hold up the others. Nodes that granted have taken it out of the line; a client that asked once
-        // never joined it.
-        if let (Turn::Fair(ticket), true) = (self.plan.turn, self.plan.wait != Wait::Never) {
-            let leave =
-                SharedRequest::from(Request::LeaveLine { key: self.plan.keys.first().clone(), ticket });
-            let nodes = &self.contest.shared.nodes;
-            if (0..nodes.quorum.nodes()).any(|node| !self.granted.contains(node)) {
-                let request = |node| (!self.granted.contains(node)).then(|| leave.clone());
-                drop(Round::start(nodes, Expect::AnyAnswer, self.plan.ttl, request));
-            }
+        // Whoever waits no longer, because it has the lock or has given up, must not hold up the others.
+        let (key, waiter) = (self.contest.keys.first().clone(), self.contest.queue.waiter);
+        let queues = self.contest.queue.end(self.won, &*self.contest.shared.entropy);
+        if queues.len() > 0 {
+            let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
+            let request = |node| queues.contains(node).then(|| leave.clone());
+            drop(Round::start(&self.contest.shared.nodes, Expect::AnyAnswer, self.plan.ttl, request));
         }
     }
 }

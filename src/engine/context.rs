@@ -17,7 +17,7 @@ use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
-use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment, Ticket};
+use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment};
 
 /// What all locks of a coordinator share.
 #[derive(Clone, Debug)]
@@ -94,12 +94,6 @@ impl EngineContext {
     /// The same for what several runtimes may drive: a timer of its own would belong to one of them.
     pub(crate) fn rest_until(&self, moment: Moment) -> Until {
         self.nodes.timers.until(Some(moment))
-    }
-
-    /// A place in the line of those who wait in fair order, as of now.
-    pub(crate) fn ticket(&self) -> Ticket {
-        let micros = u64::try_from(self.nodes.clock.wall().as_micros()).unwrap_or(u64::MAX);
-        Ticket::new(micros, self.entropy.half())
     }
 
     /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::attempt::{Attempt, clean_up};
-use super::cleanup::Cleanup;
+use super::cleanup::{Cleanup, CleanupOf};
 use super::commands::{HolderCommands, Retention};
 use super::context::EngineContext;
 use super::hold::Hold;
@@ -216,7 +216,7 @@ impl Keeper {
             readers: Vec::new(),
             key: None,
         };
-        self.shared.lines.tell(&self.line, None, || Some(holder()), now);
+        self.shared.lines.tell(&self.line, None, || (Some(holder()), None), now);
     }
 
     /// Does what there is to do, until that is the end of the lease, or nothing.
@@ -425,7 +425,7 @@ impl Keeper {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.let_go();
-        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle());
+        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
         self.tell_others();
         if let Some(sweep) = sweep {
             let verdict = sweep.confirmed().await;
@@ -469,7 +469,7 @@ impl Keeper {
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
-        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle());
+        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
         self.tell_others();
     }
 

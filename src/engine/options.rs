@@ -11,7 +11,7 @@ use super::wait::{Handoff, OnWait, Wait};
 use crate::error::AcquireError;
 use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::LockMeter;
-use quorlock_protocol::{Keys, Mode, Moment, Resource, Ticket, Verdict, renewal_every};
+use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict, renewal_every};
 
 /// Whether leases have a fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +63,6 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Arc<str>,
     pub(crate) hand_over: Handoff,
-    pub(crate) fairness: Fairness,
     pub(crate) fencing: Fencing,
     pub(crate) mode: Mode,
     pub(crate) on_wait: Option<Arc<OnWait>>,
@@ -85,7 +84,6 @@ impl Options {
             renewal: Renewal::Automatic,
             max_hold: None,
             hand_over: Handoff::default(),
-            fairness: Fairness::Any,
             fencing: Fencing::On,
             mode: Mode::Exclusive,
             on_wait: None,
@@ -98,15 +96,6 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").finish_non_exhaustive()
     }
-}
-
-/// In which order those who wait in different processes get the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fairness {
-    /// As it comes.
-    Any,
-    /// First come, first served.
-    Fair,
 }
 
 /// Whether the lock can be acquired by whoever holds it.
@@ -124,7 +113,6 @@ pub(crate) struct AcquireRequest {
     pub(crate) resource: Resource,
     pub(crate) keys: Keys,
     pub(crate) wait: Wait,
-    pub(crate) turn: Turn,
     /// Whether the nodes can pass the lock on.
     pub(crate) transfers: bool,
     pub(crate) since: Moment,
@@ -140,15 +128,6 @@ impl Deref for AcquireRequest {
     }
 }
 
-/// When it is somebody's turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
-    /// When the key is free.
-    Any,
-    /// When in addition nobody with an earlier ticket waits.
-    Fair(Ticket),
-}
-
 /// A lost contest.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
@@ -162,14 +141,10 @@ impl AcquireRequest {
         self.keys.line()
     }
 
-    /// Those who wait in fair order hand nothing over: others may have come before. And nor do those who
-    /// have several resources, each of which others may want. Where a node cannot pass the lock on, it is
-    /// released and acquired anew.
+    /// Those who have several resources hand nothing over: others may want each of them. Where a node cannot
+    /// transfer the lock, it is released and acquired anew.
     pub(crate) fn hand_over(&self) -> Handoff {
-        match self.turn {
-            Turn::Any if self.transfers && !self.keys.are_several() => self.options.hand_over,
-            Turn::Any | Turn::Fair(_) => Handoff::times(0),
-        }
+        if self.transfers && !self.keys.are_several() { self.options.hand_over } else { Handoff::times(0) }
     }
 
     /// The error for somebody who stops waiting.

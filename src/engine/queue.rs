@@ -47,6 +47,8 @@ struct Inner {
     hearing: NodeSet,
     /// Other lines, which hear the same.
     branches: Vec<Weak<Lines>>,
+    /// The keys by which nodes tell that it is our turn, and the lock of each.
+    turns: HashMap<Arc<str>, Arc<str>>,
 }
 
 impl Default for Inner {
@@ -58,6 +60,7 @@ impl Default for Inner {
             contended: Contended::default(),
             hearing: NodeSet::default(),
             branches: Vec::new(),
+            turns: HashMap::new(),
         }
     }
 }
@@ -81,6 +84,8 @@ struct Crowd {
     waiters: VecDeque<Waiter>,
     /// Rings when a node hints at a change, for whoever has asked for it.
     bell: Option<Arc<Notify>>,
+    /// The nodes that have told that it is our turn.
+    told: NodeSet,
     /// How the last contest was lost.
     news: Option<News>,
 }
@@ -335,6 +340,23 @@ impl Lines {
         self.contended.load(Ordering::Relaxed) && self.lock().contended.is_about(key, now())
     }
 
+    /// From now on what nodes tell by `turn_key` is kept for `key`.
+    pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
+        self.lock().turns.insert(turn_key.clone(), key.clone());
+    }
+
+    /// Until now.
+    pub(crate) fn forget_turns(&self, turn_key: &str) {
+        self.lock().turns.remove(turn_key);
+    }
+
+    /// The nodes that have told since the last call that it is our turn at `key`.
+    pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
+        let mut inside = self.lock();
+        let crowd = inside.by_key.get_mut(key).and_then(|line| line.crowd.as_deref_mut());
+        crowd.map_or_else(NodeSet::default, |crowd| std::mem::take(&mut crowd.told))
+    }
+
     /// Forgets the hints so far: the nodes are about to be asked.
     pub(crate) fn ask_anew(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
@@ -372,7 +394,7 @@ impl Lines {
         &self,
         key: &str,
         news: Option<News>,
-        holder: impl FnOnce() -> Option<Holder>,
+        seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
         now: Moment,
     ) {
         let mut told = Vec::new();
@@ -395,9 +417,9 @@ impl Lines {
             return;
         }
         // Not under the lock: a listener may do as it likes, except wait.
-        let holder = holder();
+        let (holder, processes) = seen();
         for (on_wait, ahead, since) in told {
-            tell(&*on_wait, &Waiting { holder: holder.clone(), ahead, waited: now.since(since) });
+            tell(&*on_wait, &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) });
         }
     }
 
@@ -471,8 +493,13 @@ impl HintListener for Ear {
         match hint {
             Hint::Hearing => inside.hearing.add(node),
             Hint::Changed(key) => {
-                let line = std::str::from_utf8(key).ok().and_then(|key| inside.by_key.get_mut(key));
-                if let Some(line) = line {
+                let key = std::str::from_utf8(key).unwrap_or_default();
+                if let Some(lock) = inside.turns.get(key).cloned() {
+                    if let Some(line) = inside.by_key.get_mut(&lock) {
+                        line.crowd().told.add(node);
+                        line.hint(NodeSet::default());
+                    }
+                } else if let Some(line) = inside.by_key.get_mut(key) {
                     line.hint(node);
                 }
             }

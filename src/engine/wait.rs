@@ -33,6 +33,9 @@ pub struct Waiting {
     pub holder: Option<Holder>,
     /// How many in this process came before and wait too.
     pub ahead: usize,
+    /// How many other processes came before this one and wait too, as a node tells: 8 stands for 8 or more. `None`
+    /// where no node keeps a queue, and for locks that are shared or several.
+    pub processes: Option<u32>,
     /// How long the wait has lasted.
     pub waited: Duration,
 }

@@ -6,7 +6,6 @@ use futures::future::join_all;
 
 use super::Lock;
 use crate::engine::context::EngineContext;
-use crate::engine::options::Fairness;
 use crate::error::ConfigError;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
@@ -41,12 +40,6 @@ impl Lock {
         }
         if self.options.mode == Mode::Shared {
             return refused("shared", "those who share one would have to keep the others to themselves");
-        }
-        if self.options.fairness == Fairness::Fair {
-            return refused(
-                "fair",
-                "whoever is first in one line would wait for whoever is first in another",
-            );
         }
         Ok(resource)
     }

@@ -15,8 +15,9 @@ pub enum Capability {
     Shared,
     /// Claims of [several](crate::protocol::Claim::and) keys: what is asked is done at all of them or at none.
     Several,
-    /// [`AcquireInTurn`](crate::Request::AcquireInTurn) and [`LeaveLine`](crate::Request::LeaveLine).
-    InTurn,
+    /// [`Enqueue`](crate::Request::Enqueue) and [`LeaveQueue`](crate::Request::LeaveQueue): those who wait in different
+    /// processes are told one after the other. Without it all are told of each release.
+    Queue,
     /// [`Transfer`](crate::Request::Transfer).
     Transfer,
 }
@@ -24,7 +25,7 @@ pub enum Capability {
 impl Capability {
     /// All of them.
     pub const ALL: [Capability; 4] =
-        [Capability::Shared, Capability::Several, Capability::InTurn, Capability::Transfer];
+        [Capability::Shared, Capability::Several, Capability::Queue, Capability::Transfer];
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -37,7 +38,7 @@ impl fmt::Display for Capability {
         f.pad(match self {
             Capability::Shared => "shared locks",
             Capability::Several => "locks of several resources at once",
-            Capability::InTurn => "locks in fair order",
+            Capability::Queue => "a queue of those who wait",
             Capability::Transfer => "the transfer of a lock from one token to another",
         })
     }

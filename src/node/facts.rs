@@ -263,8 +263,8 @@ pub enum Feature {
     Fencing,
     /// Acquiring such locks without a script, which costs the server half.
     Speed,
-    /// Locks in fair order.
-    FairOrder,
+    /// Waiting in a queue, so that one release wakes one process.
+    Queue,
     /// Voting again after a promotion.
     Promotion,
     /// Shared locks, and writers that readers are not to starve.

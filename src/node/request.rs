@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::capabilities::Capability;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Ticket};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, WaiterId};
 
 /// What a node is asked.
 ///
@@ -36,22 +36,25 @@ pub enum Request {
         /// that plain command, or a script that does the same, and refuses its own token.
         fence_hint: Option<FenceHint>,
     },
-    /// As `Acquire`, but only if nobody with an earlier ticket waits at this node; else join those
-    /// who wait, or say that one is still there, for the time of `patience`. A key that is found free waits
-    /// for one second for the first in its line: then all are passed over who have not asked since. Best
-    /// effort: nodes need not know the same waiters.
-    AcquireInTurn {
-        /// Key and token.
-        claim: Arc<Claim>,
-        /// For how long.
-        ttl: Duration,
-        /// The place in the line.
-        ticket: Ticket,
-        /// Who has not asked again for this long is no longer waited for. Zero asks once, and joins no
-        /// line.
+    /// Wait for the lock in the queue that this node keeps for it, in the order in which those who wait began to.
+    /// It grants nothing and changes no lock: whoever is told that it is its turn [acquires](Request::Acquire).
+    /// Answered by [`Queued`](crate::Vote::Queued); or by [`Free`](crate::Vote::Free) if the lock is free, and no turn
+    /// has begun for as long as `turn`: then it is the turn of who asks, wherever in the queue that is.
+    ///
+    /// When the lock is [released](Request::Release), it is the turn of the first in the queue, which is told by a
+    /// [hint](crate::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
+    /// queue. Who asks again keeps its place, or gets it back. Best effort: nodes keep queues of their own.
+    Enqueue {
+        /// The key of the lock.
+        key: Arc<str>,
+        /// Who waits.
+        waiter: WaiterId,
+        /// For how long it has waited already, by its own clock.
+        elapsed: Duration,
+        /// Who has not asked again for this long is no longer waited for.
         patience: Duration,
-        /// The number to draw in the same step, if granted; `None` where fencing is off.
-        fence_hint: Option<FenceHint>,
+        /// For how long the lock is left to whoever was told that it is its turn.
+        turn: Duration,
     },
     /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
     /// not [ahead](FencingToken::may_follow) already.
@@ -67,7 +70,7 @@ pub enum Request {
         /// The key.
         key: Arc<str>,
         /// Who waits.
-        ticket: Ticket,
+        waiter: WaiterId,
         /// Who has not asked again for this long is no longer waited for.
         patience: Duration,
     },
@@ -76,15 +79,14 @@ pub enum Request {
         /// The key.
         key: Arc<str>,
         /// Who waits no longer.
-        ticket: Ticket,
+        waiter: WaiterId,
     },
-    /// Leave the line of those who wait for the key. If the key is free, the waiters that were refused are
-    /// given a [hint](crate::Hint): one of them may be the first now.
-    LeaveLine {
-        /// The key.
+    /// Wait in the queue no longer. If it was this waiter's turn, and the lock is free, the next one is told.
+    LeaveQueue {
+        /// The key of the lock.
         key: Arc<str>,
-        /// The place that is given up.
-        ticket: Ticket,
+        /// Who waits no longer.
+        waiter: WaiterId,
     },
     /// Store the token of `to` for `ttl`, if the key holds the token of `from` or is free: the
     /// holder passes the lock on, without a moment in which it is free.
@@ -112,7 +114,7 @@ pub enum Request {
         fencing_token: Option<FencingToken>,
     },
     /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::Vote::Granted),
-    /// [`Wanted`](crate::Vote::Wanted), or [`Free`](crate::Vote::Free) if it does not hold it, whoever else does.
+    /// [`Notified`](crate::Vote::Notified) or [`Wanted`](crate::Vote::Wanted), or by [`Free`](crate::Vote::Free) if it does not hold it, whoever else does.
     Release {
         /// Key and token.
         claim: Arc<Claim>,
@@ -145,10 +147,7 @@ impl Request {
     #[must_use]
     pub fn may_create(&self) -> bool {
         match self {
-            Request::Acquire { .. }
-            | Request::AcquireInTurn { .. }
-            | Request::Transfer { .. }
-            | Request::Renew { .. } => true,
+            Request::Acquire { .. } | Request::Transfer { .. } | Request::Renew { .. } => true,
             Request::Release { .. }
             | Request::Cancel { .. }
             | Request::WriteBack { .. }
@@ -156,7 +155,8 @@ impl Request {
             | Request::Intend { .. }
             | Request::Desist { .. }
             | Request::Forget { .. }
-            | Request::LeaveLine { .. } => false,
+            | Request::Enqueue { .. }
+            | Request::LeaveQueue { .. } => false,
         }
     }
 
@@ -164,7 +164,7 @@ impl Request {
     #[must_use]
     pub fn needs(&self) -> Option<Capability> {
         match self {
-            Request::AcquireInTurn { .. } | Request::LeaveLine { .. } => Some(Capability::InTurn),
+            Request::Enqueue { .. } | Request::LeaveQueue { .. } => Some(Capability::Queue),
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
@@ -186,13 +186,13 @@ impl Request {
     pub(crate) fn key(&self) -> &str {
         match self {
             Request::Acquire { claim, .. }
-            | Request::AcquireInTurn { claim, .. }
             | Request::Transfer { to: claim, .. }
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
             | Request::Release { claim }
             | Request::Cancel { claim, .. } => claim.key(),
-            Request::LeaveLine { key, .. }
+            Request::Enqueue { key, .. }
+            | Request::LeaveQueue { key, .. }
             | Request::Intend { key, .. }
             | Request::Desist { key, .. }
             | Request::Forget { key }
@@ -204,13 +204,13 @@ impl Request {
     pub(crate) fn claim(&self) -> Option<&Claim> {
         match self {
             Request::Acquire { claim, .. }
-            | Request::AcquireInTurn { claim, .. }
             | Request::Transfer { to: claim, .. }
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
             | Request::Release { claim }
             | Request::Cancel { claim, .. } => Some(claim),
-            Request::LeaveLine { .. }
+            Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
             | Request::Inspect { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }

@@ -15,19 +15,48 @@ pub enum Vote {
     /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
     /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
     Wanted,
+    /// As `Granted`, to a release; and the first of those who wait in the [queue](crate::Request::Enqueue) was told
+    /// that it is its turn.
+    Notified,
     /// The key was gone, and a renewal has stored the token again. The node does not count for
     /// this renewal: somebody else may have held it in between.
     Restored,
     /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
     Held(Box<Holding>),
-    /// Not done: the key is free, but somebody with an earlier ticket waits for it; or it is shared or
-    /// free, and a writer waits, who goes first.
+    /// Not done: the key is shared or free, and a writer waits, who goes first.
     Behind,
+    /// In the [queue](crate::Request::Enqueue).
+    Queued(Box<Queued>),
     /// Not done: the counter has gone beyond the number that was to be written back.
     Ahead,
     /// Not done, and nobody else is in the way: the key is free, the claim was
     /// [cancelled](crate::Request::Cancel), or a release has not found its token.
     Free,
+}
+
+/// A place in the queue of those who wait for a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Queued {
+    /// How many come before. From [`MOST_PLACES`](crate::protocol::MOST_PLACES) on the node may tell that number.
+    pub ahead: u32,
+    /// What the key holds, where the node has looked: at least for the first two of a queue, who are also given a
+    /// [hint](crate::Hint) of every change of the key. For the others, `None` does not say that it is free.
+    pub holding: Option<Holding>,
+}
+
+impl Queued {
+    /// With so many before, and this under the key.
+    #[must_use]
+    pub fn new(ahead: u32, holding: Option<Holding>) -> Queued {
+        Queued { ahead, holding }
+    }
+}
+
+impl From<Queued> for Vote {
+    fn from(queued: Queued) -> Vote {
+        Vote::Queued(Box::new(queued))
+    }
 }
 
 impl From<Holding> for Vote {
@@ -50,16 +79,13 @@ pub struct Holding {
     pub readers: Vec<Token>,
     /// Which key it is, where several were asked for.
     pub key: Option<Arc<str>>,
-    /// The attempt that was refused first since the key was last given back, where the node was asked to
-    /// [acquire](crate::Request::Acquire) and knows it: whoever made it goes first the next time. A hint.
-    pub first: Option<Token>,
 }
 
 impl Holding {
     /// Somebody's `token` with its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new(), key: None, first: None }
+        Holding { token, expiry, readers: Vec::new(), key: None }
     }
 
     /// The same, shared by these `readers`.

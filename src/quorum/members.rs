@@ -118,6 +118,11 @@ impl Nodes {
         self.members.iter().map(|member| &member.node)
     }
 
+    /// Whether the node at `index` can do this.
+    pub(crate) fn can(&self, index: usize, capability: Capability) -> bool {
+        self.members.get(index).is_some_and(|member| member.can(capability))
+    }
+
     /// The name of one that cannot do this.
     pub(crate) fn without(&self, capability: Capability) -> Option<Arc<str>> {
         if self.capabilities.has(capability) {

@@ -220,13 +220,13 @@ impl State {
 fn keys(request: &Request) -> Keys {
     let mut keys: Keys = match request {
         Request::Acquire { claim, .. }
-        | Request::AcquireInTurn { claim, .. }
         | Request::Transfer { to: claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
         | Request::Release { claim }
         | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
-        Request::LeaveLine { key, .. }
+        Request::Enqueue { key, .. }
+        | Request::LeaveQueue { key, .. }
         | Request::Inspect { key }
         | Request::Intend { key, .. }
         | Request::Desist { key, .. }

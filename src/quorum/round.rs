@@ -148,7 +148,7 @@ impl Round {
     }
 
     /// Asks a node that has not been asked.
-    fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
+    pub(crate) fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let now = self.nodes.clock.now();
         self.slots().asked(index, now, now + self.nodes.limit(member, self.ttl));

@@ -59,7 +59,7 @@ pub enum VoteOutcome {
     Restored,
     /// The key holds something else.
     Held(Holding),
-    /// The key is free, but somebody with an earlier ticket waits for it.
+    /// Others come first: those who wait in the node's queue, or a writer that waits for readers.
     Behind,
     /// Its counter of fencing tokens has gone beyond the one that was to be confirmed.
     Ahead,

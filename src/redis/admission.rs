@@ -33,7 +33,7 @@ pub(crate) struct Ask {
     pub(crate) stage: Stage,
 }
 
-/// How far a request has come. Only acquisitions are asked in more than one step.
+/// How far a request has come. Acquisitions and releases may take more than one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// As it was put.
@@ -42,6 +42,8 @@ pub(crate) enum Stage {
     Scripted,
     /// The token may be stored by now, and lacks its number.
     Unnumbered,
+    /// Released by a command; the next who waits is to be told.
+    Released,
 }
 
 impl Ask {
@@ -231,7 +233,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn cleans_up(request: &Request) -> bool {
     matches!(
         request,
-        Request::Release { .. } | Request::Cancel { .. } | Request::LeaveLine { .. } | Request::Desist { .. }
+        Request::Release { .. }
+            | Request::Cancel { .. }
+            | Request::LeaveQueue { .. }
+            | Request::Desist { .. }
     )
 }
 

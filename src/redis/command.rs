@@ -8,7 +8,8 @@ use super::scripts;
 use super::scripts::{Family, Library, Script};
 use crate::node::{Request, SharedRequest};
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Mode, fence_counter_key, intents_sibling, line_keys, readers_sibling,
+    Claim, FenceHint, FencingToken, Mode, WaiterId, fence_counter_key, intents_sibling, readers_sibling,
+    turn_key, want_mark_sibling,
 };
 
 pub(super) mod reply;
@@ -112,6 +113,17 @@ pub(crate) fn encode_draw(
     by_hash
 }
 
+/// Writes the command that tells the next who waits for the lock at `key`, after a release without a script.
+pub(crate) fn encode_tell_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
+    let mut command = CommandWriter::begin(buffer);
+    let by_hash = call(&mut command, &scripts::LEAVE_QUEUE, library);
+    // Nobody is called that.
+    let mark = want_mark_sibling(key);
+    command.word("2").word(key).joined(&mark.pieces()).word("").joined(&mark.pieces());
+    command.end();
+    by_hash
+}
+
 /// Names the script that is to be run.
 fn call(command: &mut CommandWriter<'_>, script: &Script, library: &mut Library) -> ByHash {
     if library.knows(script) {
@@ -140,9 +152,9 @@ fn script_of(request: &Request) -> &'static Script {
     match request {
         Request::Acquire { fence_hint: None, .. } => &scripts::TAKE,
         Request::Acquire { .. } => &scripts::ACQUIRE,
-        Request::AcquireInTurn { .. } => &scripts::ACQUIRE_IN_TURN,
+        Request::Enqueue { .. } => &scripts::ENQUEUE,
         Request::WriteBack { .. } => &scripts::WRITE_BACK,
-        Request::LeaveLine { .. } => &scripts::LEAVE_LINE,
+        Request::LeaveQueue { .. } => &scripts::LEAVE_QUEUE,
         Request::Transfer { .. } => &scripts::TRANSFER,
         Request::Renew { .. } => &scripts::RENEW,
         Request::Cancel { .. } => &scripts::CANCEL,
@@ -165,7 +177,7 @@ fn is_several(request: &Request) -> bool {
 }
 
 impl Family {
-    /// There is no order of turns among those who share a lock or want different sets, and nothing that
+    /// There is no queue of those who share a lock or want different sets, and nothing that
     /// one of them could pass on: whoever is asked for that is asked to acquire.
     fn of(&self, request: &Request) -> &'static Script {
         match request {
@@ -174,9 +186,9 @@ impl Family {
             Request::Cancel { .. } => self.cancel,
             Request::Release { .. } => self.release,
             Request::Acquire { .. }
-            | Request::AcquireInTurn { .. }
             | Request::Transfer { .. }
-            | Request::LeaveLine { .. }
+            | Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
             | Request::Inspect { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
@@ -196,25 +208,21 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
     match request {
         Request::Acquire { claim, ttl, fence_hint } => {
             guarded(command, claim, *ttl);
-            command.joined(&claim.tombstone_key().pieces()).joined(&claim.want_mark_key().pieces());
+            command.joined(&claim.tombstone_key().pieces());
             drawing(command, claim, *fence_hint);
         }
-        Request::AcquireInTurn { claim, ttl, ticket, patience, fence_hint } => {
-            guarded(command, claim, *ttl);
-            command.number(ticket.wall_micros()).word(ticket.name());
-            // None is no patience at all, and not the least that there is.
-            command.number(if patience.is_zero() { 0 } else { millis(*patience) });
-            command.joined(&claim.tombstone_key().pieces());
-            let [order, until] = line_keys(claim.key());
-            command.word(order).word(until);
-            drawing(command, claim, *fence_hint);
+        Request::Enqueue { key, waiter, elapsed, patience, turn } => {
+            waiting(command, key, *waiter)
+                .number(micros(*elapsed))
+                .number(millis(*patience))
+                .number(millis(*turn));
+            command.joined(&want_mark_sibling(key).pieces());
         }
         Request::WriteBack { claim, fencing_token: fence } => {
             owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
         }
-        Request::LeaveLine { key, ticket } => {
-            let [order, until] = line_keys(key);
-            command.word("3").word(&**key).word(order).word(until).word(ticket.name());
+        Request::LeaveQueue { key, waiter } => {
+            waiting(command, key, *waiter).joined(&want_mark_sibling(key).pieces());
         }
         Request::Transfer { from, to, ttl, fence_hint } => {
             owned(command, from).word(to.token().as_bytes()).number(millis(*ttl));
@@ -235,12 +243,12 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
             command.joined(&readers_sibling(key).pieces());
         }
-        Request::Intend { key, ticket, patience } => {
+        Request::Intend { key, waiter, patience } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces());
-            command.word(ticket.name()).number(millis(*patience));
+            command.word(waiter.to_string()).number(millis(*patience));
         }
-        Request::Desist { key, ticket } => {
-            command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(ticket.name());
+        Request::Desist { key, waiter } => {
+            command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
         }
         Request::Forget { key } => {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
@@ -252,7 +260,6 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
 fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     match request {
         Request::Acquire { claim, ttl, fence_hint }
-        | Request::AcquireInTurn { claim, ttl, fence_hint, .. }
         | Request::Transfer { to: claim, ttl, fence_hint, .. } => {
             guarded(command, claim, *ttl);
             command.joined(&claim.tombstone_key().pieces()).joined(&claim.want_mark_key().pieces());
@@ -276,7 +283,8 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::Release { claim } => {
             owned(command, claim).joined(&readers_sibling(claim.key()).pieces());
         }
-        Request::LeaveLine { .. }
+        Request::Enqueue { .. }
+        | Request::LeaveQueue { .. }
         | Request::Inspect { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }
@@ -287,9 +295,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
 /// As `arguments`, for a claim of several locks: the same for all its scripts.
 fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     let (time, number, lead) = match request {
-        Request::Acquire { ttl, fence_hint, .. }
-        | Request::AcquireInTurn { ttl, fence_hint, .. }
-        | Request::Transfer { ttl, fence_hint, .. } => (
+        Request::Acquire { ttl, fence_hint, .. } | Request::Transfer { ttl, fence_hint, .. } => (
             *ttl,
             fence_hint.map(|fence_hint| fence_hint.hint),
             fence_hint.map_or(Duration::ZERO, |fence_hint| fence_hint.lead),
@@ -298,7 +304,8 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::WriteBack { fencing_token: fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
         Request::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
         Request::Release { .. }
-        | Request::LeaveLine { .. }
+        | Request::Enqueue { .. }
+        | Request::LeaveQueue { .. }
         | Request::Inspect { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }
@@ -328,6 +335,15 @@ pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
     let Request::Acquire { claim, ttl, fence_hint: None } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
+}
+
+/// The lock, and the key by which the waiter is told that it is its turn, with its name.
+fn waiting<'a, 'b>(
+    command: &'a mut CommandWriter<'b>,
+    key: &str,
+    waiter: WaiterId,
+) -> &'a mut CommandWriter<'b> {
+    command.word("2").word(key).word(turn_key(key, waiter)).word(waiter.to_string())
 }
 
 /// The lock, with a token.

@@ -18,8 +18,8 @@ const WORDS: usize = 200;
 
 /// The commands that a user needs, for all kinds of lock: the scripts run with the rights of their caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +pexpire +info +client|setname \
-     +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin +hset \
-     +hdel +hincrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
+     +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin \
+     +incrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
 
 /// Whether a member of a cluster has sent the request away, without carrying it out.
 pub(super) fn is_sent_away(error: &NodeError) -> bool {

@@ -18,6 +18,16 @@ macro_rules! fenced {
     };
 }
 
+/// A script that may tell the next who waits in the queue.
+macro_rules! queued {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| {
+            let script = include_str!(concat!("scripts/", $name, ".lua"));
+            Script::new($number, &[include_str!("scripts/queue.lua"), script].concat())
+        })
+    };
+}
+
 /// A script about those who share the lock.
 macro_rules! shared {
     ($number:literal, $name:literal) => {
@@ -52,18 +62,18 @@ pub struct Script {
 
 /// Stores the token if the key is free, and draws its fencing token.
 pub static ACQUIRE: LazyLock<Script> = fenced!(0, "acquire");
-/// Stores the token if the key is free and nobody earlier waits for it; else joins the line.
-pub static ACQUIRE_IN_TURN: LazyLock<Script> = fenced!(1, "acquire_in_turn");
+/// Waits in the queue for a lock.
+pub static ENQUEUE: LazyLock<Script> = plain!(1, "enqueue");
 /// Raises the counter of fencing tokens if the key is ours.
 pub static WRITE_BACK: LazyLock<Script> = fenced!(2, "write_back");
-/// Leaves the line of those who wait.
-pub static LEAVE_LINE: LazyLock<Script> = plain!(3, "leave_line");
+/// Waits in the queue no longer.
+pub static LEAVE_QUEUE: LazyLock<Script> = queued!(3, "leave_queue");
 /// Passes the key on from one token to the next.
 pub static TRANSFER: LazyLock<Script> = fenced!(4, "transfer");
 /// Prolongs the key if it is ours, or stores it anew.
 pub static RENEW: LazyLock<Script> = fenced!(5, "renew");
-/// Deletes the key if it is ours.
-pub static RELEASE: LazyLock<Script> = plain!(6, "release");
+/// Deletes the key if it is ours, and tells the next.
+pub static RELEASE: LazyLock<Script> = queued!(6, "release");
 /// Deletes the key if it is ours, and stops late requests.
 pub static CANCEL: LazyLock<Script> = plain!(7, "cancel");
 /// Tells who holds the key.
@@ -139,9 +149,9 @@ pub fn all() -> [&'static Script; 24] {
     [
         &TAKE,
         &ACQUIRE,
-        &ACQUIRE_IN_TURN,
+        &ENQUEUE,
         &WRITE_BACK,
-        &LEAVE_LINE,
+        &LEAVE_QUEUE,
         &TRANSFER,
         &RENEW,
         &RELEASE,

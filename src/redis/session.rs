@@ -15,7 +15,9 @@ use super::command::transaction::{
     Deletion, GRANTED, PRELUDE, SupportedCommands, acquisition, decode_acquisition, decode_deletion,
     encode_acquisition, encode_deletion, release, with_mark,
 };
-use super::command::{ByHash, Form, encode, encode_draw, encode_once, encode_plain, plainly, write_once};
+use super::command::{
+    ByHash, Form, encode, encode_draw, encode_once, encode_plain, encode_tell_next, plainly, write_once,
+};
 use super::connection::{Connection, ConnectionError, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, ReadyConnection};
@@ -370,6 +372,9 @@ impl Session<'_> {
                 };
                 let by_hash = encode_draw(claim, *fence_hint, &mut self.library, self.line.outbox());
                 (0, Way::Scripted(by_hash))
+            } else if ask.stage == Stage::Released {
+                let by_hash = encode_tell_next(ask.request.key(), &mut self.library, self.line.outbox());
+                (0, Way::Scripted(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
                 ask.answer(Err(stalled(self.stall)));
                 continue;
@@ -432,6 +437,18 @@ impl Session<'_> {
             Ok(CommandOutcome::Voted { vote: Vote::Free, .. }) if unnumbered => {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
+            }
+            // The command that has released it tells nobody.
+            Ok(CommandOutcome::Voted { vote: Vote::Wanted, .. })
+                if self.supported.deleting.is_some() && ask.stage == Stage::Fresh =>
+            {
+                ask.stage = Stage::Released;
+                self.batch.push(ask);
+            }
+            reading if ask.stage == Stage::Released && !matches!(reading, Ok(CommandOutcome::Forgotten)) => {
+                let told = matches!(reading, Ok(CommandOutcome::Voted { vote: Vote::Notified, .. }));
+                let vote = if told { Vote::Notified } else { Vote::Wanted };
+                ask.answer(Ok(Response::new(vote, Arc::clone(&self.identity))));
             }
             Ok(CommandOutcome::Voted { vote, fence }) => {
                 let unconfirmed = self.copies.is_some() && vote == Vote::Granted && must_last(&ask.request);

@@ -20,7 +20,7 @@ use super::connect_limit::ConnectLimit;
 use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Ticket, Token};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -51,14 +51,12 @@ fn contend(claim: &Arc<Claim>) -> Request {
     Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint) }
 }
 
-fn in_turn(claim: &Arc<Claim>, ticket: Ticket) -> Request {
-    Request::AcquireInTurn {
-        claim: Arc::clone(claim),
-        ttl: LONG,
-        ticket,
-        patience: LONG,
-        fence_hint: Some(fence_hint()),
-    }
+fn enqueue(waiter: WaiterId) -> Request {
+    enqueue_at("orders/42", waiter, LONG)
+}
+
+fn enqueue_at(key: &str, waiter: WaiterId, turn: Duration) -> Request {
+    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn }
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Request {

@@ -37,10 +37,8 @@ impl Node for Limited {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        let (Request::Acquire { ttl, .. }
-        | Request::AcquireInTurn { ttl, .. }
-        | Request::Transfer { ttl, .. }
-        | Request::Renew { ttl, .. }) = *request
+        let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. } | Request::Renew { ttl, .. }) =
+            *request
         else {
             return self.node.ask(request, reply);
         };
@@ -162,7 +160,7 @@ fn combined(
             Ok(Response { vote: Vote::Restored, ..of_both(limit, slot) })
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
-        Vote::Wanted | Vote::Behind | Vote::Ahead | Vote::Free => {
+        Vote::Wanted | Vote::Notified | Vote::Behind | Vote::Queued(_) | Vote::Ahead | Vote::Free => {
             unconfirmed("the semaphore's limit was not stored")
         }
     }

@@ -269,7 +269,8 @@ impl Drop for NodeMeter {
     }
 }
 
-const ANSWERS: &[&str] = &["granted", "wanted", "restored", "held", "behind", "ahead", "free"];
+const ANSWERS: &[&str] =
+    &["granted", "wanted", "restored", "held", "behind", "ahead", "free", "told", "queued"];
 
 fn kind_of(vote: &Vote) -> usize {
     match vote {
@@ -280,6 +281,8 @@ fn kind_of(vote: &Vote) -> usize {
         Vote::Behind => 4,
         Vote::Ahead => 5,
         Vote::Free => 6,
+        Vote::Notified => 7,
+        Vote::Queued(_) => 8,
     }
 }
 
@@ -320,12 +323,13 @@ impl Op {
 
     pub(crate) fn of(request: Option<&Request>) -> Op {
         Op(match request {
-            Some(Request::Acquire { .. } | Request::AcquireInTurn { .. } | Request::Transfer { .. }) => 0,
+            Some(Request::Acquire { .. } | Request::Transfer { .. }) => 0,
             Some(Request::Renew { .. }) => 1,
             Some(Request::Release { .. } | Request::Cancel { .. }) => 2,
             Some(
                 Request::WriteBack { .. }
-                | Request::LeaveLine { .. }
+                | Request::Enqueue { .. }
+                | Request::LeaveQueue { .. }
                 | Request::Inspect { .. }
                 | Request::Intend { .. }
                 | Request::Desist { .. }

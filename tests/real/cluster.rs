@@ -401,8 +401,6 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     drop(readers);
     let writer = coordinator.lock("papers").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     writer.downgrade().await.unwrap().release().await.unwrap();
-    let fair = coordinator.lock("line").fair().wait(Wait::UpTo(DEADLINE));
-    fair.acquire().await.unwrap().release().await.unwrap();
     let plain = coordinator.lock("plain").fencing(quorlock::Fencing::Off);
     plain.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let leadership = coordinator.election("scheduler").campaign("http://10.0.0.7").await.unwrap();

@@ -70,10 +70,10 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     assert!(lock(&two).try_acquire().await.unwrap().is_none());
     assert!(lock(&one).inspect().await.unwrap().holder().is_some());
     let lease = next(lock(&two), lease).await;
-    // Passed on within a process, by one round; in fair order to another one; and had again.
+    // Passed on within a process, by one round; to another one; and had again.
     let lease = next(lock(&two), lease).await;
-    let lease = next(lock(&one).fair(), lease).await;
-    let given_up = lock(&two).fair().wait(Wait::UpTo(Duration::from_millis(1))).acquire().await;
+    let lease = next(lock(&one), lease).await;
+    let given_up = lock(&two).wait(Wait::UpTo(Duration::from_millis(1))).acquire().await;
     assert!(given_up.is_err(), "it is held");
     lease.release().await.unwrap();
 
@@ -163,19 +163,19 @@ async fn locks_that_need_less_are_held_with_less() {
     let without = |parts: &[&str]| -> Vec<String> {
         all.iter().filter(|word| !parts.contains(&word.as_str())).cloned().collect()
     };
-    let fair = ["~quorlock:line:*", "+zpopmin", "+hset", "+hdel", "+hincrby", "+pexpireat"];
+    let queue = ["+zpopmin", "+incrby"];
     let waiting = ["~quorlock:want:*", "+client|tracking"];
     let speed = ["+multi", "+exec", "+client|kill"];
     let fencing = ["~quorlock:fence:*", "+zadd", "+zincrby", "+zrem", "+zremrangebyrank", "+time"];
 
-    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &speed[..]].concat())).await;
+    set_user(&servers[0], &without(&[&queue[..], &waiting[..], &speed[..]].concat())).await;
     let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(DEADLINE));
     let lease = lock.acquire().await.unwrap();
     lease.renew().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     lease.release().await.unwrap();
 
-    set_user(&servers[0], &without(&[&fair[..], &waiting[..], &speed[..], &fencing[..]].concat())).await;
+    set_user(&servers[0], &without(&[&queue[..], &waiting[..], &speed[..], &fencing[..]].concat())).await;
     let coordinator = client(&servers[0]);
     let lock = coordinator.lock("r").fencing(Fencing::Off);
     let lease = lock.acquire().await.unwrap();

@@ -56,7 +56,7 @@ async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
         // A busy machine may take its time to look.
         assert!(left <= TTL && left + DEADLINE > TTL, "{what}: the key lives for {left:?}");
     };
-    for lock in [world.lock(), world.lock().fencing(Fencing::Off), world.lock().fair()] {
+    for lock in [world.lock(), world.lock().fencing(Fencing::Off)] {
         let lease = lock.acquire().await.unwrap();
         lives("acquired").await;
         server.command(&["PEXPIRE", "r", "5000"]).await.unwrap();
@@ -97,10 +97,10 @@ async fn nothing_is_ever_stored_without_an_end() {
     let other = client(&[proxy.url()], |builder| builder.node_limit(Duration::from_millis(500)));
     let held = world.lock().acquire().await.unwrap();
     assert!(other.lock("r").try_acquire().await.unwrap().is_none());
-    let lock = other.lock("r").fair().wait(Wait::Forever);
+    let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    // The lock, its counter, the mark of whoever was refused, and the line of those who wait.
-    for kind in ["r", "fence", "want", "line"] {
+    // The lock, its counter, the mark that somebody waits, the queue, and a key for each in it.
+    for kind in ["r", "fence", "mark", "mark:order"] {
         eventually(kind, DEADLINE, async || keys_that_end(server).await.contains(kind)).await.unwrap();
     }
     waiting.abort();
@@ -136,7 +136,7 @@ async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
             wrong.calendar_back(years);
         }
         let wrong = client(&servers.urls(), |builder| builder.clock(wrong));
-        for lock in [wrong.lock("r"), wrong.lock("r").fair(), wrong.lock("r").fencing(Fencing::Off)] {
+        for lock in [wrong.lock("r"), wrong.lock("r").fencing(Fencing::Off)] {
             let lease = lock.acquire().await.unwrap();
             for server in servers.iter().take(2) {
                 eventually("the key", DEADLINE, async || time_to_live(server, "r").await.is_some())

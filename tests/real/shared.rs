@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Ticket, Token};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
 use quorlock::{Address, Clock as _, Node, RedisNode, Request, SystemClock, Vote, ask};
 use quorlock_testkit::{MemoryNode, Servers};
 
@@ -121,7 +121,7 @@ impl Model {
 fn request(key: &str, (act, who, shares): Done) -> Request {
     let claim = Claim::new(key.into(), Token::new(who, "somebody"));
     let claim = Arc::new(if shares { claim.shared() } else { claim });
-    let ticket = Ticket::new(1, u64::try_from(who).unwrap());
+    let waiter = WaiterId::new(u64::try_from(who).unwrap());
     match act {
         Act::Acquire => {
             let fence_hint =
@@ -131,8 +131,8 @@ fn request(key: &str, (act, who, shares): Done) -> Request {
         Act::Renew => Request::Renew { claim, ttl: LONG, fencing_token: None },
         Act::Release => Request::Release { claim },
         Act::Cancel => Request::Cancel { claim, linger: LONG },
-        Act::Intend => Request::Intend { key: key.into(), ticket, patience: LONG },
-        Act::Desist => Request::Desist { key: key.into(), ticket },
+        Act::Intend => Request::Intend { key: key.into(), waiter, patience: LONG },
+        Act::Desist => Request::Desist { key: key.into(), waiter },
     }
 }
 

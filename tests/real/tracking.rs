@@ -61,11 +61,6 @@ const USES: &[(&str, Use)] = &[
         let (one, two) = (lock(one), lock(two));
         Box::pin(async move { contended(one, two).await })
     }),
-    ("a fair lock", |one, two, name| {
-        Box::pin(
-            async move { contended(patient(one.lock(&name).fair()), patient(two.lock(&name).fair())).await },
-        )
-    }),
     ("a lock that is renewed, seen, and passed on within its process", |one, _, name| {
         Box::pin(async move {
             let lock = patient(one.lock(name));

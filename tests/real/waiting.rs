@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
 use quorlock::{
     Address, Clock, Entropy, Handoff, Hint, HintListener, Node as _, RedisNode, Request, SystemClock, Vote,
     Wait, ask,
@@ -153,7 +153,7 @@ async fn a_server_remembers_no_counter_for_who_listens() {
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
         node.listen(Arc::new(Silent));
         let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
-        let (ttl, ticket, patience) = (TTL, Ticket::new(1, 1), TTL);
+        let (ttl, waiter) = (TTL, WaiterId::new(1));
         let large = FencingToken::new(FencingToken::MAX.get() - 9).unwrap();
         let before = remembered(&servers[0]).await;
         for number in 0..50_u128 {
@@ -166,8 +166,8 @@ async fn a_server_remembers_no_counter_for_who_listens() {
                 // From here on the counter stays as it is, and nothing makes the server forget it.
                 Request::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
                 Request::Acquire { claim: refused.clone(), ttl, fence_hint },
-                Request::AcquireInTurn { claim: refused.clone(), ttl, ticket, patience, fence_hint },
-                Request::LeaveLine { key: fenced.clone(), ticket },
+                Request::Enqueue { key: fenced.clone(), waiter, elapsed: ttl, patience: ttl, turn: ttl },
+                Request::LeaveQueue { key: fenced.clone(), waiter },
                 Request::Transfer { from: holder, to: refused.clone(), ttl, fence_hint },
                 Request::WriteBack { claim: refused, fencing_token: large },
                 Request::Renew { claim: next.clone(), ttl, fencing_token: Some(large) },
@@ -181,7 +181,7 @@ async fn a_server_remembers_no_counter_for_who_listens() {
                 Request::Renew { claim: refused, ttl, fencing_token: FencingToken::new(42) },
                 Request::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
                 Request::Release { claim: restored },
-                Request::AcquireInTurn { claim: holder.clone(), ttl, ticket, patience, fence_hint },
+                Request::Acquire { claim: holder.clone(), ttl, fence_hint },
                 Request::Release { claim: holder },
             ] {
                 ask(&node, request).await.unwrap();

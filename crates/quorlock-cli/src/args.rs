@@ -177,7 +177,7 @@ pub(crate) struct RunArgs {
     ///
     /// The same number at every client; nodes refuse another one while a permit is taken. A name is that
     /// of a lock or of a semaphore: the plain lock of the same name does not exclude these.
-    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also", "fair"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also"])]
     pub(crate) permits: Option<usize>,
     /// Report on stderr in JSON, a line for each event.
     ///

@@ -39,14 +39,11 @@ impl Records {
             None => self.grant(claim, ttl, drawing, None),
             Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
             Some((mut held, ends)) => {
-                let mut holding = self.holding(&held, ends);
+                let holding = self.holding(&held, ends);
                 // Without fencing nothing is left of a refusal.
-                if drawing.is_some() {
-                    if held.wanted.is_none() {
-                        held.wanted = Some(claim.token().clone());
-                        self.put(claim.key(), held.clone(), ends)?;
-                    }
-                    holding.first = held.wanted;
+                if drawing.is_some() && held.wanted.is_none() {
+                    held.wanted = Some(claim.token().clone());
+                    self.put(claim.key(), held, ends)?;
                 }
                 Ok((holding.into(), stands(drawing)))
             }

@@ -238,10 +238,10 @@ fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<To
         Request::Forget { key } => records.forget(key),
         Request::Inspect { key } => records.inspect(key),
         // Refused above, or newer than this node.
-        Request::AcquireInTurn { .. }
+        Request::Enqueue { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }
-        | Request::LeaveLine { .. }
+        | Request::LeaveQueue { .. }
         | _ => {
             let reason = Reason::new("a directory does not know this request");
             return Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason });

@@ -57,7 +57,7 @@ pub fn all() -> Vec<Case> {
         crate::passing::cases::all(),
         crate::late::cases::all(),
         crate::retained::cases::all(),
-        crate::order::cases::all(),
+        crate::queue::cases::all(),
     ]
     .concat()
 }

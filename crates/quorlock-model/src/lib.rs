@@ -14,7 +14,7 @@
 //! | [`passing`] | leases that are passed on within a process |
 //! | [`late`] | requests that come late, after the lock was given back |
 //! | [`retained`] | locks that stay taken after their lease has ended |
-//! | [`order`] | order among those who wait |
+//! | [`queue`] | the queue of those who wait in different processes |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |
 //! | [`case`] | a model, and what is expected of it; the list of all |
@@ -28,9 +28,9 @@ pub mod fence;
 pub mod late;
 pub mod lock;
 mod names;
-pub mod order;
 pub mod passing;
 pub mod permits;
+pub mod queue;
 pub mod retained;
 pub mod several;
 pub mod shared;

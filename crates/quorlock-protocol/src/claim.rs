@@ -71,7 +71,7 @@ impl Claim {
     #[must_use]
     #[inline]
     pub fn want_mark_key(&self) -> Sibling<'_> {
-        Sibling::new("want", &self.key, "mark")
+        want_mark_sibling(&self.key)
     }
 
     /// The key in which a node keeps the counter of the lock's fencing tokens.
@@ -102,6 +102,13 @@ impl Claim {
     pub fn tombstone_key(&self) -> Sibling<'_> {
         tombstone_sibling(&self.key, &self.token)
     }
+}
+
+/// The same as [`want_mark`](crate::want_mark), not written out yet.
+#[must_use]
+#[inline]
+pub fn want_mark_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("want", key, "mark")
 }
 
 pub(super) fn tombstone_sibling<'a>(key: &'a str, token: &'a Token) -> Sibling<'a> {

@@ -11,6 +11,7 @@ mod claim;
 mod fence;
 mod limits;
 mod moment;
+mod queue;
 mod quorum;
 mod renewal;
 mod resource;
@@ -23,34 +24,32 @@ mod slot;
 mod standing;
 mod tally;
 mod term;
-mod ticket;
 mod token;
 mod validity;
 mod waiting;
 
-pub use claim::{Claim, preferred_node};
+pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError};
 pub use limits::{RoundTrip, node_limit, overdue_after};
 pub use moment::Moment;
+pub use queue::{
+    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,
+};
 pub use quorum::Quorum;
 pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};
 pub use resource::{Resource, ResourceError};
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
-pub use schedule::{
-    Backoff, COURTESY, EXPIRY_JITTER, FREE_HEARTBEAT, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, LINE_PATIENCE,
-    fraction,
-};
+pub use schedule::{Backoff, COURTESY, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, fraction};
 pub use several::{Keys, MOST_RESOURCES};
 pub use shared::{Mode, SHARED_MARKER};
 pub use sibling::{
-    FENCE_MEMBER, Sibling, fence_counter, fence_counter_key, gate, intents_key, intents_sibling, line_keys,
+    FENCE_MEMBER, Sibling, fence_counter, fence_counter_key, gate, intents_key, intents_sibling,
     max_ttl_note, readers_key, readers_sibling, semaphore_limit,
 };
 pub use slot::Slot;
 pub use standing::Standing;
 pub use tally::{Tally, Verdict};
 pub use term::Term;
-pub use ticket::Ticket;
 pub use token::Token;
 pub use validity::Drift;
 pub use waiting::Refusal;

@@ -3,10 +3,6 @@ use std::time::Duration;
 /// How long at most a waiter relies on being told, give or take half of it at random. Hints may be
 /// lost with a connection that nobody has noticed yet.
 pub const HEARTBEAT: Duration = Duration::from_secs(2);
-/// The same for a waiter that knows the lock to be free, and others to come first: they may have died.
-pub const FREE_HEARTBEAT: Duration = Duration::from_millis(300);
-/// How long a node waits in fair order for somebody who does not ask again: three heartbeats.
-pub const LINE_PATIENCE: Duration = Duration::from_secs(6);
 /// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
 pub const INTENT_PATIENCE: Duration = Duration::from_secs(6);
 /// How old an intent may become before it is said anew. With the longest heartbeat after that, it is

@@ -5,14 +5,6 @@ use std::fmt;
 
 use super::slot::{Slot, hash_tag};
 
-/// The keys in which a node keeps the line of those who wait for `key`: their order, and until
-/// when each is waited for.
-#[must_use]
-#[inline]
-pub fn line_keys(key: &str) -> [String; 2] {
-    ["order", "until"].map(|part| Sibling::new("line", key, part).to_string())
-}
-
 /// The key in which a node keeps the counter of the fencing tokens for the lock at `key`.
 #[must_use]
 #[inline]
@@ -123,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Claim, Token};
+    use crate::{Claim, Token, WaiterId, turn_key, want_mark};
 
     #[test]
     fn siblings_share_the_hash_tag_of_their_key() {
@@ -143,10 +135,9 @@ mod tests {
     proptest! {
         #[test]
         fn all_siblings_of_any_key_are_in_its_slot(key in "[a{}:\\PC]{1,8}") {
-            let [order, until] = line_keys(&key);
             let claim = Claim::new(key.as_str().into(), Token::new(7, ""));
             let shared = [readers_key(&key), intents_key(&key)];
-            let others = [claim.tombstone(), claim.want_mark(), claim.fence_counter(), order, until];
+            let others = [claim.tombstone(), claim.want_mark(), claim.fence_counter(), turn_key(&key, WaiterId::new(7))];
             for sibling in others.into_iter().chain(shared) {
                 prop_assert_eq!(Slot::of(&sibling), Slot::of(&key), "{} and {}", &key, &sibling);
             }
@@ -157,7 +148,7 @@ mod tests {
             prop_assume!(one != two);
             for (one, two) in [(one.clone(), two), (one.clone(), format!("{{{one}}}"))] {
                 prop_assert_ne!(fence_counter(&one), fence_counter(&two));
-                prop_assert_ne!(line_keys(&one), line_keys(&two));
+                prop_assert_ne!(want_mark(&one), want_mark(&two));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{EXPIRY_JITTER, FREE_HEARTBEAT, HEARTBEAT, fraction};
+use crate::{EXPIRY_JITTER, HEARTBEAT, fraction};
 
 /// What an attempt that was refused has found.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +12,8 @@ pub struct Refusal {
     pub granted: usize,
     /// How many are a quorum.
     pub needed: usize,
-    /// Whether one holder has a quorum, or those before us in a fair order have.
+    /// Whether one holder has a quorum, or others come first.
     pub held: bool,
-    /// Whether a quorum says that the lock is free, and that others come first in a fair order.
-    pub free: bool,
     /// Whether one node was asked, alone, and has refused.
     pub by_one: bool,
 }
@@ -25,7 +23,7 @@ impl Refusal {
     #[must_use]
     #[inline]
     pub fn new(granted: usize, needed: usize) -> Refusal {
-        Refusal { granted, needed, held: false, free: false, by_one: false }
+        Refusal { granted, needed, held: false, by_one: false }
     }
 
     /// How many nodes have to hint at a change before a quorum can have become possible.
@@ -39,8 +37,7 @@ impl Refusal {
     /// `ends` is for how much longer each node keeps what is in the way.
     ///
     /// Where a holder has a quorum, or the one node that was asked has refused, it is until enough of the keys
-    /// have run out, and no longer than a heartbeat, a short one where the lock is free. `None` where waiting
-    /// for hints is in vain: votes were split, or too few nodes tell of changes. Then a short random pause it
+    /// have run out, and no longer than a heartbeat. `None` where waiting for hints is in vain: votes were split, or too few nodes tell of changes. Then a short random pause it
     /// is.
     #[must_use]
     pub fn rest(
@@ -57,8 +54,7 @@ impl Refusal {
         let expiry = ends.get(wanted - 1).map_or(HEARTBEAT, |left| {
             left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random()))
         });
-        let heartbeat = if self.free { FREE_HEARTBEAT } else { HEARTBEAT };
-        Some(expiry.min(heartbeat / 2 + fraction(heartbeat, random())))
+        Some(expiry.min(HEARTBEAT / 2 + fraction(HEARTBEAT, random())))
     }
 }
 
@@ -94,11 +90,5 @@ mod tests {
         assert_eq!(millis(2, &[700, 100, 300]), 101, "one of them");
         assert_eq!(millis(0, &[700, 100]), 1_000, "two never end");
         assert_eq!(held(0).rest(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
-        let free = Refusal { free: true, ..held(0) };
-        assert_eq!(
-            free.rest(5, &mut [], || u64::MAX),
-            Some(FREE_HEARTBEAT * 3 / 2),
-            "who is first may be dead"
-        );
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
-    ResourceError, RoundTrip, Tally, Term, Ticket, Token, Verdict, age, believed, fraction, line_keys,
-    node_limit, overdue_after, renewal_every,
+    ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age, believed, fraction, node_limit,
+    overdue_after, renewal_every, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -269,9 +269,8 @@ fn the_keys_of_a_lock_are_the_same_in_all_versions() {
     assert_eq!(claim.tombstone(), "quorlock:tomb:{orders/42}:00000000000000000000000000000007");
     assert_eq!(claim.want_mark(), "quorlock:want:{orders/42}:mark");
     assert_eq!(claim.fence_counter(), "quorlock:fence:{orders/42}:counter");
-    let line = ["quorlock:line:{orders/42}:order", "quorlock:line:{orders/42}:until"];
-    assert_eq!(line_keys(key), line);
-    assert_eq!(line_keys("{a}.b")[0], "quorlock:line::{a}.b:order");
+    assert_eq!(turn_key(key, WaiterId::new(0xab)), "quorlock:want:{orders/42}:mark:00000000000000ab");
+    assert_eq!(turn_key("{a}.b", WaiterId::new(1)), "quorlock:want::{a}.b:mark:0000000000000001");
     let preferred = |key: &str| Claim::new(key.into(), Token::new(7, "")).preferred_node(5);
     // The published hashes of FNV-1a, modulo the number of nodes.
     assert_eq!(["", "a", "foobar", "orders/42"].map(preferred), [2, 1, 3, 4]);
@@ -285,14 +284,6 @@ fn the_longest_name_is_taken_and_one_byte_more_is_not() {
     let length = name.len() + 1;
     assert_eq!(Resource::parse(&(name + "x")), Err(ResourceError::TooLong { length }));
     assert_eq!(Resource::parse(""), Err(ResourceError::Empty));
-}
-
-#[test]
-fn a_ticket_keeps_its_time_and_its_name() {
-    let ticket = Ticket::new(7, 0xab);
-    assert_eq!((ticket.wall_micros(), &*ticket.name()), (7, "00000000000000ab"));
-    assert_eq!(Ticket::new(u64::MAX, 1).wall_micros(), 1 << 53, "as much as a score can hold");
-    assert!(ticket < Ticket::new(8, 0) && ticket < Ticket::new(7, 0xac));
 }
 
 proptest! {

@@ -166,9 +166,6 @@ impl Worker {
         } else if dice.percent(20) {
             lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
         }
-        if dice.percent(20) && mode == Mode::Exclusive && also.is_empty() {
-            lock = lock.fair();
-        }
         if dice.percent(10) {
             lock = lock.hand_over(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
         }

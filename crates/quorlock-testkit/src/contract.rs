@@ -19,9 +19,9 @@ mod cancel;
 mod ear;
 mod fence;
 mod hints;
-mod line;
 mod names;
 mod order;
+mod queue;
 mod release;
 mod renew;
 mod restart;
@@ -162,7 +162,7 @@ impl Clause {
 enum Need {
     Shared,
     Several,
-    InTurn,
+    Queue,
     Transfer,
     /// That requests are carried out in the order asked.
     Order,
@@ -177,7 +177,7 @@ impl Need {
         match self {
             Need::Shared => node.has(Capability::Shared),
             Need::Several => node.has(Capability::Several),
-            Need::InTurn => node.has(Capability::InTurn),
+            Need::Queue => node.has(Capability::Queue),
             Need::Transfer => node.has(Capability::Transfer),
             Need::Order => node.order == Order::PerKey,
             Need::Hints => node.hints != Hints::None,
@@ -216,7 +216,6 @@ fn clauses() -> &'static [Clause] {
         acquire::a_held_key_is_refused_with_its_holder_and_its_remaining_time,
         acquire::the_own_token_is_granted_again_and_not_prolonged,
         acquire::of_two_at_once_one_is_granted,
-        acquire::who_was_refused_first_is_named_until_the_key_is_given_back,
         acquire::a_key_ends_by_itself_and_not_before_its_time,
         acquire::data_without_an_end_is_held_for_ever,
         acquire::a_key_that_is_no_string_fails_until_somebody_mends_it,
@@ -228,7 +227,7 @@ fn clauses() -> &'static [Clause] {
         release::a_release_frees_the_own_key,
         release::a_release_leaves_a_foreign_key,
         release::a_release_of_a_missing_key_says_that_it_is_free,
-        release::a_release_tells_once_that_somebody_was_refused,
+        release::a_release_tells_once_that_somebody_waits [Queue],
         release::an_inspection_changes_nothing,
         cancel::a_cancellation_frees_the_own_key,
         cancel::a_late_acquisition_of_a_cancelled_attempt_does_nothing,
@@ -237,22 +236,23 @@ fn clauses() -> &'static [Clause] {
         cancel::a_cancellation_stops_no_other_attempt,
         cancel::a_tombstone_ends,
         cancel::a_late_transfer_to_a_cancelled_attempt_does_nothing [Transfer],
-        cancel::a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing [InTurn],
         transfer::a_transfer_passes_the_key_on_from_its_holder [Transfer],
         transfer::a_transfer_from_a_stranger_is_refused_and_changes_nothing [Transfer],
         transfer::a_transfer_takes_a_free_key [Transfer],
         transfer::a_transfer_asked_twice_is_granted_twice [Transfer],
         transfer::a_transfer_restarts_the_time [Transfer],
-        line::those_who_wait_come_in_the_order_of_their_tickets [InTurn],
-        line::who_stops_asking_is_passed_over_after_their_patience [InTurn],
-        line::a_free_lock_waits_a_second_for_who_has_stopped_asking [InTurn],
-        line::who_asks_once_joins_no_line [InTurn],
-        line::leaving_the_line_lets_the_next_one_in [InTurn],
-        line::a_held_key_excludes_even_the_first_in_the_line [InTurn],
-        line::the_own_token_is_granted_again_in_turn [InTurn],
-        line::a_plain_acquisition_ignores_the_line [InTurn],
+        queue::those_who_wait_come_in_the_order_in_which_they_began_to [Queue],
+        queue::the_first_two_learn_who_holds_the_key [Queue],
+        queue::a_place_grants_nothing [Queue],
+        queue::who_stops_asking_is_passed_over_after_their_patience [Queue],
+        queue::a_turn_that_is_not_taken_goes_to_the_next [Queue],
+        queue::leaving_a_turn_tells_the_next [Queue],
+        queue::who_leaves_the_queue_is_not_told [Queue],
+        queue::a_plain_acquisition_ignores_the_queue [Queue],
+        queue::places_far_from_the_front_are_not_told_apart [Queue],
         hints::a_removal_by_another_client_is_told_to_who_was_refused [Hints],
-        hints::a_removal_is_told_to_who_was_refused_in_turn [InTurn, Hints],
+        hints::a_removal_is_told_to_who_is_first_in_the_queue [Queue, Hints],
+        hints::a_turn_is_told_by_the_change_of_a_key [Queue, Hints],
         hints::the_end_of_a_key_is_told_to_who_was_refused [ExpiryHints],
         fence::each_holder_draws_a_larger_number,
         fence::a_number_is_one_more_than_the_larger_of_counter_and_hint,
@@ -264,7 +264,6 @@ fn clauses() -> &'static [Clause] {
         fence::whoever_asks_is_told_what_was_drawn_for_the_holder,
         fence::asking_again_with_the_own_token_draws_nothing_new,
         fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,
-        fence::acquiring_in_turn_draws_a_larger_number [InTurn],
         fence::a_transfer_draws_a_larger_number [Transfer],
         fence::a_write_back_raises_the_counter_for_the_holder,
         fence::a_write_back_where_the_counter_is_ahead_is_refused,

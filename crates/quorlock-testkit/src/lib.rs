@@ -23,7 +23,7 @@ pub use {
     resp::Resp,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
-        Change, Counter, Drawing, Failure, Fields, InTurn, Place, Scores, SetLife, SetOptions, SetWhen,
+        Change, Counter, Drawing, Enqueue, Failure, Fields, Place, Scores, SetLife, SetOptions, SetWhen,
         Several, Sharing, Store, Told, Value,
     },
     wait::{eventually, find_eventually},

@@ -316,12 +316,12 @@ impl MemoryNode {
 pub struct Requests {
     /// [`Request::Acquire`](quorlock::Request::Acquire).
     pub acquire: usize,
-    /// [`Request::AcquireInTurn`](quorlock::Request::AcquireInTurn).
-    pub acquire_in_turn: usize,
+    /// [`Request::Enqueue`](quorlock::Request::Enqueue).
+    pub enqueue: usize,
     /// [`Request::WriteBack`](quorlock::Request::WriteBack).
     pub write_back: usize,
-    /// [`Request::LeaveLine`](quorlock::Request::LeaveLine).
-    pub leave_line: usize,
+    /// [`Request::LeaveQueue`](quorlock::Request::LeaveQueue).
+    pub leave_queue: usize,
     /// [`Request::Transfer`](quorlock::Request::Transfer).
     pub transfer: usize,
     /// [`Request::Renew`](quorlock::Request::Renew).
@@ -344,8 +344,8 @@ impl Requests {
     /// All of them.
     #[must_use]
     pub fn total(self) -> usize {
-        let acquire = self.acquire + self.acquire_in_turn + self.transfer + self.write_back;
-        let waiting = self.leave_line + self.intend + self.desist;
+        let acquire = self.acquire + self.enqueue + self.transfer + self.write_back;
+        let waiting = self.leave_queue + self.intend + self.desist;
         acquire + self.renew + self.release + self.cancel + waiting + self.inspect + self.forget
     }
 }

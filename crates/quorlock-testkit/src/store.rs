@@ -8,16 +8,16 @@ use quorlock::protocol::{FencingToken, Moment, Token};
 use quorlock::{Expiry, Holding, Vote};
 
 mod fence;
-mod line;
 mod plain;
+mod queue;
 mod readers;
 mod several;
 mod watch;
 
 use fence::Noted;
 pub use fence::{Counter, Drawing};
-pub use line::InTurn;
 pub use plain::{Fields, Scores};
+pub use queue::Enqueue;
 pub use readers::Sharing;
 pub use several::{Place, Several};
 pub use watch::Change;
@@ -31,8 +31,8 @@ pub use watch::Change;
 pub struct Store {
     // Ordered, so that a simulation sees the keys in the same order in every run.
     keys: BTreeMap<Vec<u8>, Entry>,
-    /// By the key of their order.
-    lines: BTreeMap<Vec<u8>, line::Line>,
+    /// By the mark that somebody waits.
+    queues: BTreeMap<Vec<u8>, queue::Queue>,
     /// Readers, and the writers that wait for them.
     sets: BTreeMap<Vec<u8>, readers::Members>,
     watched: BTreeSet<Vec<u8>>,
@@ -130,7 +130,7 @@ const WANTED: Duration = Duration::from_secs(6);
 /// The requests about one key, with the meaning of the scripts in `quorlock::scripts`.
 impl Store {
     /// `acquire.lua`: stores the token and draws its number if the key is free and no tombstone
-    /// stands, else leaves a mark that somebody wants it.
+    /// stands.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Store {
         &mut self,
         now: Moment,
         key: &[u8],
-        [tombstone, mark]: [&[u8]; 2],
+        tombstone: &[u8],
         token: &[u8],
         ttl: Duration,
         drawing: Drawing<'_>,
@@ -155,16 +155,7 @@ impl Store {
         }
         match self.get(now, key)? {
             Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
-            Some(_) | None => {
-                let first = self.get(now, mark)?.unwrap_or(token).to_vec();
-                self.put(mark, Value::Text(first.clone()), Some(millis(now).saturating_add(span(WANTED))));
-                let mut told = self.holding(now, key)?;
-                if let Vote::Held(holding) = &mut told {
-                    // Some only leave a mark, and no name.
-                    holding.first = (first.len() > 1).then(|| Token::found(&first));
-                }
-                Ok(Told::with(told, Some(drawing.stands)))
-            }
+            Some(_) | None => Ok(Told::with(self.holding(now, key)?, Some(drawing.stands))),
         }
     }
 
@@ -260,7 +251,8 @@ impl Store {
         }
     }
 
-    /// `release.lua`: deletes the key if it is ours, and tells whether somebody wants it.
+    /// `release.lua`: deletes the key if it is ours, tells the first of those who wait in the queue, and whether
+    /// somebody else wants it.
     ///
     /// # Errors
     ///
@@ -268,7 +260,12 @@ impl Store {
     pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Told, Failure> {
         let vote = self.let_go(now, key, token)?;
         let wanted = vote == Vote::Granted && self.del(now, mark);
-        Ok(if wanted { Vote::Wanted } else { vote }.into())
+        let vote = match wanted.then(|| self.tell_next(now, mark)) {
+            Some(true) => Vote::Notified,
+            Some(false) => Vote::Wanted,
+            None => vote,
+        };
+        Ok(vote.into())
     }
 
     fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, Failure> {
@@ -454,7 +451,7 @@ impl Store {
     /// `FLUSHALL`.
     pub fn flush(&mut self) {
         self.keys.clear();
-        self.lines.clear();
+        self.queues.clear();
         self.sets.clear();
         self.all_changed();
     }
@@ -465,12 +462,11 @@ impl Store {
         for key in self.keys.keys().cloned().collect::<Vec<_>>() {
             self.live(now, &key);
         }
-        self.lines.retain(|_, line| line.lives(at));
+        self.queues.retain(|_, queue| queue.lives(at) && !queue.is_empty());
         self.sets.retain(|_, set| set.lives(at));
         let sets = self.sets.keys().cloned();
-        let lines = self.lines.iter().flat_map(|(order, line)| line.keys(order));
-        let mut keys: Vec<_> =
-            self.keys.keys().cloned().chain(lines.map(<[u8]>::to_vec)).chain(sets).collect();
+        let queues = self.queues.keys().map(|mark| [mark, &b":order"[..]].concat());
+        let mut keys: Vec<_> = self.keys.keys().cloned().chain(queues).chain(sets).collect();
         keys.sort_unstable();
         keys
     }

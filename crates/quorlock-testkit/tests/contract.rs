@@ -99,7 +99,7 @@ async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
     let breach = check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it says nothing");
     let said = breach.to_string();
-    assert!(said.contains("breaks 6 of"), "{said}");
+    assert!(said.contains("breaks 7 of"), "{said}");
     assert!(said.contains("a removal by another client is told"), "{said}");
 }
 

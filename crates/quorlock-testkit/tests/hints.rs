@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use quorlock::protocol::{Claim, FenceHint, Ticket, Token};
+use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
 use quorlock::{Clock, Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
@@ -135,22 +135,19 @@ async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_behind_somebody_is_told_when_the_key_is_taken() -> Result<(), NodeError> {
+async fn a_release_tells_the_first_in_the_queue_and_the_first_two_of_the_key() -> Result<(), NodeError> {
     let scene = Scene::new();
-    let in_turn = |number, place| Request::AcquireInTurn {
-        claim: claim(number),
-        ttl: TTL,
-        ticket: Ticket::new(place, place),
-        patience: TTL,
-        fence_hint: Some(fence_hint()),
+    let [elapsed, patience, turn] = [Duration::ZERO, TTL, TTL];
+    let enqueue = |number| {
+        let (key, waiter) = (KEY.into(), WaiterId::new(number));
+        Request::Enqueue { key, waiter, elapsed, patience, turn }
     };
     scene.vote(acquire(1)).await?;
-    scene.vote(in_turn(2, 1)).await?;
-    scene.vote(release(1)).await?;
-    assert_eq!(scene.ear.heard(), [KEY]);
-    assert_eq!(scene.vote(in_turn(3, 2)).await?, Vote::Behind);
-    assert_eq!(scene.vote(in_turn(2, 1)).await?, Vote::Granted);
-    assert_eq!(scene.ear.heard(), [KEY]);
+    for number in 1..=3 {
+        assert!(matches!(scene.vote(enqueue(number)).await?, Vote::Queued(_)));
+    }
+    assert_eq!(scene.vote(release(1)).await?, Vote::Notified);
+    assert_eq!(scene.ear.heard(), [KEY.to_owned(), turn_key(KEY, WaiterId::new(1))]);
     Ok(())
 }
 

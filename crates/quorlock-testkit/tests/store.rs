@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
 use quorlock::{Address, Expiry, Holding, RedisNode, Request, Vote, ask};
 use quorlock_testkit::{
-    Change, Drawing, Failure, InTurn, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
+    Change, Drawing, Enqueue, Failure, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ fn drawing() -> Drawing<'static> {
 }
 
 fn acquire(store: &mut Store, now: Moment, token: &[u8]) -> Result<Vote, Failure> {
-    Ok(store.acquire(now, b"k", [b"tomb", b"want"], token, TTL, drawing())?.vote)
+    Ok(store.acquire(now, b"k", b"tomb", token, TTL, drawing())?.vote)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> 
     let day = 24 * 60 * 60 * 1000;
     for (now, number) in [(0, 1), (day, 2), (2 * day, 3), (3 * day + 1, 1)] {
         store.del(at(now), b"k");
-        let told = store.acquire(at(now), b"k", [b"tomb", b"want"], b"mine", TTL, drawing())?;
+        let told = store.acquire(at(now), b"k", b"tomb", b"mine", TTL, drawing())?;
         assert_eq!((told.vote, told.fencing_token), (Vote::Granted, FencingToken::new(number)));
     }
     assert_eq!(store.score(at(3 * day + 1), COUNTER)?, Some(1), "an ordinary key");
@@ -153,8 +153,6 @@ fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
         let mut store = Store::default();
         store.set(at(0), COUNTER, planted, SetOptions::default());
         assert_eq!(acquire(&mut store, at(0), b"mine"), Err(failure));
-        let in_turn = InTurn { drawing: Some(drawing()), ..in_turn(b"mine", 1) };
-        assert_eq!(store.acquire_in_turn(at(0), &in_turn), Err(failure));
         assert_eq!(
             store.transfer(at(0), b"k", b"tomb", [b"gone", b"mine"], TTL, Some(drawing())),
             Err(failure)
@@ -166,76 +164,68 @@ fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
 }
 
 const PATIENCE: Duration = Duration::from_millis(50);
-const ORDER: &[u8] = b"order";
+const TURN: Duration = Duration::from_millis(10);
+const MARK: &[u8] = b"want";
 
-/// A request of `name`, who came at `place` and wants the key for itself.
-fn in_turn(name: &[u8], place: u64) -> InTurn<'_> {
-    let (key, tombstone, line) = (b"k", b"tomb", [ORDER, b"until"]);
-    InTurn { key, tombstone, line, token: name, ttl: TTL, place, name, patience: PATIENCE, drawing: None }
+/// A request of the one of this name, whose turn is told by a key of the same name.
+fn enqueue(name: &[u8]) -> Enqueue<'_> {
+    let (key, elapsed) = (b"k", Duration::ZERO);
+    Enqueue { key, turn_key: name, mark: MARK, name, elapsed, patience: PATIENCE, turn: TURN }
+}
+
+fn ahead(store: &mut Store, now: Moment, asked: &Enqueue<'_>) -> Result<Option<u32>, Failure> {
+    let vote = store.enqueue(now, asked)?.vote;
+    Ok(if let Vote::Queued(queued) = vote { Some(queued.ahead) } else { None })
 }
 
 #[test]
-fn the_line_goes_by_place_and_then_by_name() -> Result<(), Failure> {
+fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
-    let turns = [in_turn(b"z", 1), in_turn(b"b", 2), in_turn(b"c", 2)];
-    for asked in turns.iter().rev() {
-        assert!(matches!(store.acquire_in_turn(at(0), asked)?.vote, Vote::Held(_)));
+    for (millis, name, before) in [(0, b"a", 0), (1, b"b", 1), (2, b"c", 2), (3, b"d", 0)] {
+        let elapsed = if name == b"d" { PATIENCE } else { Duration::ZERO };
+        let asked = Enqueue { elapsed, ..enqueue(name) };
+        assert_eq!(ahead(&mut store, at(millis), &asked)?, Some(before));
     }
-    let mut holder: &[u8] = b"holder";
-    for (turn, next) in turns.iter().enumerate() {
-        store.release(at(10), b"k", b"want", holder)?;
-        for later in &turns[turn + 1..] {
-            assert_eq!(store.acquire_in_turn(at(10), later)?.vote, Vote::Behind);
-        }
-        assert_eq!(store.acquire_in_turn(at(10), next)?.vote, Vote::Granted);
-        holder = next.token;
+    for name in [b"d", b"a", b"b", b"c"] {
+        assert!(store.keys(at(10)).contains(&name.to_vec()));
+        acquire(&mut store, at(10), b"holder")?;
+        assert_eq!(store.release(at(10), b"k", MARK, b"holder")?.vote, Vote::Notified);
+        assert!(!store.keys(at(10)).contains(&name.to_vec()), "it is told by its key");
     }
+    acquire(&mut store, at(10), b"holder")?;
+    assert_eq!(store.release(at(10), b"k", MARK, b"holder")?.vote, Vote::Wanted, "nobody waits any more");
     Ok(())
 }
 
 #[test]
-fn who_stops_asking_is_waited_for_until_their_patience_is_over() -> Result<(), Failure> {
+fn whoever_was_told_has_its_turn_and_then_it_is_the_turn_of_who_asks() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
-    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
-    store.release(at(0), b"k", b"want", b"holder")?;
-    assert_eq!(store.acquire_in_turn(at(50), &in_turn(b"next", 2))?.vote, Vote::Behind);
-    assert_eq!(store.acquire_in_turn(at(51), &in_turn(b"next", 2))?.vote, Vote::Granted);
-    Ok(())
-}
-
-#[test]
-fn asking_again_is_waiting_on() -> Result<(), Failure> {
-    let mut store = Store::default();
-    acquire(&mut store, at(0), b"holder")?;
-    for now in [0, 50, 100] {
-        store.acquire_in_turn(at(now), &in_turn(b"first", 1))?;
+    for name in [b"a", b"b", b"c"] {
+        store.enqueue(at(0), &enqueue(name))?;
     }
-    store.release(at(100), b"k", b"want", b"holder")?;
-    assert_eq!(store.acquire_in_turn(at(150), &in_turn(b"next", 2))?.vote, Vote::Behind);
+    store.release(at(20), b"k", MARK, b"holder")?;
+    assert_eq!(ahead(&mut store, at(29), &enqueue(b"c"))?, Some(1), "it is the turn of a");
+    assert_eq!(store.enqueue(at(30), &enqueue(b"c"))?.vote, Vote::Free);
+    assert_eq!(ahead(&mut store, at(39), &enqueue(b"b"))?, Some(0), "and then that of c");
+    assert_eq!(store.enqueue(at(40), &enqueue(b"b"))?.vote, Vote::Free);
     Ok(())
 }
 
 #[test]
-fn a_tombstone_keeps_its_attempt_out_of_the_line() -> Result<(), Failure> {
-    let mut store = Store::default();
-    store.cancel(at(0), b"k", b"tomb", b"first", TTL)?;
-    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"first", 1))?.vote, Vote::Free);
-    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Free);
-    Ok(())
-}
-
-#[test]
-fn leaving_the_line_is_granted_once_and_lets_the_next_one_in() -> Result<(), Failure> {
+fn leaving_the_queue_is_granted_once_and_a_turn_goes_to_the_next() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
-    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
-    store.release(at(0), b"k", b"want", b"holder")?;
-    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?.vote, Vote::Behind);
-    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Granted);
-    assert_eq!(store.leave_line(at(0), b"k", ORDER, b"first"), Vote::Free);
-    assert_eq!(store.acquire_in_turn(at(0), &in_turn(b"next", 2))?.vote, Vote::Granted);
+    for name in [b"a", b"b", b"c"] {
+        store.enqueue(at(0), &enqueue(name))?;
+    }
+    let leave = |store: &mut Store, name: &[u8]| store.leave_queue(at(0), [b"k", name, MARK], name);
+    assert_eq!(leave(&mut store, b"b"), Vote::Granted);
+    assert_eq!(leave(&mut store, b"b"), Vote::Free, "the lock is held");
+    store.release(at(0), b"k", MARK, b"holder")?;
+    assert_eq!(leave(&mut store, b"a"), Vote::Notified, "it was told, and leaves it to c");
+    assert_eq!(leave(&mut store, b"c"), Vote::Free, "nobody is left");
     Ok(())
 }
 
@@ -244,24 +234,26 @@ fn one_request_passes_over_no_more_than_32_who_have_stopped_asking() -> Result<(
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
     let names: Vec<Vec<u8>> = (0..70).map(|number: u64| format!("{number:016}").into_bytes()).collect();
-    for (name, place) in names.iter().zip(1..) {
-        store.acquire_in_turn(at(0), &in_turn(name, place))?;
+    for name in &names {
+        store.enqueue(at(0), &enqueue(name))?;
     }
-    store.release(at(0), b"k", b"want", b"holder")?;
-    let votes: Vec<Vote> = (0..3)
-        .map(|_| Ok(store.acquire_in_turn(at(51), &in_turn(b"next", 100))?.vote))
-        .collect::<Result<_, Failure>>()?;
-    assert_eq!(votes, [Vote::Behind, Vote::Behind, Vote::Granted]);
+    let lives = Enqueue { patience: TTL, ..enqueue(b"lives") };
+    store.enqueue(at(1), &lives)?;
+    for told in [false, false, true] {
+        store.release(at(100), b"k", MARK, b"holder")?;
+        assert_eq!(!store.keys(at(100)).contains(&b"lives".to_vec()), told);
+        acquire(&mut store, at(100), b"holder")?;
+    }
     Ok(())
 }
 
 #[test]
-fn a_line_ends_when_it_is_of_no_use_to_anybody() -> Result<(), Failure> {
+fn a_queue_ends_when_it_is_of_no_use_to_anybody() -> Result<(), Failure> {
     let mut store = Store::default();
     store.set(at(0), b"k", "data".into(), SetOptions::default());
-    store.acquire_in_turn(at(0), &in_turn(b"first", 1))?;
-    assert_eq!(store.keys(at(100)), [&b"k"[..], ORDER, b"until"]);
-    assert_eq!(store.keys(at(101)), [b"k"]);
+    store.enqueue(at(0), &enqueue(b"a"))?;
+    assert_eq!(store.keys(at(50)), [&b"a"[..], b"k", b"want", b"want:order"]);
+    assert_eq!(store.keys(at(51)), [b"k"]);
     Ok(())
 }
 
@@ -300,12 +292,12 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
     };
     let ttl = prop_oneof![Just(TTL), Just(TTL * 10), Just(TTL / 2)];
     let tokens = (0..5_u128, 0..5_u128);
-    // Places and names do not go together, so that some waiters change places.
-    let ticket = (1..4_u64, 1..4_u64).prop_map(|(place, name)| Ticket::new(place, name));
+    // So far apart that it is not the time between two requests that decides who has waited longer.
+    let waiter = (1..4_u64).prop_map(|number| (WaiterId::new(number), Duration::from_secs(100 * number)));
     // Small numbers, so that hints and counters meet too.
     let number = 0..12_u64;
-    let asked = (0..17_u8, 0..2_u8, tokens, ttl, ticket, number);
-    asked.prop_map(move |(kind, key, (token, next), ttl, ticket, number)| {
+    let asked = (0..17_u8, 0..2_u8, tokens, ttl, waiter, number);
+    asked.prop_map(move |(kind, key, (token, next), ttl, (waiter, elapsed), number)| {
         let (claim, to) = (claim(key, token), claim(key, next));
         let fencing_token = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
         let fence_hint = fencing_token.map(|number| FenceHint::at(Duration::ZERO, Some(number), TTL));
@@ -314,11 +306,14 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
             1 => Request::Renew { claim, ttl, fencing_token },
             2 => Request::Cancel { claim, linger: ttl },
             3 => Request::Transfer { from: claim, to, ttl, fence_hint },
-            4 => Request::LeaveLine { key: claim.key().into(), ticket },
+            4 => Request::LeaveQueue { key: claim.key().into(), waiter },
             // More of these, so that a key is often free while some wait for it.
             5..8 => Request::Release { claim },
             // Nobody's patience ends within the test: votes do not depend on time.
-            8..13 => Request::AcquireInTurn { claim, ttl, ticket, patience: TTL, fence_hint },
+            8..13 => {
+                let key = claim.key().into();
+                Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL }
+            }
             13..16 => {
                 Request::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }
             }
@@ -330,11 +325,18 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
 /// The vote without the milliseconds, which no two servers share: rounded to what tells the TTLs
 /// of this test apart.
 fn rounded(vote: &Vote) -> String {
-    if let Vote::Held(holding) = vote
+    let queued = if let Vote::Queued(queued) = vote { Some(queued) } else { None };
+    let held = if let Vote::Held(holding) = vote { Some(&**holding) } else { None };
+    let holding = held.or_else(|| queued?.holding.as_ref());
+    if let Some(holding) = holding
         && let Expiry::In(left) = holding.expiry
     {
         let quarters = (left + Duration::from_secs(5)).as_secs() / 15;
-        return format!("held by {:?} for {quarters} quarter minutes", holding.token.as_bytes());
+        return format!(
+            "{:?} held by {:?} for {quarters} quarter minutes",
+            queued.map(|queued| queued.ahead),
+            holding.token.as_bytes()
+        );
     }
     format!("{vote:?}")
 }

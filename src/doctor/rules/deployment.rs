@@ -126,9 +126,6 @@ fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
     }
 }
 
-/// From this difference on, it is seen in the order of those who wait in fair order.
-const SEEN_IN_FAIR_ORDER: Duration = Duration::from_millis(100);
-
 /// The two clocks that certainly differ most, ours among them.
 fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
@@ -150,14 +147,11 @@ fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     );
     if least > bound {
         let evidence = format!(
-            "{differ}, more than half of max_ttl ({}): fencing tokens may go back once counters are lost, \
-             and fair order is none; exclusion is not touched",
+            "{differ}, more than half of max_ttl ({}): fencing tokens may go back once counters are lost; \
+             exclusion is not touched",
             duration::format(bound)
         );
         sheet.note(Severity::Warning, Check::ClockSpread, evidence);
-    } else if least > SEEN_IN_FAIR_ORDER {
-        let evidence = format!("{differ}, which shows in fair order; exclusion is not touched");
-        sheet.note(Severity::Note, Check::ClockSpread, evidence);
     }
 }
 

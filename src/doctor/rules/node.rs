@@ -224,7 +224,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
             Feature::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
             Feature::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
             Feature::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
-            Feature::FairOrder => (Severity::Note, "as locks in fair order must"),
+            Feature::Queue => (Severity::Note, "as those must who wait in a queue"),
             Feature::Sharing => (Severity::Note, "as shared locks must"),
             Feature::Semaphores => (Severity::Note, "as semaphores must"),
             Feature::Waiting => (Severity::Note, "without which waiters ask again and again"),

@@ -7,6 +7,7 @@ use tracing::debug;
 
 use super::Keeper;
 use crate::engine::attempt::clean_up;
+use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::Retention;
 use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
@@ -57,7 +58,7 @@ impl Keeper {
                 (Standing::Unknown, Standing::Holds) => Standing::Unknown,
                 _ => Standing::Without,
             });
-            clean_up(&shared, &runtime, &claim, ttl, unknown);
+            clean_up(&shared, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
         };
         self.shared.tasks.spawn(rest, &self.runtime);
     }

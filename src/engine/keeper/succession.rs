@@ -8,6 +8,7 @@ use tracing::debug;
 
 use super::{Ended, Keeper, ReleaseReply, lease_env};
 use crate::engine::attempt::{clean_up, expect, new_claim};
+use crate::engine::cleanup::CleanupOf;
 use crate::engine::context::EngineContext;
 use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
@@ -208,7 +209,14 @@ impl Keeper {
             let (ttl, round) = (self.ttl, round.clone());
             async move {
                 round.settled().await;
-                clean_up(&shared, &runtime, &from, ttl, left_behind(before, round.standings()));
+                clean_up(
+                    &shared,
+                    &runtime,
+                    &from,
+                    ttl,
+                    left_behind(before, round.standings()),
+                    CleanupOf::Lease,
+                );
             }
         };
         self.shared.tasks.spawn(rest, &self.runtime);
@@ -224,7 +232,7 @@ impl Keeper {
         next.meter.passed(Passed::Failed);
         debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
         round.abandon();
-        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings());
+        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings(), CleanupOf::Lease);
         // It came first, and stays first.
         self.shared.lines.put_back(&self.line, waiter);
         self.shared.lines.let_go(&self.line);

@@ -38,10 +38,10 @@ impl Store {
             | Request::WriteBack { .. }
             | Request::Forget { .. }
             | Request::Inspect { .. }
-            | Request::AcquireInTurn { .. }
+            | Request::Enqueue { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
-            | Request::LeaveLine { .. } => format!("{request:?}"),
+            | Request::LeaveQueue { .. } => format!("{request:?}"),
         };
         self.asked.lock().unwrap().iter().map(|(request, _)| name(request)).collect()
     }

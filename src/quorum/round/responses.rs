@@ -154,15 +154,17 @@ impl Responses {
             State::Pending { .. } => Standing::InFlight,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Restored
+                Vote::Granted | Vote::Wanted | Vote::Notified | Vote::Restored
                     if matches!(expect, Expect::Hold | Expect::Number) =>
                 {
                     Standing::Holds
                 }
                 Vote::Granted
                 | Vote::Wanted
+                | Vote::Notified
                 | Vote::Restored
                 | Vote::Held(_)
+                | Vote::Queued(_)
                 | Vote::Behind
                 | Vote::Ahead
                 | Vote::Free => Standing::Without,

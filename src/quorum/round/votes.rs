@@ -61,15 +61,20 @@ impl Round {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }
-            (Vote::Granted | Vote::Wanted, Expect::Hold | Expect::Number) => {
+            (Vote::Granted | Vote::Wanted | Vote::Notified, Expect::Hold | Expect::Number) => {
                 // The age counts when the request was sent: what the node forgot before that, it
                 // cannot know (rule I-12).
                 let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
             }
-            (_, Expect::Released) | (Vote::Granted | Vote::Wanted, Expect::AnyAnswer) => VoteOutcome::Granted,
+            (_, Expect::Released) | (Vote::Granted | Vote::Wanted | Vote::Notified, Expect::AnyAnswer) => {
+                VoteOutcome::Granted
+            }
             (Vote::Restored, _) => VoteOutcome::Restored,
             (Vote::Held(holding), _) => VoteOutcome::Held((**holding).clone()),
+            (Vote::Queued(queued), _) => {
+                queued.holding.clone().map_or(VoteOutcome::Behind, VoteOutcome::Held)
+            }
             (Vote::Behind, _) => VoteOutcome::Behind,
             (Vote::Ahead, _) => VoteOutcome::Ahead,
             (Vote::Free, _) => VoteOutcome::Free,
@@ -125,16 +130,16 @@ impl Round {
         self.slots().nodes.iter().filter_map(number).max()
     }
 
-    /// Whether a node has said that somebody else wants the key.
-    pub(crate) fn is_wanted(&self) -> bool {
-        let wanted = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.vote == Vote::Wanted,
+    /// Whether a node has said this.
+    pub(crate) fn has_said(&self, vote: &Vote) -> bool {
+        let said = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
             State::Answered { result: Err(_), .. }
             | State::Pending { .. }
             | State::Unasked
             | State::Skipped => false,
         };
-        self.slots().nodes.iter().any(wanted)
+        self.slots().nodes.iter().any(said)
     }
 
     /// All answers so far, for people.

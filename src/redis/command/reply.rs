@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::is_shared;
-use crate::node::{Expiry, Holding, NodeError, Request, Vote};
+use crate::node::{Expiry, Holding, NodeError, Queued, Request, Vote};
 use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::server_error::{ServerError, ServerErrorKind};
@@ -108,26 +107,14 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
     let mut vote = match word {
         b"granted" => Vote::Granted,
         b"wanted" => Vote::Wanted,
+        b"told" => Vote::Notified,
+        b"queued" => return queued(parts),
         b"restored" => Vote::Restored,
         b"behind" => Vote::Behind,
         b"ahead" => Vote::Ahead,
         b"free" => Vote::Free,
         b"demoted" => return Some(CommandOutcome::Demoted),
-        b"held" => {
-            let (RespValue::Text(token), RespValue::Number(left_ms)) = (parts.next()?, parts.next()?) else {
-                return None;
-            };
-            let token = Token::found(token);
-            match left_ms {
-                // As PTTL has it: no such key any more, and no end.
-                -2 => Vote::Free,
-                -1 => Vote::from(Holding::new(token, Expiry::Never)),
-                left_ms => {
-                    let left = Duration::from_millis(u64::try_from(left_ms).ok()?);
-                    Vote::from(Holding::new(token, Expiry::In(left)))
-                }
-            }
-        }
+        b"held" => holding(&mut parts)?.map_or(Vote::Free, Vote::from),
         _ => return None,
     };
     let fence = match parts.next() {
@@ -143,16 +130,6 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
         let place = usize::try_from(place).ok()?.checked_sub(1)?;
         holding.key = Some(claim.keys().nth(place)?.clone());
     }
-    if let (Vote::Held(holding), Request::Acquire { .. }) = (&mut vote, request)
-        && !is_shared(request)
-    {
-        holding.first = match parts.next() {
-            // Some only leave a mark, and no name.
-            Some(RespValue::Text(token)) => Some(token).filter(|token| token.len() > 1).map(Token::found),
-            None => None,
-            Some(RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing) => return None,
-        };
-    }
     if let Vote::Held(holding) = &mut vote {
         let readers = parts.map(|part| match part {
             RespValue::Text(token) => Some(Token::found(token)),
@@ -161,6 +138,30 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
         holding.readers = readers.collect::<Option<_>>()?;
     }
     Some(CommandOutcome::Voted { vote, fence })
+}
+
+/// What stands under the key: nothing, if it has ended meanwhile.
+#[expect(clippy::option_option, reason = "the outer one says that it cannot be read")]
+fn holding(parts: &mut RespReader<'_>) -> Option<Option<Holding>> {
+    let (RespValue::Text(token), RespValue::Number(left_ms)) = (parts.next()?, parts.next()?) else {
+        return None;
+    };
+    // As PTTL has it: no such key any more, and no end.
+    let expiry = match left_ms {
+        -2 => return Some(None),
+        -1 => Expiry::Never,
+        left_ms => Expiry::In(Duration::from_millis(u64::try_from(left_ms).ok()?)),
+    };
+    Some(Some(Holding::new(Token::found(token), expiry)))
+}
+
+/// A place in the queue, and what stands under the key where the script has looked.
+fn queued(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
+    let Some(RespValue::Number(ahead)) = parts.next() else { return None };
+    let ahead = u32::try_from(ahead).ok()?;
+    let mut rest = parts.clone();
+    let holding = if rest.next().is_none() { None } else { holding(&mut parts)? };
+    Some(CommandOutcome::Voted { vote: Queued::new(ahead, holding).into(), fence: None })
 }
 
 /// The key of the lock, or the keys of several: for messages.
@@ -201,6 +202,10 @@ mod tests {
         [b"*3\r\n+held\r\n$1\r\n\xff\r\n:", left_ms.to_string().as_bytes(), b"\r\n"].concat()
     }
 
+    fn short() -> Holding {
+        Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5)))
+    }
+
     #[test]
     fn each_word_is_a_vote() {
         for (reply, vote) in [
@@ -209,6 +214,9 @@ mod tests {
             (list(&["behind"]), Vote::Behind),
             (list(&["ahead"]), Vote::Ahead),
             (list(&["free"]), Vote::Free),
+            (list(&["told"]), Vote::Notified),
+            (b"*2\r\n+queued\r\n:8\r\n".to_vec(), Queued::new(8, None).into()),
+            (b"*4\r\n+queued\r\n:1\r\n$1\r\n\xff\r\n:5\r\n".to_vec(), Queued::new(1, Some(short())).into()),
             (held(-2), Vote::Free),
             (held(-1), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::Never))),
             (held(5), Vote::from(Holding::new(Token::found(b"\xff"), Expiry::In(Duration::from_millis(5))))),
@@ -270,7 +278,7 @@ mod tests {
     }
 
     fn replies() -> impl Strategy<Value = String> {
-        let word = prop_oneof!["granted", "wanted", "restored", "behind", "free", "held", ".{0,5}"];
+        let word = prop_oneof!["granted", "wanted", "told", "queued", "behind", "free", "held", ".{0,5}"];
         let part = prop_oneof![
             word.clone().prop_map(|word| format!("+{word}")),
             word.prop_map(|word| format!("${}\r\n{word}", word.len())),

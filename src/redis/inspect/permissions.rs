@@ -29,7 +29,7 @@ const EXEC: Right = right("exec", Feature::Speed, "EXEC");
 const MULTI: Right = right("multi", Feature::Speed, "MULTI");
 
 /// In an order in which none of them leaves a key behind that never ends.
-const RIGHTS: [Right; 31] = [
+const RIGHTS: [Right; 33] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -50,14 +50,16 @@ const RIGHTS: [Right; 31] = [
     EXEC,
     right("set", Feature::Promotion, "SET {gate} 1 PX 1"),
     right("set", Feature::Waiting, "SET {want} 1 PX 1000"),
-    right("zadd", Feature::FairOrder, "ZADD {order} 1 a"),
-    right("pexpireat", Feature::FairOrder, "PEXPIREAT {order} 4000000000000"),
-    right("zpopmin", Feature::FairOrder, "ZPOPMIN {order}"),
-    right("zrem", Feature::FairOrder, "ZREM {order} a"),
-    right("hset", Feature::FairOrder, "HSET {until} a 1"),
-    right("hincrby", Feature::FairOrder, "HINCRBY {until} a 0"),
-    right("hdel", Feature::FairOrder, "HDEL {until} a"),
+    right("zadd", Feature::Queue, "ZADD {order} 1 a"),
+    right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
+    right("zpopmin", Feature::Queue, "ZPOPMIN {order}"),
+    right("zrem", Feature::Queue, "ZREM {order} a"),
+    right("incrby", Feature::Queue, "INCRBY {told} 0"),
+    right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
+    right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
     right("zincrby", Feature::Sharing, "ZINCRBY {readers} 0 a"),
+    right("zadd", Feature::Sharing, "ZADD {readers} 1 a"),
+    right("pexpireat", Feature::Sharing, "PEXPIREAT {readers} 4000000000000"),
     right("zrangebyscore", Feature::Sharing, "ZRANGEBYSCORE {readers} 0 1"),
     right("zpopmax", Feature::Sharing, "ZPOPMAX {readers}"),
     right("zremrangebyscore", Feature::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),

@@ -12,7 +12,7 @@ use crate::redis::RedisNode;
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Moment, Ticket, Token, gate, line_keys, readers_key, semaphore_limit,
+    Claim, FenceHint, FencingToken, Moment, Token, WaiterId, gate, readers_key, semaphore_limit, turn_key,
 };
 
 /// Long against the check-up's pauses, and soon over if it is interrupted.
@@ -24,24 +24,25 @@ const CONTEXT: &str = "quorlock doctor";
 pub(super) struct Probe {
     one: Arc<Claim>,
     two: Arc<Claim>,
-    ticket: u64,
+    waiter: WaiterId,
 }
 
 impl Probe {
     pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
         let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.bits(), CONTEXT)));
-        Probe { one: claim(), two: claim(), ticket: entropy.half() }
+        Probe { one: claim(), two: claim(), waiter: WaiterId::new(entropy.half()) }
     }
 
-    fn keys(&self) -> [(&'static str, String); 9] {
-        let [order, until] = line_keys(self.one.key());
+    fn keys(&self) -> [(&'static str, String); 10] {
+        let want = self.one.want_mark();
         [
             ("{key}", self.one.key().to_owned()),
             ("{tomb}", self.one.tombstone()),
             ("{fence}", self.one.fence_counter()),
-            ("{want}", self.one.want_mark()),
-            ("{order}", order),
-            ("{until}", until),
+            ("{order}", format!("{want}:order")),
+            ("{told}", format!("{want}:told")),
+            ("{turn}", turn_key(self.one.key(), self.waiter)),
+            ("{want}", want),
             // Of no server: only to see whether the real one may be written.
             ("{gate}", gate(self.one.key())),
             ("{readers}", readers_key(self.one.key())),
@@ -88,15 +89,15 @@ impl Probe {
         end: Moment,
         facts: &Facts,
     ) -> Result<(), NodeError> {
-        let fair = !facts.refusals.iter().any(|refusal| refusal.need == Feature::FairOrder);
+        let queues = !facts.refusals.iter().any(|refusal| refusal.need == Feature::Queue);
         let started = clock.now();
-        match select(pin!(self.live(node, clock, fair)), clock.sleep_until(end)).await {
+        match select(pin!(self.live(node, clock, queues)), clock.sleep_until(end)).await {
             Either::Left((lived, _)) => lived,
             Either::Right(_) => Err(NodeError::Unanswered { waited: clock.now().since(started) }),
         }
     }
 
-    async fn live(&self, node: &RedisNode, clock: &dyn Clock, fair: bool) -> Result<(), NodeError> {
+    async fn live(&self, node: &RedisNode, clock: &dyn Clock, queues: bool) -> Result<(), NodeError> {
         let (one, two) = (|| Arc::clone(&self.one), || Arc::clone(&self.two));
         let fence_hint = || Some(FenceHint::at(clock.wall(), None, TTL));
         let take = |claim, fence_hint| Request::Acquire { claim, ttl: TTL, fence_hint };
@@ -107,17 +108,12 @@ impl Probe {
             .await?;
         let fence = fence.or(FencingToken::new(1)).unwrap_or(FencingToken::MAX);
         expect(node, Request::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
-        if fair {
-            let wall = u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX);
-            let ticket = Ticket::new(wall, self.ticket);
-            let claim = two();
-            refused(
-                node,
-                Request::AcquireInTurn { claim, ttl: TTL, ticket, patience: TTL, fence_hint: fence_hint() },
-            )
-            .await?;
+        if queues {
+            let (key, waiter) = (Arc::from(self.one.key()), self.waiter);
+            let elapsed = Duration::ZERO;
+            queued(node, Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL }).await?;
             let key = Arc::from(self.one.key());
-            expect(node, Request::LeaveLine { key, ticket }, &[Vote::Granted, Vote::Free]).await?;
+            expect(node, Request::LeaveQueue { key, waiter }, &[Vote::Granted]).await?;
         }
         let passed = Request::Transfer { from: one(), to: two(), ttl: TTL, fence_hint: fence_hint() };
         expect(node, passed, &[Vote::Granted]).await?;
@@ -133,12 +129,11 @@ async fn expect(node: &RedisNode, request: Request, wanted: &[Vote]) -> Result<R
 }
 
 async fn refused(node: &RedisNode, request: Request) -> Result<(), NodeError> {
-    match ask(node, request).await?.vote {
-        Vote::Held(_) => Ok(()),
-        Vote::Granted | Vote::Wanted | Vote::Restored | Vote::Behind | Vote::Ahead | Vote::Free => {
-            Err(surprise())
-        }
-    }
+    if let Vote::Held(_) = ask(node, request).await?.vote { Ok(()) } else { Err(surprise()) }
+}
+
+async fn queued(node: &RedisNode, request: Request) -> Result<(), NodeError> {
+    if let Vote::Queued(_) = ask(node, request).await?.vote { Ok(()) } else { Err(surprise()) }
 }
 
 fn surprise() -> NodeError {

@@ -4,6 +4,7 @@
 ///
 /// Ends at what is neither text, number, list nor nothing: no vote and no hint has anything else,
 /// and the client crate reads whatever does.
+#[derive(Clone)]
 pub(crate) struct RespReader<'a> {
     rest: &'a [u8],
 }

@@ -1,4 +1,5 @@
--- Deletes the key if it is ours, and tells whether somebody else wants it.
+-- Deletes the key if it is ours, tells the first of those who wait in the queue, and whether somebody else
+-- wants it.
 -- KEYS: lock. ARGV: token, mark.
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
@@ -12,7 +13,7 @@ if holder ~= ARGV[1] then
 end
 -- Both in one call, which is a microsecond less.
 local gone = redis.pcall('DEL', KEYS[1], ARGV[2])
-if gone == 2 then return {'wanted'} end
+if gone == 2 then return {tell_next(ARGV[2]) and 'told' or 'wanted'} end
 -- The lock is given back, whether or not the mark may be looked at.
 if gone ~= 1 then redis.call('DEL', KEYS[1]) end
 return {'granted'}

@@ -8,14 +8,14 @@ use rustix::process::Signal;
 
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, contend, hangs, in_turn, inspect, plain, refuses, release, renew,
-    settings, spawn_ask, transfer, vote, within, write_back,
+    Ear, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
+    release, renew, settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::address::Address;
 use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
-use quorlock_protocol::Ticket;
+use quorlock_protocol::{WaiterId, turn_key, want_mark};
 
 #[tokio::test]
 async fn a_node_answers_each_request_as_documented() {
@@ -35,7 +35,8 @@ async fn a_node_answers_each_request_as_documented() {
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
     }
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted, "others were refused");
+    assert!(matches!(vote(&node, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "somebody waits");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
@@ -48,9 +49,7 @@ async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
     let node = server.node();
     server.cli(&["setrange", "orders/42", "1000000", "x"]);
     let ours = claim("orders/42", 1);
-    for request in
-        [acquire(&ours), in_turn(&ours, Ticket::new(1, 1)), renew(&ours), write_back(&ours), inspect()]
-    {
+    for request in [acquire(&ours), renew(&ours), write_back(&ours), inspect()] {
         let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
         assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
     }
@@ -199,12 +198,12 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
     node.listen(Arc::new(Ear::default()));
-    let (key, ticket) = (Arc::<str>::from("orders/42"), Ticket::new(1, 1));
+    let (key, waiter) = (Arc::<str>::from("orders/42"), WaiterId::new(1));
     let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
     for request in [
         acquire(&ours),
-        in_turn(&claim("orders/42", 2), ticket),
-        Request::LeaveLine { key: key.clone(), ticket },
+        enqueue(waiter),
+        Request::LeaveQueue { key: key.clone(), waiter },
         transfer(&ours, &claim("orders/42", 3)),
         renew(&ours),
         write_back(&ours),
@@ -214,8 +213,8 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         cancel(&ours),
         renew(&claim("orders/42", 2)),
         inspect(),
-        Request::Intend { key: key.clone(), ticket, patience: Duration::from_secs(1) },
-        Request::Desist { key, ticket },
+        Request::Intend { key: key.clone(), waiter, patience: Duration::from_secs(1) },
+        Request::Desist { key, waiter },
         acquire(&shared),
         renew(&shared),
         write_back(&shared),
@@ -302,43 +301,87 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
             assert!(matches!(vote(&node, acquire(&claim("held", random))).await, Vote::Held(_)));
             assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
         }
+        for number in 0..200 {
+            let waiter = WaiterId::new(number);
+            assert!(matches!(vote(&node, enqueue_at("held", waiter, LONG)).await, Vote::Queued(_)));
+            let leave = Request::LeaveQueue { key: "held".into(), waiter };
+            assert_eq!(vote(&node, leave).await, Vote::Granted);
+        }
         assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted);
-        assert_eq!(tracked(), before, "the server remembers tombstones or marks");
+        assert_eq!(tracked(), before, "the server remembers tombstones, marks or places in a queue");
         server.kill();
         server.restart();
         within("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
     }
 }
 
+/// A server tells a client nothing of what it has changed itself, so there are two.
 #[tokio::test]
-async fn who_leaves_the_line_of_a_free_lock_tells_who_is_behind() {
+async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     let Some(server) = Server::start(&[]) else { return };
-    let (gone, waiter) = (server.node(), server.node());
+    let (holder, waiters) = (server.node(), server.node());
     let ear = Arc::new(Ear::default());
-    waiter.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
-    let [holder, first, second] = [1, 2, 3].map(|random| claim("orders/42", random));
-    let [earlier, later] = [1, 2].map(|place| Ticket::new(place * 1_000_000, place));
-    assert_eq!(vote(&gone, acquire(&holder)).await, Vote::Granted);
-    assert!(matches!(vote(&gone, in_turn(&first, earlier)).await, Vote::Held(_)));
-    assert!(matches!(vote(&gone, release(&holder)).await, Vote::Granted | Vote::Wanted));
-    assert_eq!(vote(&waiter, in_turn(&second, later)).await, Vote::Behind);
+    waiters.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    let names = [1, 2, 3, 4].map(WaiterId::new);
+    let turns = names.map(|waiter| turn_key("orders/42", waiter));
+    let mut ours = claim("orders/42", 1);
+    assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
+    for waiter in names {
+        assert!(matches!(vote(&waiters, enqueue(waiter)).await, Vote::Queued(_)));
+    }
     ear.heard();
-    let leave = Request::LeaveLine { key: "orders/42".into(), ticket: earlier };
-    assert_eq!(vote(&gone, leave.clone()).await, Vote::Granted);
-    within("it is told", async || ear.heard().contains(&"orders/42".to_owned())).await;
-    assert_eq!(vote(&waiter, in_turn(&second, later)).await, Vote::Granted);
-    assert_eq!(vote(&gone, leave).await, Vote::Free, "it is in the line no longer");
-    assert!(matches!(vote(&waiter, inspect()).await, Vote::Held(_)), "nothing was taken away");
+    for (turn, random) in turns.iter().zip(2..) {
+        assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
+        let mut told = Vec::new();
+        within("the first is told", async || {
+            told.extend(ear.heard());
+            told.contains(turn)
+        })
+        .await;
+        // The first two are told of each change of the lock as well.
+        told.retain(|key| key != "orders/42");
+        assert_eq!(told, std::slice::from_ref(turn), "and nobody else");
+        ours = claim("orders/42", random);
+        assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
+    }
+    assert!(matches!(vote(&holder, release(&ours)).await, Vote::Granted | Vote::Wanted));
 }
 
+/// Ten thousand that were killed at once would otherwise be dropped by the one script that meets them first.
 #[tokio::test]
-async fn a_lock_in_fair_order_that_nobody_else_wants_notes_nothing_of_a_free_lock() {
+async fn w7_no_script_drops_more_than_32_who_have_died() {
     let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let ours = claim("orders/42", 1);
-    assert_eq!(vote(&node, in_turn(&ours, Ticket::new(1, 1))).await, Vote::Granted);
+    let (holder, next) = (server.node(), server.node());
+    let mut ours = claim("orders/42", 1);
+    assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
+    assert!(matches!(vote(&next, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
+    // Names whose keys have ended, in front of all others.
+    let order = format!("{}:order", want_mark("orders/42"));
+    for thousand in 0..10 {
+        let dead: Vec<String> = (0..1_000).map(|number| format!("{}", thousand * 1_000 + number)).collect();
+        let pairs = dead.iter().flat_map(|name| ["1", name.as_str()]);
+        server.cli(&["zadd", &order].into_iter().chain(pairs).collect::<Vec<_>>());
+    }
+    let left = || server.cli(&["zcard", &order]).parse::<u32>().unwrap();
+    server.cli(&["config", "resetstat"]);
+    for random in 2..12 {
+        let before = left();
+        assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
+        assert_eq!(before - left(), 32);
+        ours = claim("orders/42", random);
+        assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
+    }
     let stats = server.cli(&["info", "commandstats"]);
-    assert!(!stats.contains("cmdstat_hincrby:") && !stats.contains("cmdstat_hset:"), "{stats}");
+    let evalsha = stats.lines().find(|line| line.starts_with("cmdstat_evalsha")).unwrap();
+    let mean = evalsha.split("usec_per_call=").nth(1).unwrap().split(',').next().unwrap();
+    assert!(mean.parse::<f64>().unwrap() < 5_000.0, "{evalsha}");
+    assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
+    // Whoever lives asks, and is told in the end.
+    let mut asked = 0;
+    while vote(&next, enqueue_at("orders/42", WaiterId::new(1), Duration::ZERO)).await != Vote::Free {
+        asked += 1;
+        assert!(asked < 10_000 / 32 + 2, "it is never told");
+    }
 }
 
 #[tokio::test]

@@ -35,15 +35,11 @@ pub(crate) struct LockArgs {
     /// End the lock, and what runs under it, after this long [default: never]
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// Wait in the order in which the waiters came, in whatever process, as far as their clocks
-    /// agree and all of them ask for it
-    #[arg(long, hide_short_help = true)]
-    fair: bool,
     /// Share the lock with other readers. Writers, without this, have it alone
-    #[arg(long, conflicts_with = "fair")]
+    #[arg(long)]
     shared: bool,
     /// Lock this as well, all or none of them; repeatable, up to 64 in all
-    #[arg(long, value_name = "RESOURCE", conflicts_with_all = ["fair", "shared"])]
+    #[arg(long, value_name = "RESOURCE", conflicts_with = "shared")]
     also: Vec<String>,
     /// Whether nodes that restarted recently may not vote [default: on]
     #[arg(long, hide_short_help = true, value_name = "WHETHER")]
@@ -74,9 +70,6 @@ impl LockArgs {
         let resources = iter::once(resource).chain(self.also.iter().map(String::as_str));
         let mut lock =
             coordinator.lock_all(resources).ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
-        if self.fair {
-            lock = lock.fair();
-        }
         if self.shared {
             lock = lock.shared();
         }

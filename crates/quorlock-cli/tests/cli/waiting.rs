@@ -22,17 +22,16 @@ async fn the_lock_is_handed_on_when_the_holder_ends() {
 }
 
 #[tokio::test]
-async fn fair_waiters_come_in_the_order_they_came() {
+async fn waiters_come_in_the_order_they_came() {
     let Some(servers) = servers(3).await else { return };
-    let holder =
-        run(&servers, &["--fair"], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
+    let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     holder.lines(1).await;
     let common = tempfile::tempdir().unwrap();
     let log = common.path().join("log");
     let mut waiters = Vec::new();
     for name in ["first", "second", "third"] {
         let script = format!("echo {name} >> {}", log.display());
-        let waiter = run(&servers, &["--fair", "-w", "forever", "-vv"], &script).start();
+        let waiter = run(&servers, &["-w", "forever", "-vv"], &script).start();
         eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
         waiters.push(waiter);
     }

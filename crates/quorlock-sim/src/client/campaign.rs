@@ -21,9 +21,6 @@ impl Worker {
                 _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
             });
         }
-        if dice.percent(20) {
-            election = election.fair();
-        }
         if dice.percent(5) {
             election = election.max_hold(dice.between(ttl / 10, ttl * 2));
         }

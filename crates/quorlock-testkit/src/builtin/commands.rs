@@ -235,7 +235,8 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         (
             "PING" | "ECHO" | "SELECT" | "GET" | "SET" | "DEL" | "UNLINK" | "EXISTS" | "PTTL" | "PEXPIRE"
             | "RPUSH" | "SETRANGE" | "PEXPIREAT" | "ZADD" | "ZSCORE" | "ZINCRBY" | "ZREM" | "ZREMRANGEBYRANK"
-            | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "HSET" | "HINCRBY" | "HDEL",
+            | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "INCRBY" | "HSET" | "HINCRBY"
+            | "HDEL",
             _,
         ) => wrong_number(name),
         (_, _) => unknown(name),

@@ -10,7 +10,7 @@ use quorlock::{Expiry, Vote};
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, Failure, InTurn, Place, Several, Sharing, Store, Told};
+use crate::store::{Drawing, Enqueue, Failure, Place, Several, Sharing, Store, Told};
 
 /// Which scripts a server has run, so that they can be called by their hashes.
 #[derive(Debug, Default)]
@@ -90,8 +90,8 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         return told;
     }
     let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
-        (script, [key], [token, _, tomb, mark, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
-            store.acquire(now, key, [tomb, mark], token, time(1), drawing(counter, hint, lead))
+        (script, [key], [token, _, tomb, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
+            store.acquire(now, key, tomb, token, time(1), drawing(counter, hint, lead))
         }
         // The others are those of `ACQUIRE`, and empty.
         (script, [key], [token, _, tomb, ..]) if is(script, &scripts::TAKE) => {
@@ -116,17 +116,6 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         }
         (script, [key], [from, to, _, tomb, counter, hint, lead]) if is(script, &scripts::TRANSFER) => {
             store.transfer(now, key, tomb, [from, to], time(2), drawing_if(counter, hint, lead))
-        }
-        (script, [key], [token, _, place, name, _, tombstone, order, until, counter, hint, lead])
-            if is(script, &scripts::ACQUIRE_IN_TURN) =>
-        {
-            let Some(place) = number(place) else {
-                return Resp::Error("ERR value is not a valid float".to_owned());
-            };
-            let (line, ttl, patience) = ([*order, *until], time(1), time(4));
-            let drawing = drawing_if(counter, hint, lead);
-            let asked = InTurn { key, tombstone, line, token, ttl, place, name, patience, drawing };
-            store.acquire_in_turn(now, &asked)
         }
         (script, [key], [counter, readers]) if is(script, &scripts::INSPECT) => {
             store.inspect(now, key, counter, readers)
@@ -168,8 +157,13 @@ fn waiting(
     arguments: &[&[u8]],
 ) -> Option<Result<Told, Failure>> {
     Some(match (keys, arguments) {
-        ([key, order, _], [name]) if is(script, &scripts::LEAVE_LINE) => {
-            Ok(store.leave_line(now, key, order, name).into())
+        ([key, turn_key], [name, elapsed, patience, turn, mark]) if is(script, &scripts::ENQUEUE) => {
+            let elapsed = number(elapsed).map_or(Duration::ZERO, Duration::from_micros);
+            let [patience, turn] = [patience, turn].map(|time| millis(time).unwrap_or_default());
+            store.enqueue(now, &Enqueue { key, turn_key, mark, name, elapsed, patience, turn })
+        }
+        ([key, turn_key], [name, mark]) if is(script, &scripts::LEAVE_QUEUE) => {
+            Ok(store.leave_queue(now, [key, turn_key, mark], name).into())
         }
         ([_], [intents, name, patience]) if is(script, &scripts::INTEND) => {
             Ok(store.intend(now, intents, name, millis(patience).unwrap_or_default()).into())
@@ -251,6 +245,15 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
             let ttl = Resp::Number(pttl(Some(expiry)));
             vec![Resp::text("held"), Resp::text(holding.token.as_bytes()), ttl]
         }
+        Vote::Notified => vec![Resp::text("told")],
+        Vote::Queued(queued) => {
+            let mut parts = vec![Resp::text("queued"), Resp::Number(queued.ahead.into())];
+            if let Some(holding) = &queued.holding {
+                parts
+                    .extend([Resp::text(holding.token.as_bytes()), Resp::Number(pttl(Some(holding.expiry)))]);
+            }
+            parts
+        }
         other => return Resp::Error(format!("ERR a vote that the built-in server does not know: {other:?}")),
     };
     let number = fencing_token.and_then(|number| i64::try_from(number.get()).ok());
@@ -261,12 +264,6 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
         parts.extend(number.is_none().then_some(Resp::Number(0)));
         let place = keys.iter().position(|known| *known == key.as_bytes()).unwrap_or_default() + 1;
         parts.push(Resp::Number(i64::try_from(place).unwrap_or(i64::MAX)));
-    }
-    if let Vote::Held(holding) = vote
-        && let Some(first) = &holding.first
-    {
-        parts.extend(number.is_none().then_some(Resp::Number(0)));
-        parts.push(Resp::text(first.as_bytes()));
     }
     if let Vote::Held(holding) = vote
         && !holding.readers.is_empty()

@@ -130,7 +130,6 @@ impl Shared {
         let releases = releases.iter().any(|known| is(script, known));
         let stores = [
             &scripts::ACQUIRE,
-            &scripts::ACQUIRE_IN_TURN,
             &scripts::RENEW,
             &scripts::TRANSFER,
             &scripts::ACQUIRE_SHARED,

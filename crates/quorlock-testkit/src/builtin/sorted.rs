@@ -7,7 +7,7 @@ use quorlock::protocol::Moment;
 use super::Shared;
 use super::commands::{is, millis, not_an_integer};
 use crate::resp::Resp;
-use crate::store::{Scores, Store};
+use crate::store::{Scores, SetLife, SetOptions, Store, Value};
 
 /// Carries out one of them; nothing of any other.
 pub(super) fn sorted(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Option<Resp> {
@@ -36,6 +36,7 @@ pub(super) fn sorted(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Opti
         },
         ("ZPOPMIN" | "ZPOPMAX", []) => pop(store, now, key, name),
         ("HSET", [_, _, ..]) if words.len().is_multiple_of(2) => set_fields(store, now, key, words),
+        ("INCRBY", [by]) => increment(store, now, key, by),
         ("HINCRBY", [field, by]) => add_to_field(store, now, key, field, by),
         ("HDEL", [_, ..]) => store.fields(now, key).map(|mut fields| {
             let gone = words.iter().filter(|field| fields.remove(*field).is_some()).count();
@@ -52,6 +53,16 @@ type Answer = Result<Resp, crate::store::Failure>;
 fn set_range(store: &mut Store, now: Moment, key: &[u8], offset: &[u8], part: &[u8]) -> Answer {
     let Some(offset) = number(offset) else { return Ok(not_an_integer()) };
     store.set_range(now, key, offset, part).map(counted)
+}
+
+fn increment(store: &mut Store, now: Moment, key: &[u8], by: &[u8]) -> Answer {
+    let old = store.get(now, key)?.map_or(Some(0), number::<i64>);
+    let Some(sum) = old.zip(number::<i64>(by)).and_then(|(old, by)| old.checked_add(by)) else {
+        return Ok(not_an_integer());
+    };
+    let kept = SetOptions { life: SetLife::Kept, ..SetOptions::default() };
+    store.set(now, key, Value::Text(sum.to_string().into_bytes()), kept);
+    Ok(Resp::Number(sum))
 }
 
 /// `ZADD key [GT CH] score member`

@@ -107,7 +107,9 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
         // The script and the number of keys come before the lock.
         "EVAL" | "EVALSHA" if refuses(answer) => {
             let count = arguments.get(1).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
-            arguments.get(2..).and_then(|rest| rest.get(..count.unwrap_or_default())).unwrap_or_default()
+            let keys = arguments.get(2..).and_then(|rest| rest.get(..count.unwrap_or_default()));
+            // Who is far from the front of a queue has only read the key that tells its turn.
+            keys.and_then(|keys| keys.get(usize::from(is_far(answer))..)).unwrap_or_default()
         }
         _ => &[],
     }
@@ -116,5 +118,11 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
 /// Whether a script of quorlock has answered that somebody else comes first.
 fn refuses(answer: &Resp) -> bool {
     let Resp::List(parts) = answer else { return false };
-    matches!(parts.first(), Some(Resp::Text(word)) if word == b"held" || word == b"behind")
+    matches!(parts.first(), Some(Resp::Text(word)) if word == b"held" || word == b"behind" || word == b"queued")
+}
+
+/// Whether a script has answered that two or more come before in the queue.
+fn is_far(answer: &Resp) -> bool {
+    let Resp::List(parts) = answer else { return false };
+    matches!(parts.as_slice(), [Resp::Text(word), Resp::Number(ahead), ..] if word == b"queued" && *ahead > 1)
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Drift, FencingToken, Ticket, Token};
+use quorlock::protocol::{Drift, FencingToken, Token, WaiterId};
 use quorlock::{Expiry, Holding, Request, Vote};
 
-use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, without_first};
+use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is};
 use crate::store::Value;
 
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
@@ -45,23 +45,6 @@ pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding 
     }
 }
 
-pub(super) async fn who_was_refused_first_is_named_until_the_key_is_given_back(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let [holder, first, second, third] = [(); 4].map(|()| bench.claim(&key));
-    let named = |vote| if let Vote::Held(holding) = vote { holding.first } else { None };
-    is(&bench.contend(&holder).await?, &Vote::Granted)?;
-    if named(bench.contend(&first).await?).is_none() {
-        // Redis before 6.2 does not tell.
-        return Ok(());
-    }
-    let by_second = named(bench.contend(&second).await?);
-    ensure(by_second.as_ref() == Some(first.token()), format!("named {by_second:?} and not {first:?}"))?;
-    is(&bench.release(&holder).await?, &Vote::Wanted)?;
-    is(&bench.contend(&second).await?, &Vote::Granted)?;
-    let by_third = named(bench.contend(&third).await?);
-    ensure(by_third.as_ref() == Some(third.token()), format!("named {by_third:?} and not {third:?}"))
-}
-
 pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
@@ -77,7 +60,7 @@ pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> F
     let key = bench.key();
     bench.plant(&key, "somebody's data", Expiry::Never).await?;
     let data = Vote::from(Holding::new(Token::found(b"somebody's data"), Expiry::Never));
-    is(&without_first(bench.acquire(&bench.claim(&key), LONG).await?), &data)?;
+    is(&bench.acquire(&bench.claim(&key), LONG).await?, &data)?;
     is(&bench.inspect(&key).await?, &data)
 }
 
@@ -86,11 +69,11 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
     let (claim, from) = (bench.claim(&key), bench.claim(&key));
     let (ttl, linger, fence_hint) = (LONG, Duration::from_secs(1), Some(bench.contended_draw()));
-    let (ticket, patience) = (Ticket::new(1, 1), linger);
+    let (waiter, elapsed, patience, turn) = (WaiterId::new(1), Duration::ZERO, linger, linger);
     for request in [
         Request::Acquire { claim: claim.clone(), ttl, fence_hint },
         Request::Acquire { claim: claim.clone(), ttl, fence_hint: None },
-        Request::AcquireInTurn { claim: claim.clone(), ttl, ticket, patience, fence_hint },
+        Request::Enqueue { key: key.as_str().into(), waiter, elapsed, patience, turn },
         Request::Transfer { from, to: claim.clone(), ttl, fence_hint },
         Request::Renew { claim: claim.clone(), ttl, fencing_token: None },
         Request::WriteBack { claim: claim.clone(), fencing_token: FencingToken::ZERO },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Ticket, Token, fence_counter};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, fence_counter};
 use quorlock::{Clock, Entropy, Expiry, Node, NodeError, Request, Response, SystemEntropy, Vote, ask};
 
 use super::{Ear, Plant};
@@ -86,7 +86,7 @@ impl Bench<'_> {
         FenceHint::at(self.clock.wall(), Some(FencingToken::ZERO), LONG)
     }
 
-    /// With fencing, as [`Bench::acquire_in_turn`] and [`Bench::transfer`].
+    /// With fencing, as [`Bench::transfer`].
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
         self.vote(acquisition(claim, ttl, self.fence_hint())).await
     }
@@ -101,18 +101,18 @@ impl Bench<'_> {
         self.vote(Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }).await
     }
 
-    pub(super) async fn acquire_in_turn(
+    pub(super) async fn enqueue(
         &self,
-        claim: &Arc<Claim>,
-        ticket: Ticket,
+        key: &str,
+        waiter: WaiterId,
+        elapsed: Duration,
         patience: Duration,
     ) -> Result<Vote, String> {
-        let (claim, fence_hint) = (Arc::clone(claim), Some(self.fence_hint()));
-        self.vote(Request::AcquireInTurn { claim, ttl: LONG, ticket, patience, fence_hint }).await
+        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience, turn: LONG }).await
     }
 
-    pub(super) async fn leave_line(&self, key: &str, ticket: Ticket) -> Result<Vote, String> {
-        self.vote(Request::LeaveLine { key: key.into(), ticket }).await
+    pub(super) async fn leave_queue(&self, key: &str, waiter: WaiterId) -> Result<Vote, String> {
+        self.vote(Request::LeaveQueue { key: key.into(), waiter }).await
     }
 
     pub(super) async fn transfer(
@@ -223,8 +223,13 @@ impl Bench<'_> {
 
     /// Asks again and again until it is granted.
     pub(super) async fn until_granted(&self, request: &Request) -> Finding {
+        self.until(request, &Vote::Granted).await
+    }
+
+    /// Asks again and again until this is the vote.
+    pub(super) async fn until(&self, request: &Request, vote: &Vote) -> Finding {
         let patience = self.patience();
-        while let Err(finding) = is(&self.vote(request.clone()).await?, &Vote::Granted) {
+        while let Err(finding) = is(&self.vote(request.clone()).await?, vote) {
             patience.or(&finding).await?;
         }
         Ok(())
@@ -272,14 +277,6 @@ pub(super) fn number(number: u64) -> FencingToken {
 
 pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
     if vote == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
-}
-
-/// The vote without the hint who goes first the next time.
-pub(super) fn without_first(mut vote: Vote) -> Vote {
-    if let Vote::Held(holding) = &mut vote {
-        holding.first = None;
-    }
-    vote
 }
 
 /// The vote says that `token` holds the key and for how much longer, which is at most `most`.

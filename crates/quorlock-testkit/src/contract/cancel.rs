@@ -4,7 +4,6 @@
 //! node that has other means against what comes late.
 
 use quorlock::Vote;
-use quorlock::protocol::Ticket;
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, is};
 
@@ -37,17 +36,6 @@ pub(super) async fn a_late_transfer_to_a_cancelled_attempt_does_nothing(bench: &
     is(&bench.cancel(&next, LONG).await?, &Vote::Free)?;
     is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Free)?;
     bench.held(&holder, LONG).await.map(drop)
-}
-
-pub(super) async fn a_late_acquisition_in_turn_of_a_cancelled_attempt_does_nothing(
-    bench: &Bench<'_>,
-) -> Finding {
-    let (claim, ticket) = (bench.claim(&bench.key()), Ticket::new(1, 1));
-    is(&bench.cancel(&claim, LONG).await?, &Vote::Free)?;
-    is(&bench.acquire_in_turn(&claim, ticket, LONG).await?, &Vote::Free)?;
-    bench.free(claim.key()).await?;
-    // Nor does it wait.
-    is(&bench.leave_line(claim.key(), ticket).await?, &Vote::Free)
 }
 
 pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt(

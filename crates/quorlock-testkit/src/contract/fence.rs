@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Ticket, Token, fence_counter};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
 use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
@@ -54,38 +54,30 @@ pub(super) async fn a_hint_is_cut_to_the_time_of_the_node_and_a_lead(bench: &Ben
 }
 
 pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(bench: &Bench<'_>) -> Finding {
-    let (key, ticket) = (bench.key(), Ticket::new(1, 1));
+    let key = bench.key();
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
     draws(bench, acquisition(&holder, LONG, beyond(41)), 42).await?;
-    for request in [
-        acquisition(&refused, LONG, beyond(99)),
-        in_turn(&refused, ticket, Some(beyond(99))),
-        transfer(&refused, &bench.claim(&key), Some(beyond(99))),
-    ]
-    .into_iter()
-    .filter(|request| bench.can(request))
+    for request in
+        [acquisition(&refused, LONG, beyond(99)), transfer(&refused, &bench.claim(&key), Some(beyond(99)))]
+            .into_iter()
+            .filter(|request| bench.can(request))
     {
         let (vote, fencing_token) = bench.told(request).await?;
         held_by(&vote, holder.token(), LONG)?;
         ensure(fencing_token == Some(number(42)), format!("refused at 42, it tells {fencing_token:?}"))?;
     }
     bench.release(&holder).await?;
-    let leaves = Request::LeaveLine { key: key.as_str().into(), ticket };
-    if bench.can(&leaves) {
-        bench.vote(leaves).await?;
-    }
     draws(bench, acquisition(&refused, LONG, counting()), 43).await
 }
 
 pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none(
     bench: &Bench<'_>,
 ) -> Finding {
-    let (key, ticket, fence_hint) = (bench.key(), Ticket::new(1, 1), Some(bench.fence_hint()));
+    let (key, fence_hint) = (bench.key(), Some(bench.fence_hint()));
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
     bench.acquire_plainly(&holder).await?;
     for request in [
         acquisition(&refused, LONG, bench.contended_draw()),
-        in_turn(&refused, ticket, fence_hint),
         transfer(&refused, &bench.claim(&key), fence_hint),
     ]
     .into_iter()
@@ -118,13 +110,9 @@ pub(super) async fn asking_again_with_the_own_token_draws_nothing_new(bench: &Be
     let key = bench.key();
     let (claim, gone, fence_hint) = (bench.claim(&key), bench.claim(&key), beyond(99));
     draws(bench, acquisition(&claim, LONG, beyond(41)), 42).await?;
-    for request in [
-        acquisition(&claim, LONG, fence_hint),
-        in_turn(&claim, Ticket::new(1, 1), Some(fence_hint)),
-        transfer(&gone, &claim, Some(fence_hint)),
-    ]
-    .into_iter()
-    .filter(|request| bench.can(request))
+    for request in [acquisition(&claim, LONG, fence_hint), transfer(&gone, &claim, Some(fence_hint))]
+        .into_iter()
+        .filter(|request| bench.can(request))
     {
         draws(bench, request, 42).await?;
     }
@@ -137,13 +125,9 @@ pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_
     let key = bench.key();
     let (claim, gone, fence_hint) = (bench.claim(&key), bench.claim(&key), Some(bench.fence_hint()));
     bench.acquire_plainly(&claim).await?;
-    for request in [
-        acquisition(&claim, LONG, bench.contended_draw()),
-        in_turn(&claim, Ticket::new(1, 1), fence_hint),
-        transfer(&gone, &claim, fence_hint),
-    ]
-    .into_iter()
-    .filter(|request| bench.can(request))
+    for request in [acquisition(&claim, LONG, bench.contended_draw()), transfer(&gone, &claim, fence_hint)]
+        .into_iter()
+        .filter(|request| bench.can(request))
     {
         let (vote, fencing_token) = bench.told(request).await?;
         is(&vote, &Vote::Granted)?;
@@ -151,17 +135,6 @@ pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_
         bench.has_no_counter(&key).await?;
     }
     Ok(())
-}
-
-pub(super) async fn acquiring_in_turn_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
-    let (key, first, second) = (bench.key(), Ticket::new(1, 1), Ticket::new(2, 2));
-    let (holder, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
-    draws(bench, in_turn(&holder, first, Some(beyond(41))), 42).await?;
-    bench.acquire_in_turn(&next, first, LONG).await?;
-    bench.release(&holder).await?;
-    let behind = bench.told(in_turn(&last, second, Some(beyond(99)))).await?;
-    ensure(behind == (Vote::Behind, Some(number(42))), format!("behind others it tells {behind:?}"))?;
-    draws(bench, in_turn(&next, first, Some(counting())), 43).await
 }
 
 pub(super) async fn a_transfer_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
@@ -262,7 +235,7 @@ pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Benc
 
 /// Longer than any two clocks may differ: whoever comes after its end draws a larger number by the calendar.
 pub(super) async fn a_counter_is_kept_for_a_day_after_each_change(bench: &Bench<'_>) -> Finding {
-    let (key, ticket) = (bench.key(), Ticket::new(1, 1));
+    let key = bench.key();
     let (claim, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
     let shared = Arc::new(Claim::clone(&last).shared());
     let release = |claim: &Arc<Claim>| Request::Release { claim: Arc::clone(claim) };
@@ -273,7 +246,6 @@ pub(super) async fn a_counter_is_kept_for_a_day_after_each_change(bench: &Bench<
         // One of the two has it.
         release(&claim),
         release(&next),
-        in_turn(&claim, ticket, Some(bench.fence_hint())),
         release(&claim),
         renewal(&last, Some(41)),
         renewal(&shared, Some(41)),
@@ -365,7 +337,7 @@ pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &
 
 pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    let (first, second, third) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    let (first, second) = (bench.claim(&key), bench.claim(&key));
     let (vote, fencing_token) = bench.told(plain(&first)).await?;
     is(&vote, &Vote::Granted)?;
     ensure(fencing_token.is_none(), format!("without fencing it tells {fencing_token:?}"))?;
@@ -380,10 +352,6 @@ pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench
     bench.release(&second).await?;
     is(&bench.vote(renewal(&second, None)).await?, &Vote::Restored)?;
     bench.release(&second).await?;
-    let third = in_turn(&third, Ticket::new(1, 1), None);
-    if bench.can(&third) {
-        is(&bench.vote(third).await?, &Vote::Granted)?;
-    }
     bench.has_no_counter(&key).await
 }
 
@@ -413,7 +381,6 @@ async fn draws_nothing(bench: &Bench<'_>, key: &str) -> Finding {
     let (claim, gone, fence_hint) = (bench.claim(key), bench.claim(key), bench.fence_hint());
     for request in [
         acquisition(&claim, LONG, fence_hint),
-        in_turn(&claim, Ticket::new(1, 1), Some(fence_hint)),
         transfer(&gone, &claim, Some(fence_hint)),
         renewal(&claim, Some(42)),
     ]
@@ -432,10 +399,6 @@ async fn plant_counter(bench: &Bench<'_>, key: &str, value: impl Into<Value>) ->
 
 fn plain(claim: &Arc<Claim>) -> Request {
     Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }
-}
-
-fn in_turn(claim: &Arc<Claim>, ticket: Ticket, fence_hint: Option<FenceHint>) -> Request {
-    Request::AcquireInTurn { claim: Arc::clone(claim), ttl: LONG, ticket, patience: LONG, fence_hint }
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>, fence_hint: Option<FenceHint>) -> Request {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Vote;
-use quorlock::protocol::{Claim, Ticket};
+use quorlock::protocol::{Claim, WaiterId, turn_key};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, is};
 
@@ -15,12 +15,28 @@ pub(super) async fn a_removal_by_another_client_is_told_to_who_was_refused(bench
     bench.until_told(holder.key()).await
 }
 
-pub(super) async fn a_removal_is_told_to_who_was_refused_in_turn(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_is_told_to_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
-    let waiter = bench.claim(holder.key());
-    refused(&bench.acquire_in_turn(&waiter, Ticket::new(1, 1), LONG).await?)?;
+    bench.enqueue(holder.key(), WaiterId::new(1), LONG, LONG).await?;
     bench.remove(holder.key()).await?;
     bench.until_told(holder.key()).await
+}
+
+/// Of a change by another client: a server need not tell a client of its own.
+pub(super) async fn a_turn_is_told_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
+    let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
+    for number in 1..=3 {
+        let waiter = WaiterId::new(number);
+        let turn_key = turn_key(holder.key(), waiter);
+        bench.ear.expect(&turn_key);
+        // Also where it has asked before.
+        for _ in 0..2 {
+            bench.enqueue(holder.key(), waiter, Duration::ZERO, LONG).await?;
+        }
+        bench.remove(&turn_key).await?;
+        bench.until_told(&turn_key).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn the_end_of_a_key_is_told_to_who_was_refused(bench: &Bench<'_>) -> Finding {

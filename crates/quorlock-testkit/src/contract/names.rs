@@ -1,9 +1,9 @@
 //! Clauses about keys and tokens: a server takes any bytes.
 
-use quorlock::protocol::{Resource, Ticket, Token};
+use quorlock::protocol::{Resource, Token, WaiterId};
 use quorlock::{Capability, Expiry, Holding, Vote};
 
-use super::bench::{Bench, Finding, LONG, held_by, is, without_first};
+use super::bench::{Bench, Finding, LONG, held_by, is};
 use crate::store::Value;
 
 pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Finding {
@@ -11,7 +11,7 @@ pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Find
         let key = bench.key();
         bench.plant(&key, Value::Text(bytes.to_vec()), Expiry::Never).await?;
         let found = Vote::from(Holding::new(Token::found(bytes), Expiry::Never));
-        is(&without_first(bench.acquire(&bench.claim(&key), LONG).await?), &found)?;
+        is(&bench.acquire(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.renew(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.inspect(&key).await?, &found)?;
     }
@@ -36,15 +36,14 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
     keys.push(longest);
     for key in keys {
         let (first, second) = (bench.claim(&key), bench.claim(&key));
-        let ticket = Ticket::new(1, 1);
+        let waiter = WaiterId::new(1);
         let checked = async {
             is(&bench.acquire(&first, LONG).await?, &Vote::Granted)?;
             held_by(&bench.acquire(&second, LONG).await?, first.token(), LONG)?;
             is(&bench.cancel(&first, LONG).await?, &Vote::Granted)?;
             is(&bench.acquire(&first, LONG).await?, &Vote::Free)?;
-            if bench.node.capabilities().has(Capability::InTurn) {
-                is(&bench.acquire_in_turn(&first, ticket, LONG).await?, &Vote::Free)?;
-                return is(&bench.acquire_in_turn(&second, ticket, LONG).await?, &Vote::Granted);
+            if bench.node.capabilities().has(Capability::Queue) {
+                is(&bench.enqueue(&key, waiter, LONG, LONG).await?, &Vote::Free)?;
             }
             is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
         };

@@ -1,8 +1,9 @@
 //! Clauses about releasing and looking.
 
 use quorlock::Vote;
+use quorlock::protocol::WaiterId;
 
-use super::bench::{Bench, Finding, LONG, is};
+use super::bench::{Bench, Finding, LONG, ensure, is};
 
 pub(super) async fn a_release_frees_the_own_key(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
@@ -29,14 +30,18 @@ pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Benc
     is(&bench.release(&claim).await?, &Vote::Free)
 }
 
-pub(super) async fn a_release_tells_once_that_somebody_was_refused(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+pub(super) async fn a_release_tells_once_that_somebody_waits(bench: &Bench<'_>) -> Finding {
+    let (key, waiter) = (bench.key(), WaiterId::new(1));
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&holder, LONG).await?;
-    bench.acquire(&refused, LONG).await?;
-    is(&bench.release(&holder).await?, &Vote::Wanted)?;
-    bench.acquire(&refused, LONG).await?;
-    is(&bench.release(&refused).await?, &Vote::Granted)
+    bench.enqueue(&key, waiter, LONG, LONG).await?;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    bench.acquire(&next, LONG).await?;
+    // Whoever was told may not have been the only one.
+    let told = bench.release(&next).await?;
+    ensure(matches!(told, Vote::Granted | Vote::Wanted), format!("nobody waits, and it says {told:?}"))?;
+    bench.acquire(&next, LONG).await?;
+    is(&bench.release(&next).await?, &Vote::Granted)
 }
 
 pub(super) async fn an_inspection_changes_nothing(bench: &Bench<'_>) -> Finding {

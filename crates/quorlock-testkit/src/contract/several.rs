@@ -151,9 +151,8 @@ pub(super) async fn a_release_frees_those_of_several_that_are_ours(bench: &Bench
 
 pub(super) async fn a_release_of_several_tells_once_that_somebody_was_refused(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    let [_, other] = each(&both);
     bench.acquire(&both, LONG).await?;
-    bench.acquire(&bench.claim(other.key()), LONG).await?;
+    bench.acquire(&again(bench, &both), LONG).await?;
     is(&bench.release(&both).await?, &Vote::Wanted)?;
     bench.acquire(&both, LONG).await?;
     is(&bench.release(&both).await?, &Vote::Granted)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Ticket, Token, fence_counter};
-use quorlock::{Capability, Expiry, Holding, Request, Vote};
+use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Token, WaiterId, fence_counter};
+use quorlock::{Expiry, Holding, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 
@@ -17,9 +17,6 @@ pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench
     let writer = bench.claim(&key);
     held_by(&bench.acquire(&writer, LONG).await?, &marker(), LONG)?;
     held_by(&bench.acquire_plainly(&writer).await?, &marker(), LONG)?;
-    if bench.node.capabilities().has(Capability::InTurn) {
-        held_by(&bench.acquire_in_turn(&writer, Ticket::new(1, 1), LONG).await?, &marker(), LONG)?;
-    }
     Ok(())
 }
 
@@ -155,9 +152,9 @@ pub(super) async fn late_requests_of_a_cancelled_share_do_nothing(bench: &Bench<
 pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (ann, ben) = (reader(bench, &key), reader(bench, &key));
-    let ticket = Ticket::new(1, 1);
+    let waiter = WaiterId::new(1);
     bench.acquire(&ann, LONG).await?;
-    is(&intend(bench, &key, ticket, LONG).await?, &Vote::Granted)?;
+    is(&intend(bench, &key, waiter, LONG).await?, &Vote::Granted)?;
     is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
     is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
@@ -165,15 +162,15 @@ pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(be
     is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
     let writer = bench.claim(&key);
     is(&bench.acquire(&writer, LONG).await?, &Vote::Granted)?;
-    is(&desist(bench, &key, ticket).await?, &Vote::Granted)?;
-    is(&desist(bench, &key, ticket).await?, &Vote::Free)?;
+    is(&desist(bench, &key, waiter).await?, &Vote::Granted)?;
+    is(&desist(bench, &key, waiter).await?, &Vote::Free)?;
     bench.release(&writer).await?;
     is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)
 }
 
 pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    let (short, long) = (Ticket::new(1, 1), Ticket::new(2, 2));
+    let (short, long) = (WaiterId::new(1), WaiterId::new(2));
     intend(bench, &key, short, SHORT).await?;
     bench.until_granted(&acquisition(&reader(bench, &key), LONG, bench.fence_hint())).await?;
     intend(bench, &key, short, LONG).await?;
@@ -188,7 +185,7 @@ pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench
     }
     let key = bench.key();
     bench.acquire(&reader(bench, &key), LONG).await?;
-    intend(bench, &key, Ticket::new(1, 1), LONG).await?;
+    intend(bench, &key, WaiterId::new(1), LONG).await?;
     is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)?;
     bench.ear.expect(&key);
     bench.remove(&key).await?;
@@ -293,12 +290,12 @@ pub(super) fn marker() -> Token {
     Token::found(SHARED_MARKER.as_bytes())
 }
 
-async fn intend(bench: &Bench<'_>, key: &str, ticket: Ticket, patience: Duration) -> Result<Vote, String> {
-    bench.vote(Request::Intend { key: key.into(), ticket, patience }).await
+async fn intend(bench: &Bench<'_>, key: &str, waiter: WaiterId, patience: Duration) -> Result<Vote, String> {
+    bench.vote(Request::Intend { key: key.into(), waiter, patience }).await
 }
 
-async fn desist(bench: &Bench<'_>, key: &str, ticket: Ticket) -> Result<Vote, String> {
-    bench.vote(Request::Desist { key: key.into(), ticket }).await
+async fn desist(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Result<Vote, String> {
+    bench.vote(Request::Desist { key: key.into(), waiter }).await
 }
 
 async fn counts(bench: &Bench<'_>, key: &str, wanted: FencingToken) -> Finding {

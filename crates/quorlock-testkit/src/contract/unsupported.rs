@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::protocol::Ticket;
+use quorlock::protocol::WaiterId;
 use quorlock::{Capability, NodeErrorKind, Request};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure};
@@ -10,7 +10,7 @@ use super::bench::{Bench, Finding, LONG, acquisition, ensure};
 pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(bench: &Bench<'_>) -> Finding {
     let capabilities = bench.node.capabilities();
     for capability in Capability::ALL.into_iter().filter(|capability| !capabilities.has(*capability)) {
-        let (claim, ticket) = (bench.claim(&bench.key()), Ticket::new(1, 1));
+        let (claim, waiter) = (bench.claim(&bench.key()), WaiterId::new(1));
         let other = bench.claim(claim.key());
         let (ttl, fence_hint) = (LONG, Some(bench.fence_hint()));
         let beside: Arc<[Arc<str>]> = Arc::new([bench.key().into()]);
@@ -19,8 +19,9 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
             Capability::Several => {
                 acquisition(&Arc::new((*claim).clone().and(beside)), LONG, bench.fence_hint())
             }
-            Capability::InTurn => {
-                Request::AcquireInTurn { claim: Arc::clone(&claim), ttl, ticket, patience: LONG, fence_hint }
+            Capability::Queue => {
+                let (key, elapsed) = (claim.key().into(), LONG);
+                Request::Enqueue { key, waiter, elapsed, patience: LONG, turn: LONG }
             }
             Capability::Transfer => {
                 Request::Transfer { from: Arc::clone(&claim), to: other, ttl, fence_hint }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
+use quorlock::protocol::{Moment, turn_key};
 use quorlock::{Hint, HintListener, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
@@ -288,8 +288,17 @@ impl Line {
     }
 }
 
-/// Whoever was refused, or has looked, is told when the key changes next.
+/// Whoever was refused, or has looked, is told when the key changes next; and whoever waits in a queue, of its turn.
 fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeError>) {
+    if let (Request::Enqueue { key, waiter, .. }, Ok(Response { vote: Vote::Queued(queued), .. })) =
+        (request, answer)
+    {
+        server.watch(&turn_key(key, *waiter));
+        if queued.ahead < 2 {
+            server.watch(key);
+        }
+        return;
+    }
     let looked = matches!(request, Request::Inspect { .. });
     if let Ok(Response { vote, .. }) = answer
         && (looked || matches!(vote, Vote::Held(_) | Vote::Behind))
@@ -307,14 +316,14 @@ fn in_the_way(vote: &Vote) -> Option<&str> {
 fn key_of(request: &Request) -> Option<&str> {
     match request {
         Request::Acquire { claim, .. }
-        | Request::AcquireInTurn { claim, .. }
         | Request::Transfer { to: claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
         | Request::Release { claim }
         | Request::Cancel { claim, .. } => Some(claim.key()),
         Request::Inspect { key }
-        | Request::LeaveLine { key, .. }
+        | Request::Enqueue { key, .. }
+        | Request::LeaveQueue { key, .. }
         | Request::Intend { key, .. }
         | Request::Desist { key, .. }
         | Request::Forget { key } => Some(key),
@@ -327,9 +336,9 @@ impl Requests {
     fn count(&mut self, request: &Request) {
         match request {
             Request::Acquire { .. } => self.acquire += 1,
-            Request::AcquireInTurn { .. } => self.acquire_in_turn += 1,
+            Request::Enqueue { .. } => self.enqueue += 1,
             Request::WriteBack { .. } => self.write_back += 1,
-            Request::LeaveLine { .. } => self.leave_line += 1,
+            Request::LeaveQueue { .. } => self.leave_queue += 1,
             Request::Transfer { .. } => self.transfer += 1,
             Request::Renew { .. } => self.renew += 1,
             Request::Release { .. } => self.release += 1,

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, FenceHint, FencingToken, Mode, Moment, Token, fence_counter, intents_key, line_keys, readers_key,
+    Claim, FenceHint, FencingToken, Mode, Moment, Token, fence_counter, intents_key, readers_key, turn_key,
+    want_mark,
 };
 use quorlock::{
     Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
 };
 
 use crate::store::{
-    Change, Drawing, Failure, InTurn, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
+    Change, Drawing, Enqueue, Failure, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
 };
 
 pub(super) struct Server {
@@ -77,32 +78,27 @@ impl Server {
         }
         let told = match request {
             Request::Acquire { claim, ttl, fence_hint } => self.acquire(now, claim, *ttl, *fence_hint),
-            Request::AcquireInTurn { claim, ttl, ticket, patience, fence_hint } => {
-                let (key, tombstone, token) = bytes(claim);
-                let (keys, name, counter) = (line_keys(claim.key()), ticket.name(), claim.fence_counter());
-                let asked = InTurn {
-                    key,
-                    tombstone: &tombstone,
-                    line: [keys[0].as_bytes(), keys[1].as_bytes()],
-                    token,
-                    ttl: *ttl,
-                    place: ticket.wall_micros(),
+            Request::Enqueue { key, waiter, elapsed, patience, turn } => {
+                let (turn_key, mark, name) = (turn_key(key, *waiter), want_mark(key), waiter.to_string());
+                let asked = Enqueue {
+                    key: key.as_bytes(),
+                    turn_key: turn_key.as_bytes(),
+                    mark: mark.as_bytes(),
                     name: name.as_bytes(),
+                    elapsed: *elapsed,
                     patience: *patience,
-                    drawing: drawing(&counter, *fence_hint, wall),
+                    turn: *turn,
                 };
-                self.store.acquire_in_turn(now, &asked)
+                self.store.enqueue(now, &asked)
             }
             Request::WriteBack { claim, fencing_token } => {
                 let (key, _, token) = bytes(claim);
                 self.store.write_back(now, key, token, claim.fence_counter().as_bytes(), *fencing_token)
             }
-            Request::LeaveLine { key, ticket } => {
-                let [order, _] = line_keys(key);
-                Ok(self
-                    .store
-                    .leave_line(now, key.as_bytes(), order.as_bytes(), ticket.name().as_bytes())
-                    .into())
+            Request::LeaveQueue { key, waiter } => {
+                let (turn_key, mark) = (turn_key(key, *waiter), want_mark(key));
+                let keys = [key.as_bytes(), turn_key.as_bytes(), mark.as_bytes()];
+                Ok(self.store.leave_queue(now, keys, waiter.to_string().as_bytes()).into())
             }
             Request::Transfer { from, to, ttl, fence_hint } => {
                 let (key, tomb, token) = bytes(to);
@@ -125,12 +121,15 @@ impl Server {
                 self.store.cancel(now, key, &tomb, token, *linger)
             }
             Request::Inspect { key } => self.inspect(now, key),
-            Request::Intend { key, ticket, patience } => {
+            Request::Intend { key, waiter, patience } => {
                 let intents = intents_key(key);
-                Ok(self.store.intend(now, intents.as_bytes(), ticket.name().as_bytes(), *patience).into())
+                Ok(self
+                    .store
+                    .intend(now, intents.as_bytes(), waiter.to_string().as_bytes(), *patience)
+                    .into())
             }
-            Request::Desist { key, ticket } => {
-                let (intents, name) = (intents_key(key), ticket.name());
+            Request::Desist { key, waiter } => {
+                let (intents, name) = (intents_key(key), waiter.to_string());
                 self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
             }
             Request::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
@@ -186,12 +185,12 @@ impl Server {
             Request::Cancel { linger, .. } => {
                 self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
             }
-            Request::AcquireInTurn { .. }
+            Request::Enqueue { .. }
             | Request::Transfer { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
             | Request::Forget { .. }
-            | Request::LeaveLine { .. }
+            | Request::LeaveQueue { .. }
             | Request::Inspect { .. }
             | _ => return None,
         })
@@ -238,12 +237,12 @@ impl Server {
             }
             Request::Release { .. } => Ok(self.store.release_several(now, &several)),
             Request::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
-            Request::AcquireInTurn { .. }
+            Request::Enqueue { .. }
             | Request::Transfer { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
             | Request::Forget { .. }
-            | Request::LeaveLine { .. }
+            | Request::LeaveQueue { .. }
             | Request::Inspect { .. }
             | _ => return None,
         })
@@ -258,9 +257,9 @@ impl Server {
     ) -> Result<Told, Failure> {
         let (key, tomb, token) = bytes(claim);
         if let Some(fence_hint) = fence_hint {
-            let (mark, counter) = (claim.want_mark(), claim.fence_counter());
+            let counter = claim.fence_counter();
             let drawing = Drawing { counter: counter.as_bytes(), fence_hint, wall: self.clock.wall() };
-            return self.store.acquire(now, key, [&tomb, mark.as_bytes()], token, ttl, drawing);
+            return self.store.acquire(now, key, &tomb, token, ttl, drawing);
         }
         self.store.take(now, key, &tomb, token, ttl)
     }

@@ -112,9 +112,11 @@ impl Store {
     /// Whether those who wait for a lock, or share it, stand there.
     fn is_kept_by_scripts(&self, now: Moment, key: &[u8]) -> bool {
         let at = millis(now);
-        let in_line =
-            self.lines.iter().any(|(order, line)| line.lives(at) && line.keys(order).contains(&key));
-        in_line || self.sets.get(key).is_some_and(|set| set.lives(at))
+        let in_queue = key
+            .strip_suffix(b":order")
+            .and_then(|mark| self.queues.get(mark))
+            .is_some_and(|queue| queue.lives(at) && !queue.is_empty());
+        in_queue || self.sets.get(key).is_some_and(|set| set.lives(at))
     }
 }
 

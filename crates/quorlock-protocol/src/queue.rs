@@ -1,0 +1,149 @@
+//! The queue that a node keeps of those who wait for a lock (rules W-1 to W-7).
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::sibling::Sibling;
+use crate::{fraction, want_mark_sibling};
+
+/// What a process is called in the queues of the nodes: the same for all its waits, told from others by a
+/// random number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WaiterId(u64);
+
+impl WaiterId {
+    /// The process of this random number.
+    #[must_use]
+    pub const fn new(random: u64) -> WaiterId {
+        WaiterId(random)
+    }
+}
+
+/// Sixteen digits.
+impl fmt::Display for WaiterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The key whose change tells `waiter` that the lock at `key` is free and its turn has come. It lives for as
+/// long as the node waits for this waiter.
+#[must_use]
+pub fn turn_key(key: &str, waiter: WaiterId) -> String {
+    Sibling::new("want", key, format!("mark:{waiter}")).to_string()
+}
+
+/// The key whose presence says that somebody waits for the lock at `key`. Others of the queue begin like it.
+#[must_use]
+#[inline]
+pub fn want_mark(key: &str) -> String {
+    want_mark_sibling(key).to_string()
+}
+
+/// How many places of a queue a node tells apart: who has so many before it, or more, is told this number.
+pub const MOST_PLACES: u32 = 8;
+/// So long a node waits for somebody in its queue who does not ask again: three of the longest heartbeats.
+pub const QUEUE_PATIENCE: Duration = Duration::from_secs(6);
+/// The least time that whoever was told that it is its turn has to take the lock, before the next is told.
+/// To it come three round trips.
+pub const LEAST_TURN: Duration = Duration::from_millis(25);
+/// The heartbeat of the first two, who are told of every change of the lock: give or take a quarter of it.
+const FIRST: Duration = Duration::from_millis(1_100);
+/// The shortest of those behind them, in a queue that moves…
+const SHORTEST: Duration = Duration::from_millis(100);
+/// …the longest of these…
+const LONGEST_NEAR: Duration = Duration::from_secs(1);
+/// …and of the others.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// For how long the lock stays with whoever was told that it is its turn, where a round trip takes so long.
+#[must_use]
+pub fn turn(round_trip: Duration) -> Duration {
+    LEAST_TURN.saturating_add(round_trip.saturating_mul(3))
+}
+
+/// When a waiter in a node's queue asks again, unless it is told before.
+///
+/// It need not, as long as everybody lives and every message arrives. Those near the front, who are not told of the
+/// lock itself, ask more often while the queue moves: one of them finds out when whoever was told has died.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueHeartbeat {
+    ahead: Option<u32>,
+    near: Duration,
+}
+
+impl QueueHeartbeat {
+    /// After how long to ask again, where so many wait `ahead` and a turn takes so long. `free` is whether the
+    /// lock was free, and somebody else's turn.
+    #[must_use]
+    pub fn next(&mut self, ahead: u32, free: bool, turn: Duration, random: u64) -> Duration {
+        let moved = self.ahead.replace(ahead) != Some(ahead);
+        match ahead {
+            0 if free => turn,
+            0 | 1 if !free => FIRST * 3 / 4 + fraction(FIRST / 2, random),
+            ..MOST_PLACES => {
+                let shortest = SHORTEST.max(turn * 2).min(LONGEST_NEAR);
+                self.near =
+                    if moved || free { shortest } else { (self.near * 2).clamp(shortest, LONGEST_NEAR) };
+                self.near / 2 + fraction(self.near / 2, random)
+            }
+            MOST_PLACES.. => LONGEST / 2 + fraction(LONGEST / 2, random),
+        }
+    }
+
+    /// The same where the node tells nothing of itself: to ask is the only way to learn of a turn.
+    #[must_use]
+    pub fn untold(&mut self, ahead: u32, random: u64) -> Duration {
+        self.ahead = Some(ahead);
+        let longest = if ahead < MOST_PLACES { SHORTEST } else { LONGEST };
+        longest / 2 + fraction(longest / 2, random)
+    }
+}
+
+impl QueueHeartbeat {
+    /// After how long to ask again, where the node did not know that somebody holds the lock.
+    #[must_use]
+    pub fn forgotten(&mut self, random: u64) -> Duration {
+        *self = QueueHeartbeat { ahead: None, near: LONGEST_NEAR };
+        LONGEST_NEAR / 2 + fraction(LONGEST_NEAR / 2, random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: Duration = LEAST_TURN;
+
+    #[test]
+    fn those_near_the_front_of_a_queue_that_moves_ask_often_and_the_others_seldom() {
+        let mut heartbeat = QueueHeartbeat::default();
+        let millis = |rest: Duration| rest.as_millis();
+        assert_eq!(millis(heartbeat.next(MOST_PLACES, false, TURN, u64::MAX)), 2_000);
+        let mut near = |ahead| millis(heartbeat.next(ahead, false, TURN, u64::MAX));
+        assert_eq!([7, 6, 6, 6, 6, 6, 6, 5].map(&mut near), [100, 100, 200, 400, 800, 1_000, 1_000, 100]);
+        assert_eq!([1, 0].map(near), [1_375; 2], "they are told of the lock");
+        assert_eq!(millis(heartbeat.untold(0, u64::MAX)), 100);
+    }
+
+    #[test]
+    fn the_first_behind_a_turn_asks_when_that_is_over() {
+        assert_eq!(QueueHeartbeat::default().next(0, true, TURN, 0), TURN);
+        assert_eq!(
+            turn(Duration::from_millis(100)),
+            Duration::from_millis(325),
+            "three round trips and a rest"
+        );
+    }
+
+    #[test]
+    fn three_of_the_longest_heartbeats_keep_a_place() {
+        assert_eq!(QUEUE_PATIENCE, LONGEST * 3);
+    }
+
+    #[test]
+    fn the_keys_of_a_queue_begin_like_the_mark() {
+        let turn = turn_key("orders/42", WaiterId::new(7));
+        assert_eq!(turn, format!("{}:0000000000000007", want_mark("orders/42")));
+    }
+}

@@ -1,0 +1,143 @@
+//! Clauses about the queue of those who wait for a key.
+
+use std::time::Duration;
+
+use quorlock::protocol::{Drift, MOST_PLACES, WaiterId};
+use quorlock::{Queued, Request, Vote};
+
+use super::bench::{Bench, Finding, LONG, ensure, is};
+
+/// Worth waiting until it is over.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::new(7)];
+
+/// Asks for a place, as somebody who has waited for so many seconds.
+async fn place(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64) -> Result<Queued, String> {
+    let vote = bench.enqueue(key, waiter, Duration::from_secs(seconds), LONG).await?;
+    let Vote::Queued(queued) = vote else { return Err(format!("expected a place, found {vote:?}")) };
+    Ok(*queued)
+}
+
+async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64, others: u32) -> Finding {
+    let ahead = place(bench, key, waiter, seconds).await?.ahead;
+    ensure(ahead == others, format!("{ahead} come before, not {others}"))
+}
+
+/// It is this waiter's turn: the node has taken it out of its queue.
+async fn was_told(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
+    let vote = bench.leave_queue(key, waiter).await?;
+    ensure(vote != Vote::Granted, format!("{waiter} still stands in the queue"))
+}
+
+pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, third]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds, before) in [(third, 10, 0), (first, 30, 0), (second, 20, 1), (third, 10, 2)] {
+        is_behind(bench, &key, waiter, seconds, before).await?;
+    }
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    let next = bench.claim(&key);
+    is(&bench.acquire(&next, LONG).await?, &Vote::Granted)?;
+    is_behind(bench, &key, third, 10, 1).await?;
+    is(&bench.release(&next).await?, &Vote::Notified)?;
+    is_behind(bench, &key, third, 10, 0).await?;
+    was_told(bench, &key, first).await
+}
+
+pub(super) async fn the_first_two_learn_who_holds_the_key(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds) in WAITERS.into_iter().zip([30, 20]) {
+        let holding = place(bench, &key, waiter, seconds).await?.holding;
+        let token = holding.map(|holding| holding.token);
+        ensure(token.as_ref() == Some(holder.token()), format!("it is held by {token:?}"))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    let turn = |waiter| bench.enqueue(&key, waiter, Duration::ZERO, LONG);
+    is(&turn(first).await?, &Vote::Free)?;
+    bench.free(&key).await?;
+    // It is the first one's turn, which others leave to it.
+    is(&turn(second).await?, &Queued::new(0, None).into())?;
+    bench.free(&key).await
+}
+
+pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: &Bench<'_>) -> Finding {
+    let (key, [gone, next, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    bench.enqueue(&key, gone, Duration::from_secs(9), PATIENCE).await?;
+    is_behind(bench, &key, next, 1, 1).await?;
+    // Servers count whole milliseconds, which is what the margin is for.
+    bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    was_told(bench, &key, next).await
+}
+
+pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>) -> Finding {
+    let (key, [gone, next, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, gone, 2, 0).await?;
+    is_behind(bench, &key, next, 1, 1).await?;
+    let free = bench.clock.now();
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    bench.until(&ask(&key, next, PATIENCE), &Vote::Free).await?;
+    let waited = bench.clock.now().since(free);
+    let left = waited + Drift::MARGIN >= PATIENCE;
+    ensure(left, format!("the lock was left to the first one for {waited:?}, not for {PATIENCE:?}"))
+}
+
+fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
+    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn }
+}
+
+pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is_behind(bench, &key, second, 1, 1).await?;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    is(&bench.leave_queue(&key, first).await?, &Vote::Notified)?;
+    was_told(bench, &key, second).await
+}
+
+pub(super) async fn who_leaves_the_queue_is_not_told(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is_behind(bench, &key, second, 1, 1).await?;
+    is(&bench.leave_queue(&key, first).await?, &Vote::Granted)?;
+    is(&bench.leave_queue(&key, first).await?, &Vote::Free)?;
+    is_behind(bench, &key, second, 1, 0).await?;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    was_told(bench, &key, second).await
+}
+
+pub(super) async fn a_plain_acquisition_ignores_the_queue(bench: &Bench<'_>) -> Finding {
+    let (key, [first, ..]) = (bench.key(), WAITERS);
+    let (holder, hasty) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    bench.release(&holder).await?;
+    is(&bench.acquire(&hasty, LONG).await?, &Vote::Granted)?;
+    is_behind(bench, &key, first, 2, 0).await
+}
+
+pub(super) async fn places_far_from_the_front_are_not_told_apart(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    bench.acquire(&bench.claim(&key), LONG).await?;
+    for place in 0..MOST_PLACES + 3 {
+        let waiter = WaiterId::new(u64::from(place));
+        is_behind(bench, &key, waiter, 60 - u64::from(place), place.min(MOST_PLACES)).await?;
+    }
+    Ok(())
+}

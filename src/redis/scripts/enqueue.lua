@@ -1,0 +1,44 @@
+-- Waits in the queue for a lock, and tells how many come before, up to 8. Where the lock is free and nobody's turn, it
+-- is the turn of who asks: those before it have not taken theirs. It grants nothing.
+-- KEYS: lock, key that tells the turn. ARGV: name, for how long it has waited in microseconds, for how long it is
+-- waited for and how long a turn takes in milliseconds, mark.
+local call = redis.call
+local name, mark = ARGV[1], ARGV[5]
+local order, told = mark .. ':order', mark .. ':told'
+local time = call('TIME')
+call('SET', KEYS[2], '1', 'PX', ARGV[3])
+call('SET', mark, '1', 'PX', ARGV[3])
+call('ZADD', order, string.format('%.0f', time[1] * 1000000 + time[2] - ARGV[2]), name)
+
+-- There is no command that writes and tells a place: the first nine are taken out and put back.
+local front, back, ahead = call('ZPOPMIN', order, 9), {}, 8
+for at = 1, #front, 2 do
+  back[at], back[at + 1] = front[at + 1], front[at]
+  if front[at] == name then ahead = (at - 1) / 2 end
+end
+call('ZADD', order, unpack(back))
+call('PEXPIRE', order, ARGV[3])
+
+-- The first two are told of every change of the lock: of those that tell nobody whose turn it is. And all of
+-- their turn. What is read after it was written is remembered.
+if ahead < 2 then
+  local holder = call('GET', KEYS[1])
+  if holder then
+    call('GET', KEYS[2])
+    return {'queued', ahead, string.sub(holder, 1, 4096), call('PTTL', KEYS[1])}
+  end
+elseif call('SETRANGE', KEYS[1], 0, '') > 0 then
+  call('GET', KEYS[2])
+  return {'queued', ahead}
+end
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local since = call('INCRBY', told, 0)
+if since == 0 then call('DEL', told) end
+if math.abs(now - since) >= tonumber(ARGV[4]) then
+  call('ZREM', order, name)
+  call('DEL', KEYS[2])
+  call('SET', told, string.format('%.0f', now), 'PX', 6000)
+  return {'free'}
+end
+call('GET', KEYS[2])
+return {'queued', ahead}
