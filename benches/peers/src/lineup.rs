@@ -59,10 +59,9 @@ pub(crate) const LOCKS: [Subject; 11] = [
 ];
 
 /// With processes of one task each, and a name that says what is meant.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 9] = [
+pub(crate) const BETWEEN_PROCESSES: [Subject; 8] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
-    Subject::new("quorlock, fair", Driver::Rust("quorlock-fair"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
     Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
     Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),

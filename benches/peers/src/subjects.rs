@@ -30,10 +30,6 @@ pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
         "quorlock-unfenced" => {
             drive(of_crate("quorlock"), quorlock::Quorlock::connect(addresses, Fencing::Off).await?).await
         }
-        "quorlock-fair" => {
-            let fair = quorlock::Quorlock::connect(addresses, Fencing::On).await?.fair();
-            drive(of_crate("quorlock"), fair).await
-        }
         "rslock" => drive(of_crate("rslock"), rslock::Rslock::connect(addresses)).await,
         "redlock" => drive(of_crate("redlock"), redlock::Redlock::connect(addresses)).await,
         "by-hand" => drive(of_crate("redis"), by_hand::ByHand::connect(addresses).await?).await,

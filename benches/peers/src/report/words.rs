@@ -76,7 +76,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 
 | subject | how it is used |
 |---|---|
-| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter, and *fair* keeps the order between processes |
+| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter |
 | a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
 | rslock | `acquire_no_guard`, 200 ms retry delay |
 | redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |

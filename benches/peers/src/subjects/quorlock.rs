@@ -9,7 +9,6 @@ use crate::work::Peer;
 pub(super) struct Quorlock {
     coordinator: Coordinator,
     fencing: Fencing,
-    fair: bool,
 }
 
 impl Quorlock {
@@ -17,18 +16,13 @@ impl Quorlock {
         // The servers have only just started, and would not vote yet.
         let coordinator =
             Coordinator::builder().nodes(nodes).restart_guard(RestartGuard::Off).ttl(TTL).build()?;
-        let quorlock = Quorlock { coordinator, fencing, fair: false };
+        let quorlock = Quorlock { coordinator, fencing };
         quorlock.lock("warm").wait(Wait::UpTo(Duration::from_secs(5))).acquire().await?.release().await?;
         Ok(quorlock)
     }
 
     fn lock(&self, name: &str) -> quorlock::Lock {
-        let lock = self.coordinator.lock(name).fencing(self.fencing).wait(Wait::Forever);
-        if self.fair { lock.fair() } else { lock }
-    }
-
-    pub(super) fn fair(self) -> Quorlock {
-        Quorlock { fair: true, ..self }
+        self.coordinator.lock(name).fencing(self.fencing).wait(Wait::Forever)
     }
 }
 
