@@ -382,3 +382,24 @@ async fn a_waiter_learns_how_many_processes_wait_before_it() {
     let places: Vec<_> = seen.iter().map(|(_, processes)| processes.unwrap()).collect();
     assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8]);
 }
+
+/// Its node has heard of the release, and another one has not yet: it asks as soon as that one has.
+#[tokio::test(start_paused = true)]
+async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "another library's token", Expiry::In(TTL));
+    }
+    let next = lock(&client(&bench));
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(100 * MS).await;
+    home(&bench).remove("r");
+    bench.pass(20 * MS).await;
+    assert!(!next.is_finished(), "the others hold it");
+    let before = bench.clock.now();
+    for node in &bench.nodes {
+        node.remove("r");
+    }
+    drop(next.await.unwrap().unwrap());
+    assert!(bench.clock.now().since(before) <= MS, "{:?}", bench.clock.now().since(before));
+}

@@ -243,6 +243,10 @@ impl Contest {
             if (changed || changed_elsewhere) && place.is_first_behind_holder() {
                 return Ok(false);
             }
+            if place.queued.is_none() && heard.changed(home.complement()) > 0 {
+                // It is our turn, and the node that said otherwise may have been a moment behind.
+                return Ok(true);
+            }
             if deaf || (changed && place.is_near()) {
                 // Who comes before us has its turn now.
                 ears.ask_anew();

@@ -104,8 +104,8 @@ impl QueueHeartbeat {
     /// After how long to ask again, where the node did not know that somebody holds the lock.
     #[must_use]
     pub fn forgotten(&mut self, random: u64) -> Duration {
-        *self = QueueHeartbeat { ahead: None, near: LONGEST_NEAR };
-        LONGEST_NEAR / 2 + fraction(LONGEST_NEAR / 2, random)
+        self.near = (self.near * 2).clamp(SHORTEST, LONGEST_NEAR);
+        self.near / 2 + fraction(self.near / 2, random)
     }
 }
 
