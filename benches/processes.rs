@@ -4,8 +4,12 @@
 //! `cargo bench --bench processes`, or with settings behind it:
 //!
 //! ```text
-//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [PROCESSES]...
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [PROCESSES]...
 //! ```
+//!
+//! `--kill` ends so many of the processes in the middle of the window by `SIGKILL`, and `--stop` holds so many up
+//! by `SIGSTOP`. Their own grants are not counted. One of them may be the holder then: its lock stays until its TTL
+//! ends.
 //!
 //! The medians of the rounds are printed, and the worst of gaps and fairness. A gap is a time in which
 //! nobody held the lock, though all but one process waited for it. Two holders at once, or fencing tokens
@@ -29,6 +33,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
 use quorlock_testkit::{Proxy, Servers, Way};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
@@ -45,6 +50,8 @@ struct Settings {
     window: Duration,
     rounds: usize,
     fencing: bool,
+    killed: usize,
+    stopped: usize,
     processes: Vec<usize>,
 }
 
@@ -55,6 +62,8 @@ impl Settings {
             window: Duration::from_secs(3),
             rounds: 3,
             fencing: true,
+            killed: 0,
+            stopped: 0,
             processes: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
@@ -66,6 +75,8 @@ impl Settings {
                 "--seconds" => settings.window = Duration::from_secs(number()),
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
                 "--fencing-off" => settings.fencing = false,
+                "--kill" => settings.killed = usize::try_from(number()).unwrap(),
+                "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
                 word => settings.processes.push(word.parse().expect("a number of processes")),
             }
         }
@@ -223,6 +234,16 @@ async fn measure(
     let before = Spent::by(servers).await;
     for (_, worker) in &mut workers {
         worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
+    }
+    let victims = workers.split_off(processes - settings.killed - settings.stopped);
+    if !victims.is_empty() {
+        let clock = SystemClock::default();
+        clock.sleep_until(clock.now() + settings.window / 2).await;
+    }
+    for (number, (_, worker)) in victims.iter().enumerate() {
+        let signal = if number < settings.killed { Signal::KILL } else { Signal::STOP };
+        let id = worker.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).unwrap();
+        kill_process(id, signal).unwrap();
     }
     let (mut grants, mut client, mut each) = (Vec::new(), Duration::ZERO, Vec::new());
     for (lines, worker) in &mut workers {

@@ -72,7 +72,6 @@ async fn missing_rights_name_the_command_and_the_cure() {
     let documented = [
         "~r",
         "~quorlock:tomb:*",
-        "~quorlock:line:*",
         "~quorlock:want:*",
         "~quorlock:fence:*",
         "~quorlock:shared:*",

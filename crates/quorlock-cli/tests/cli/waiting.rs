@@ -29,10 +29,11 @@ async fn waiters_come_in_the_order_they_came() {
     let common = tempfile::tempdir().unwrap();
     let log = common.path().join("log");
     let mut waiters = Vec::new();
-    for name in ["first", "second", "third"] {
+    for (before, name) in ["first", "second", "third"].into_iter().enumerate() {
         let script = format!("echo {name} >> {}", log.display());
-        let waiter = run(&servers, &["-w", "forever", "-vv"], &script).start();
-        eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+        let waiter = run(&servers, &["-w", "forever", "-v"], &script).start();
+        let place = format!("processes_before={before}");
+        eventually("its place in the queue", SOON, async || waiter.stderr().contains(&place)).await.unwrap();
         waiters.push(waiter);
     }
     std::fs::write(holder.path("enough"), "").unwrap();
