@@ -87,7 +87,8 @@ impl QueueHeartbeat {
                     if moved || free { shortest } else { (self.near * 2).clamp(shortest, LONGEST_NEAR) };
                 self.near / 2 + fraction(self.near / 2, random)
             }
-            MOST_PLACES.. => LONGEST / 2 + fraction(LONGEST / 2, random),
+            // At any time: of many who came just now, one asks soon, and finds out if nobody takes the lock.
+            MOST_PLACES.. => fraction(LONGEST, random),
         }
     }
 
