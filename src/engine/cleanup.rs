@@ -106,23 +106,26 @@ impl Cleanup {
     /// have answered. Those who do not wait in a queue ask the preferred node, and leave their mark there: while
     /// that has not answered, it is as before.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.met_others();
+        let wanted = self.met_others();
         let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
         let in_a_queue = self.claim.mode() == Mode::Exclusive
             && !self.claim.is_several()
             && self.shared.nodes.can(preferred, Capability::Queue);
-        self.round.has_said(&Vote::Wanted)
+        wanted
             || (!in_a_queue
                 && self.round.standings().get(preferred) == Standing::InFlight
                 && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
     }
 
-    /// Remembers it where a node has said that others want it.
-    fn met_others(&self) {
-        let wanted = self.round.has_said(&Vote::Wanted) || self.round.has_said(&Vote::Notified);
-        if wanted && let Some(key) = self.claim.keys().next() {
+    /// Remembers it where a node has said that others want it, and says whether they were told together.
+    fn met_others(&self) -> bool {
+        let wanted = self.round.has_said(&Vote::Wanted);
+        if (wanted || self.round.has_said(&Vote::Notified))
+            && let Some(key) = self.claim.keys().next()
+        {
             self.shared.lines.meet_others(key, self.shared.now());
         }
+        wanted
     }
 
     /// Whether all have let go.
