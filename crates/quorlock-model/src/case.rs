@@ -58,6 +58,7 @@ pub fn all() -> Vec<Case> {
         crate::late::cases::all(),
         crate::retained::cases::all(),
         crate::queue::cases::all(),
+        crate::offer::cases::all(),
     ]
     .concat()
 }

@@ -1,0 +1,218 @@
+//! Offers: a holder that gives the lock back hands each node's key over to a waiter, in one trip.
+//!
+//! A waiter sends questions to a queue, now and then, and draws a new token with each. A question stores
+//! nothing at any node. A holder ends its lease, and then offers: it asks each node to store the waiter's
+//! token in the place of its own. The node does so only where the holder's token stands, and tells the
+//! waiter, which counts that as the node's vote. Validity counts from before the question was sent, so that
+//! an offer is a vote whose request was slow.
+//!
+//! The code of `quorlock_protocol` decides here as it does in the library: `Quorum`, `Tally`, `Drift`,
+//! `Term`, `Quarantine`, `FenceHint` and `FenceVotes`. An attempt is one token: a waiter that has asked
+//! twice is two attempts. The queue is a hint, so it is not there: a holder offers to any token that is
+//! public, and to another one at each node if it likes.
+//!
+//! Much is there without a step of its own, which keeps the number of states small:
+//!
+//! | what happens | how it is in the model |
+//! |---|---|
+//! | a request is lost, or refused | it does not arrive |
+//! | an attempt asks, or sends a renewal or its offers | with the first request that arrives: any earlier, and it may believe for less long |
+//! | a question is sent | with the first offer that names its token: any earlier, the same |
+//! | an offer arrives twice | as long as the offering token stands |
+//! | a push comes late, or is lost | it comes immediately: who has heard more may believe more |
+//! | a process is old enough where the connection was made after the question | it is old enough when it votes |
+//! | a waiter gives up before it holds the lock | it has never asked |
+//! | what has been given back still denies | its keys and requests are gone immediately: they can only deny |
+//!
+//! In [`Detail::Literal`] questions, pushes, giving up and releases have steps of their own.
+
+pub mod cases;
+mod possible;
+mod rules;
+pub mod state;
+mod story;
+mod tidy;
+mod world;
+
+use quorlock_protocol::Quorum;
+use stateright::{Model, Property};
+
+use self::state::{Kind, Past, Phase, State};
+pub use self::world::{Clocks, Detail, Fencing, Scheme, Start, World};
+use crate::walk::Wander;
+
+/// No two tokens are believed in at the same instant.
+pub const EXCLUSIVE: &str = "no two hold the lock at once";
+/// From when it is acquired until it is last believed in, a lease is of one holder.
+pub const UNBROKEN: &str = "no other holds the lock in the middle of a lease";
+/// A number is above those that were handed out before its attempt was begun, or its question sent.
+pub const ORDERED: &str = "a number is above those that were out when its question was sent";
+/// While clocks are as promised, it is above all that were handed out before.
+pub const LATER: &str = "whoever takes the lock later has the larger number";
+/// A waiter may hold the lock.
+pub const TAKEN_UP: &str = "an offer may be taken up";
+/// And others come after.
+pub const FOLLOWED: &str = "a plain client may come after one that took up an offer";
+/// A waiter's key is offered to another one.
+pub const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
+/// It may go on after the life of the offer.
+pub const PROLONGED: &str = "what was taken up may be renewed to the full TTL";
+/// A number may be carried by a quorum that was not drawn by one.
+pub const WRITTEN_BACK: &str = "a number may have to be written back";
+
+/// The model, of `N` nodes and `K` tokens.
+#[derive(Clone, Debug)]
+pub struct Offer<const N: usize, const K: usize> {
+    quorum: Quorum,
+    scheme: Scheme,
+    kinds: [Kind; K],
+    world: World,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "whose request, and where")]
+pub enum Step {
+    /// Time goes on by a tick.
+    Tick {
+        /// The attempt whose clock misses it.
+        missed_by: Option<usize>,
+    },
+    /// A node's clock runs ahead by a tick.
+    RunAhead { node: usize },
+    /// A node restarts, and has forgotten everything.
+    Restart { node: usize },
+    /// A node restarts with its data, and tells the waiter again whose token stands there.
+    Remind { node: usize },
+    /// A node's key vanishes, in a world without clocks.
+    Vanish { node: usize },
+    /// A request for a vote arrives; the attempt begins with the first one.
+    Vote { attempt: usize, node: usize },
+    /// A waiter draws a token and sends it with its question.
+    Question { attempt: usize },
+    /// A waiter sends a question again with the same token.
+    AskAgain { attempt: usize },
+    /// An offer arrives; the holder has ended its lease before it sent the first one.
+    Offer { attempt: usize, to: usize, node: usize },
+    /// A push arrives.
+    Push { attempt: usize, node: usize },
+    /// An attempt decides on its number.
+    Decide { attempt: usize },
+    /// A request to carry a number arrives and is granted.
+    WriteBack { attempt: usize, node: usize },
+    /// A renewal is sent, and its first request arrives.
+    NewRenewal { attempt: usize, node: usize },
+    /// A request of a renewal arrives.
+    Renewal { attempt: usize, node: usize },
+    /// A holder gives the lock back, or a waiter gives up.
+    End { attempt: usize },
+    /// A release arrives.
+    Release { attempt: usize, node: usize },
+}
+
+impl<const N: usize, const K: usize> Offer<N, K> {
+    /// Offers by this scheme, between these, in this world.
+    #[must_use]
+    pub fn new(scheme: Scheme, kinds: [Kind; K], world: World) -> Offer<N, K> {
+        Offer { quorum: Quorum::majority(N), scheme, kinds, world }
+    }
+
+    fn has(&self, kind: Kind, times: usize) -> bool {
+        self.kinds.iter().filter(|other| **other == kind).count() >= times
+    }
+
+    /// Whether a token that was taken up is over, and one of this kind is believed in.
+    fn comes_after(&self, state: &State<N, K>, kind: Kind) -> bool {
+        let gone = state.attempts.iter().any(|attempt| {
+            let has_ended = matches!(attempt.phase, Phase::Ended | Phase::Over { past: Past::Held });
+            attempt.kind == Kind::Waiter && has_ended
+        });
+        gone && state.attempts.iter().any(|attempt| attempt.kind == kind && self.believes(attempt))
+    }
+}
+
+impl<const N: usize, const K: usize> Model for Offer<N, K> {
+    type State = State<N, K>;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State<N, K>> {
+        self.starts()
+    }
+
+    fn actions(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
+        self.possible(state, steps);
+    }
+
+    fn next_state(&self, state: &State<N, K>, step: Step) -> Option<State<N, K>> {
+        Some(self.after(state, step))
+    }
+
+    fn properties(&self) -> Vec<Property<Offer<N, K>>> {
+        let has_clocks = self.world.clocks == Clocks::Running;
+        let mut properties = vec![Property::<Self>::sometimes(TAKEN_UP, |model, state| {
+            state.attempts.iter().any(|one| one.kind == Kind::Waiter && model.believes(one))
+        })];
+        if has_clocks {
+            properties.push(Property::<Self>::always(EXCLUSIVE, |model, state| {
+                state.attempts.iter().filter(|attempt| model.believes(attempt)).count() < 2
+            }));
+            properties.push(Property::<Self>::always(UNBROKEN, |model, state| {
+                let is_broken = |lease: &state::Lease| lease.interrupted;
+                !state.attempts.iter().any(|one| one.lease().is_some_and(is_broken) && model.believes(one))
+            }));
+        }
+        if self.world.fencing != Fencing::Without {
+            properties.push(Property::<Self>::always(ORDERED, |_, state| {
+                state.attempts.iter().all(|one| one.lease().is_none() || one.number > one.floor)
+            }));
+            if has_clocks {
+                properties.push(Property::<Self>::always(LATER, |_, state| {
+                    !state.attempts.iter().any(|attempt| attempt.overtaken)
+                }));
+            }
+            properties.push(Property::<Self>::sometimes(WRITTEN_BACK, |_, state| {
+                let writes_back =
+                    |one: &state::Attempt| one.kind == Kind::Waiter && one.phase == Phase::WritingBack;
+                state.attempts.iter().any(writes_back)
+            }));
+        }
+        if self.has(Kind::Plain, 1) {
+            properties.push(Property::<Self>::sometimes(FOLLOWED, |model, state| {
+                model.comes_after(state, Kind::Plain)
+            }));
+        }
+        if self.has(Kind::Waiter, 2) {
+            properties.push(Property::<Self>::sometimes(HANDED_ON, |model, state| {
+                model.comes_after(state, Kind::Waiter)
+            }));
+        }
+        if self.world.renewals > 0 && has_clocks {
+            properties.push(Property::<Self>::sometimes(PROLONGED, |model, state| {
+                let first = model.world.deadline(0, model.world.offer);
+                let is_prolonged = |lease: &state::Lease| lease.until > first;
+                state.attempts.iter().any(|one| {
+                    one.kind == Kind::Waiter && one.lease().is_some_and(is_prolonged) && model.believes(one)
+                })
+            }));
+        }
+        properties
+    }
+
+    fn format_step(&self, state: &State<N, K>, step: Step) -> Option<String> {
+        Some(self.tell(state, step))
+    }
+}
+
+/// So that many offers are taken up, and some things come late.
+impl<const N: usize, const K: usize> Wander for Offer<N, K> {
+    fn weight(&self, step: &Step) -> u32 {
+        match step {
+            Step::Vote { .. } | Step::Offer { .. } | Step::Push { .. } | Step::Renewal { .. } => 8,
+            Step::Decide { .. } | Step::WriteBack { .. } | Step::Tick { missed_by: None } => 8,
+            Step::Question { .. } | Step::NewRenewal { .. } => 4,
+            Step::Release { .. } | Step::AskAgain { .. } => 2,
+            Step::Tick { missed_by: Some(_) } | Step::RunAhead { .. } | Step::Restart { .. } => 1,
+            Step::Remind { .. } | Step::Vanish { .. } | Step::End { .. } => 1,
+        }
+    }
+}

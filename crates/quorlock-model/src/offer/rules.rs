@@ -1,0 +1,396 @@
+//! What comes of what happens.
+
+use std::time::Duration;
+
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Tally, Term, Verdict};
+
+use super::state::{Attempt, Key, Kind, Lease, Mail, Node, Past, Phase, Renewal, State, Vote};
+use super::{Clocks, Fencing, Offer, Scheme, Step, World};
+
+/// What a node does with a renewal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reply {
+    /// The key is the attempt's.
+    Granted,
+    /// It had gone, and has been stored anew.
+    Restored,
+    /// It is of another one.
+    Refused,
+}
+
+impl<const N: usize, const K: usize> Offer<N, K> {
+    pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
+        let mut state = *state;
+        match step {
+            Step::Tick { missed_by } => tick(&mut state, missed_by),
+            Step::RunAhead { node } => {
+                state.nodes[node].ahead += 1;
+                state.nodes[node].tick();
+            }
+            Step::Restart { node } => {
+                state.restarts += 1;
+                let there = &mut state.nodes[node];
+                (there.key, there.age, there.counter) = (None, Some(0), FencingToken::ZERO);
+            }
+            Step::Remind { node } => {
+                state.reminders += 1;
+                if let Some(Key { holder, .. }) = state.nodes[node].key {
+                    let counter = state.nodes[node].counter;
+                    self.push(&mut state, holder, node, counter);
+                }
+            }
+            Step::Vanish { node } => state.nodes[node].key = None,
+            Step::Vote { attempt, node } => self.vote(&mut state, attempt, node),
+            Step::Question { attempt } => ask(&mut state, attempt),
+            Step::AskAgain { attempt } => state.attempts[attempt].clock = 0,
+            Step::Offer { attempt, to, node } => self.offer(&mut state, attempt, to, node),
+            Step::Push { attempt, node } => {
+                if let Vote::Pushed(number) = state.nodes[node].mail[attempt].vote {
+                    state.nodes[node].mail[attempt].vote = Vote::None;
+                    self.hear(&mut state, attempt, node, number);
+                }
+            }
+            Step::Decide { attempt } => self.decide(&mut state, attempt),
+            Step::WriteBack { attempt, node } => self.write_back(&mut state, attempt, node),
+            Step::NewRenewal { attempt, node } => {
+                renew(&mut state, attempt);
+                self.renewal(&mut state, attempt, node);
+            }
+            Step::Renewal { attempt, node } => self.renewal(&mut state, attempt, node),
+            Step::End { attempt } => self.end(&mut state, attempt),
+            Step::Release { node, .. } => state.nodes[node].key = None,
+        }
+        self.note_interruptions(&mut state);
+        self.tidy(&mut state);
+        state
+    }
+
+    /// Whether the attempt may act as the holder. The same question as in the library, to the same [`Term`].
+    pub(super) fn believes(&self, attempt: &Attempt) -> bool {
+        let runs = |lease: &Lease| Term::until(lease.until).remaining(World::moment(attempt.clock)).is_some();
+        attempt.lease().is_some_and(|lease| self.world.clocks == Clocks::None || runs(lease))
+    }
+
+    /// A request in the plain way arrives.
+    fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
+        if state.attempts[attempt].phase == Phase::Idle {
+            ask(state, attempt);
+        }
+        let number = self.draw(&mut state.nodes[node], FencingToken::ZERO);
+        let there = &mut state.nodes[node];
+        there.key = Some(Key { holder: attempt, left: self.world.ttl });
+        there.mail[attempt].vote = Vote::None;
+        self.push(state, attempt, node, number);
+    }
+
+    fn offer(&self, state: &mut State<N, K>, attempt: usize, to: usize, node: usize) {
+        if self.scheme != Scheme::UntilAnswered && state.attempts[attempt].lease().is_some() {
+            state.attempts[attempt].phase = Phase::Ended;
+        }
+        if state.attempts[to].phase == Phase::Idle {
+            ask(state, to);
+        }
+        let there = &mut state.nodes[node];
+        let number = self.draw(there, state.attempts[attempt].number);
+        there.key = Some(Key { holder: to, left: self.world.offer });
+        self.push(state, to, node, number);
+    }
+
+    /// A node draws a number, above its counter and this one.
+    fn draw(&self, node: &mut Node<K>, above: FencingToken) -> FencingToken {
+        if self.world.fencing == Fencing::Without {
+            return FencingToken::ZERO;
+        }
+        let hint = FenceHint::at(Duration::ZERO, Some(above), Duration::MAX);
+        let is_offer = above != FencingToken::ZERO;
+        let number = if self.scheme == Scheme::NotRaised && is_offer {
+            hint.usual()
+        } else {
+            hint.from(node.counter, Duration::ZERO).unwrap_or(FencingToken::MAX)
+        };
+        node.counter = node.counter.max(number);
+        number
+    }
+
+    /// A node tells the attempt that its token stands, if the connection says that it is old enough to vote.
+    fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
+        let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
+        if is_young && self.scheme != Scheme::YoungVotes {
+            return;
+        }
+        if self.world.is_literal() {
+            let vote = &mut state.nodes[node].mail[attempt].vote;
+            if matches!(vote, Vote::None | Vote::Asked) {
+                *vote = Vote::Pushed(number);
+            }
+        } else {
+            self.hear(state, attempt, node, number);
+        }
+    }
+
+    /// An attempt hears of a vote.
+    fn hear(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
+        for one in 0..K {
+            let hears = one == attempt || (self.scheme == Scheme::AnyOffer && state.attempts[one].is_waiting());
+            let may_count = matches!(state.attempts[one].phase, Phase::Asking | Phase::Waiting { .. });
+            if hears && may_count {
+                let vote = &mut state.nodes[node].mail[one].vote;
+                let again = self.scheme == Scheme::Twice && matches!(vote, Vote::Counted(_));
+                *vote = if again { Vote::CountedTwice(number) } else { Vote::Counted(number) };
+            }
+        }
+        // With numbers, others may be heard before it decides: one may be larger.
+        if self.world.fencing == Fencing::Without {
+            for one in 0..K {
+                if self.has_quorum(state, one) {
+                    self.take(state, one);
+                }
+            }
+        }
+    }
+
+    /// Whether the attempt counts a quorum's votes.
+    pub(super) fn has_quorum(&self, state: &State<N, K>, attempt: usize) -> bool {
+        let asking = &state.attempts[attempt];
+        if !matches!(asking.phase, Phase::Asking | Phase::Waiting { .. }) {
+            return false;
+        }
+        let pools = |other: usize| {
+            let other = &state.attempts[other];
+            self.scheme == Scheme::TwoTokens
+                && asking.is_waiting()
+                && other.is_waiting()
+                && other.clock >= asking.clock
+        };
+        let votes = |node: &Node<K>| {
+            let ours = node.mail[attempt].vote.count();
+            let others = (0..K).filter(|&other| pools(other)).map(|other| node.mail[other].vote.count());
+            ours.max(others.max().unwrap_or(0))
+        };
+        let tally = self.tally(&state.nodes, votes);
+        let nearly = self.scheme == Scheme::Minority
+            && asking.is_waiting()
+            && tally.granted() + 1 >= self.quorum.needed();
+        nearly || tally.verdict() == Some(Verdict::Won)
+    }
+
+    fn tally(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> Tally {
+        let mut tally = Tally::new(self.quorum);
+        nodes.iter().for_each(|node| (0..votes(node)).for_each(|_| tally.grant()));
+        tally
+    }
+
+    /// As `draw::decide` in the library.
+    fn decide(&self, state: &mut State<N, K>, attempt: usize) {
+        let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
+        let Some(drawn) = FenceVotes::of(counted) else { return };
+        state.attempts[attempt].number = drawn.token();
+        if drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack {
+            return self.take(state, attempt);
+        }
+        state.attempts[attempt].phase = Phase::WritingBack;
+        state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
+    }
+
+    /// Whether a node would carry the attempt's number: its key stands, and no counter is ahead of it.
+    pub(super) fn confirms(node: &Node<K>, attempt: usize, number: FencingToken) -> bool {
+        node.has_key_of(attempt) && number.may_follow(node.counter)
+    }
+
+    fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
+        let there = &mut state.nodes[node];
+        there.counter = there.counter.max(state.attempts[attempt].number);
+        let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
+        if is_young && self.scheme != Scheme::YoungVotes {
+            return;
+        }
+        there.mail[attempt].vote = Vote::Carries;
+        let carries = |node: &Node<K>| usize::from(node.mail[attempt].vote == Vote::Carries);
+        if self.tally(&state.nodes, carries).verdict() == Some(Verdict::Won) {
+            self.take(state, attempt);
+        }
+    }
+
+    /// A quorum is there: it holds the lock, unless that comes too late.
+    fn take(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let life = self.life(asking);
+        let from = if self.scheme == Scheme::FromPush && asking.is_waiting() { asking.clock } else { 0 };
+        let mut until = self.world.deadline(from, life);
+        if self.scheme == Scheme::NoDeadline && asking.is_waiting() {
+            until = until.max(World::moment(asking.clock + 1));
+        }
+        if World::moment(asking.clock) >= until {
+            asking.phase = Phase::Over { past: Past::Failed };
+            return;
+        }
+        asking.phase =
+            Phase::Holding(Lease { until, renewals: 0, renewal: None, interrupted: false });
+        asking.overtaken = self.world.fencing == Fencing::Numbers && asking.number <= state.largest;
+        state.largest = state.largest.max(asking.number);
+        state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
+    }
+
+    fn renewal(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
+        let number = state.attempts[attempt].number;
+        let there = &mut state.nodes[node];
+        let reply = self.prolong(there, attempt, number);
+        let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
+        let repairs_count = matches!(self.scheme, Scheme::RestoredCounts | Scheme::RestoredLate);
+        let counts = match reply {
+            Reply::Granted => !is_young || self.scheme == Scheme::YoungVotes,
+            Reply::Restored => repairs_count && !is_young,
+            Reply::Refused => false,
+        };
+        there.mail[attempt].renewal = if counts { Renewal::Counted } else { Renewal::None };
+        let counted = |node: &Node<K>| usize::from(node.mail[attempt].renewal == Renewal::Counted);
+        if self.tally(&state.nodes, counted).verdict() == Some(Verdict::Won) {
+            self.count(state, attempt);
+        }
+    }
+
+    /// As `renew.lua`.
+    pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize, number: FencingToken) -> Reply {
+        match &mut node.key {
+            Some(key) if key.holder == attempt => {
+                key.left = key.left.max(self.world.ttl);
+                Reply::Granted
+            }
+            Some(_) => Reply::Refused,
+            None => {
+                node.key = Some(Key { holder: attempt, left: self.world.ttl });
+                node.counter = node.counter.max(number);
+                Reply::Restored
+            }
+        }
+    }
+
+    /// As `Keeper::count`.
+    fn count(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let Phase::Holding(lease) = &mut asking.phase else { return };
+        let Some(sent) = lease.renewal else { return };
+        let renewed = self.world.deadline(sent, self.world.ttl);
+        let never_late = self.scheme == Scheme::RestoredLate;
+        let now = if never_late { Moment::ORIGIN } else { World::moment(asking.clock) };
+        let term = Term::until(lease.until);
+        if !term.renew(renewed, now) {
+            asking.phase = Phase::Ended;
+            return;
+        }
+        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        lease.renewal = None;
+        for node in &mut state.nodes {
+            let renewal = &mut node.mail[attempt].renewal;
+            if *renewal == Renewal::Counted {
+                *renewal = Renewal::None;
+            }
+        }
+    }
+
+    /// A holder gives the lock back, or a waiter gives up.
+    fn end(&self, state: &mut State<N, K>, attempt: usize) {
+        let keeps_keys = self.world.is_literal();
+        let phase = &mut state.attempts[attempt].phase;
+        *phase = match phase {
+            Phase::Holding(_) if keeps_keys => Phase::Ended,
+            Phase::Holding(_) => Phase::Over { past: Past::Held },
+            Phase::Waiting { .. } if self.scheme == Scheme::Reuse => {
+                for node in &mut state.nodes {
+                    node.mail[attempt].vote.settle();
+                }
+                Phase::Waiting { given_back: true }
+            }
+            _ => Phase::Over { past: Past::Failed },
+        };
+    }
+
+    /// For how long the votes of an attempt stand.
+    pub(super) fn life(&self, attempt: &Attempt) -> u8 {
+        if attempt.kind == Kind::Waiter { self.world.offer } else { self.world.ttl }
+    }
+
+    fn note_interruptions(&self, state: &mut State<N, K>) {
+        let believes = state.attempts.map(|attempt| self.believes(&attempt));
+        for (index, attempt) in state.attempts.iter_mut().enumerate() {
+            let by_another = believes.iter().enumerate().any(|(other, &believes)| believes && other != index);
+            if let Phase::Holding(lease) = &mut attempt.phase {
+                lease.interrupted |= by_another && self.world.clocks == Clocks::Running;
+            }
+        }
+    }
+}
+
+/// An attempt reads its clock and asks, or sends its question.
+fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
+    let asking = &mut state.attempts[attempt];
+    asking.floor = state.largest;
+    if asking.kind == Kind::Waiter {
+        asking.phase = Phase::Waiting { given_back: false };
+    } else {
+        asking.phase = Phase::Asking;
+        state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Vote::Asked);
+    }
+}
+
+/// As `Keeper::renew`.
+fn renew<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
+    let asking = &mut state.attempts[attempt];
+    let Phase::Holding(lease) = &mut asking.phase else { return };
+    lease.renewals += 1;
+    lease.renewal = Some(asking.clock);
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Renewal::Unarrived);
+}
+
+fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Option<usize>) {
+    state.nodes.iter_mut().for_each(Node::tick);
+    for (index, attempt) in state.attempts.iter_mut().enumerate() {
+        if attempt.is_running() {
+            if missed_by == Some(index) {
+                attempt.behind += 1;
+            } else {
+                attempt.clock += 1;
+            }
+        }
+    }
+}
+
+impl<const K: usize> Node<K> {
+    fn tick(&mut self) {
+        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.age = self.age.map(|age| age.saturating_add(1));
+    }
+}
+
+impl Vote {
+    pub(super) fn count(self) -> usize {
+        match self {
+            Vote::None | Vote::Asked | Vote::Pushed(_) | Vote::Carries => 0,
+            Vote::Counted(_) => 1,
+            Vote::CountedTwice(_) => 2,
+        }
+    }
+
+    fn number(self) -> Option<FencingToken> {
+        match self {
+            Vote::Counted(number) | Vote::CountedTwice(number) => Some(number),
+            Vote::None | Vote::Asked | Vote::Pushed(_) | Vote::Carries => None,
+        }
+    }
+
+    /// What was counted is of no further use.
+    pub(super) fn settle(&mut self) {
+        if matches!(self, Vote::Counted(_) | Vote::CountedTwice(_) | Vote::Carries) {
+            *self = Vote::None;
+        }
+    }
+}
+
+impl Mail {
+    /// Nothing of it can still come.
+    pub(super) fn is_quiet(self) -> bool {
+        self.renewal != Renewal::Unarrived && self.vote != Vote::Asked
+    }
+}
+
+

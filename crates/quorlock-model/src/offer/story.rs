@@ -1,0 +1,120 @@
+//! Tells what happens, for people.
+
+use std::fmt;
+
+use super::rules::Reply;
+use super::state::{Attempt, Kind, Phase, State};
+use super::{Fencing, Offer, Step};
+use crate::names::name;
+
+impl<const N: usize, const K: usize> Offer<N, K> {
+    /// What the step does, in a sentence.
+    pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
+        let after = self.after(before, step);
+        let what = match step {
+            Step::Tick { missed_by: None } => "a tick passes".into(),
+            Step::Tick { missed_by: Some(attempt) } => {
+                format!("a tick passes, which the clock of {} misses", name(attempt))
+            }
+            Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
+            Step::Restart { node } => format!("node {node} restarts and has forgotten everything"),
+            Step::Remind { node } => {
+                format!("node {node} restarts with its data, and tells again whose token stands there")
+            }
+            Step::Vanish { node } => format!("the key at node {node} vanishes"),
+            Step::Vote { attempt, node } => {
+                format!("the request of {} reaches node {node} and is granted", name(attempt))
+            }
+            Step::Question { attempt } => format!("{} sends its question", name(attempt)),
+            Step::AskAgain { attempt } => format!("{} asks again with the same token", name(attempt)),
+            Step::Offer { attempt, to, node } => {
+                let asks = if before.attempts[to].phase == Phase::Idle && !self.world.is_literal() {
+                    ", who has just asked,"
+                } else {
+                    ""
+                };
+                let instead = match before.nodes[node].key {
+                    Some(key) if key.holder == attempt => String::new(),
+                    Some(key) => format!(" in the place of that of {}", name(key.holder)),
+                    None => " where none stood".into(),
+                };
+                let (from, to) = (name(attempt), name(to));
+                format!("{from}'s offer to {to}{asks} reaches node {node}, which stores {to}'s token{instead}")
+            }
+            Step::Push { attempt, node } => format!("{} hears from node {node}", name(attempt)),
+            Step::Decide { attempt } => format!("{} decides on its number", name(attempt)),
+            Step::WriteBack { attempt, node } => {
+                format!("node {node} carries the number of {}", name(attempt))
+            }
+            Step::NewRenewal { attempt, node } => {
+                let done = self.tell_renewal(before, attempt, node);
+                format!("{} sends a renewal, which reaches node {node} and {done}", name(attempt))
+            }
+            Step::Renewal { attempt, node } => {
+                let done = self.tell_renewal(before, attempt, node);
+                format!("the renewal of {} reaches node {node} and {done}", name(attempt))
+            }
+            Step::End { attempt } => format!("{} gives up, or gives the lock back", name(attempt)),
+            Step::Release { attempt, node } => {
+                format!("the release of {} reaches node {node} and deletes its key", name(attempt))
+            }
+        };
+        let news = (0..K).filter_map(|attempt| self.tell_news(before, &after, attempt));
+        [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
+    }
+
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
+        let mut there = before.nodes[node];
+        match self.prolong(&mut there, attempt, before.attempts[attempt].number) {
+            Reply::Granted => "sets the key's time",
+            Reply::Restored => "stores the key anew",
+            Reply::Refused => "is refused",
+        }
+    }
+
+    /// What changes for an attempt by the way.
+    fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
+        let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
+        let numbered = |attempt: &Attempt| match self.world.fencing {
+            Fencing::Without => String::new(),
+            Fencing::Numbers => format!(" with {}", attempt.number),
+        };
+        let name = name(attempt);
+        match (old.lease(), new.lease()) {
+            (None, Some(lease)) => {
+                Some(format!("{name} has the lock{} until {:?} of its clock", numbered(new), lease.until))
+            }
+            (Some(was), Some(lease)) if was.until != lease.until => {
+                Some(format!("{name} has renewed its lease until {:?} of its clock", lease.until))
+            }
+            (Some(_), Some(_)) if self.believes(old) && !self.believes(new) => {
+                Some(format!("the lease of {name} has ended"))
+            }
+            (Some(_), None) => Some(format!("{name} holds the lock no more")),
+            (None, None) if new.phase == Phase::WritingBack && old.phase != Phase::WritingBack => {
+                Some(format!("{name} has to write {} back", new.number))
+            }
+            (_, _) => None,
+        }
+    }
+}
+
+/// How it starts.
+impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = self.attempts.iter().enumerate().map(|(attempt, asking)| {
+            let kind = match asking.kind {
+                Kind::Holder => "a holder",
+                Kind::Waiter => "a waiter",
+                Kind::Plain => "a plain client",
+            };
+            format!("{} is {kind}", name(attempt))
+        });
+        let keys = self.nodes.iter().enumerate().filter_map(|(node, there)| {
+            there.key.map(|key| format!("{} has the key at node {node}", name(key.holder)))
+        });
+        let told: Vec<String> = kinds.chain(keys).collect();
+        let counters: Vec<String> = self.nodes.iter().map(|node| node.counter.to_string()).collect();
+        write!(f, "{}; the counters are {}", told.join(", "), counters.join(", "))
+    }
+}

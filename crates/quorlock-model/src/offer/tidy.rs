@@ -1,0 +1,82 @@
+//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+
+use quorlock_protocol::FencingToken;
+
+use super::state::{Attempt, Kind, Mail, Past, Phase, State, Vote};
+use super::{Offer, Scheme, World};
+
+impl<const N: usize, const K: usize> Offer<N, K> {
+    pub(super) fn tidy(&self, state: &mut State<N, K>) {
+        for node in &mut state.nodes {
+            node.age = node.age.filter(|&age| self.world.is_quarantined(age));
+        }
+        for attempt in 0..K {
+            self.tidy_attempt(state, attempt);
+        }
+        // Who has nobody left to offer to is over. That may be so only now.
+        for attempt in 0..K {
+            if state.attempts[attempt].phase == Phase::Ended && !self.may_offer(state, attempt) {
+                state.attempts[attempt].phase = Phase::Over { past: Past::Held };
+            }
+            if state.attempts[attempt].is_over() {
+                self.forget(state, attempt);
+            }
+        }
+    }
+
+    fn tidy_attempt(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        let is_late = World::moment(asking.clock) >= self.world.deadline(0, self.life(asking));
+        match asking.phase {
+            Phase::Asking | Phase::WritingBack if is_late => asking.phase = Phase::Over { past: Past::Failed },
+            Phase::Waiting { .. } if is_late => {
+                if matches!(self.scheme, Scheme::NoDeadline | Scheme::FromPush) {
+                    asking.clock = self.world.offer;
+                } else {
+                    asking.phase = Phase::Over { past: Past::Failed };
+                }
+            }
+            Phase::Holding(lease) if !self.believes(asking) => {
+                let may_revive = self.scheme == Scheme::RestoredLate
+                    && lease.renewal.is_some_and(|sent| {
+                        World::moment(asking.clock) < self.world.deadline(sent, self.world.ttl)
+                    });
+                if !may_revive {
+                    asking.phase = Phase::Ended;
+                }
+            }
+            Phase::Ended => {}
+            _ => return,
+        }
+        let asking = &mut state.attempts[attempt];
+        if matches!(asking.phase, Phase::Ended | Phase::Over { .. }) {
+            (asking.clock, asking.behind, asking.floor) = (0, 0, FencingToken::ZERO);
+        }
+    }
+
+    /// Whether anything may still come of the keys of one that holds the lock no more.
+    fn may_offer(&self, state: &State<N, K>, attempt: usize) -> bool {
+        let asking = &state.attempts[attempt];
+        let literal = self.world.is_literal();
+        let takes = |other: (usize, &Attempt)| other.0 != attempt && other.1.kind == Kind::Waiter && !other.1.is_over();
+        let is_wanted = literal || state.attempts.iter().enumerate().any(takes);
+        let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::WhateverStands);
+        let has_key = state.nodes.iter().any(|node| {
+            node.has_key_of(attempt) || !node.mail[attempt].is_quiet()
+        });
+        asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
+    }
+
+    /// Nothing is left of the attempt, or nothing that could be counted.
+    fn forget(&self, state: &mut State<N, K>, attempt: usize) {
+        let asking = &mut state.attempts[attempt];
+        *asking = Attempt { phase: asking.phase, ..Attempt::new(asking.kind) };
+        for node in &mut state.nodes {
+            let asked = node.mail[attempt].vote == Vote::Asked && self.world.is_literal();
+            node.mail[attempt] = Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
+            if !self.world.is_literal() {
+                node.key = node.key.filter(|key| key.holder != attempt);
+            }
+        }
+    }
+}

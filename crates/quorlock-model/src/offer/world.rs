@@ -1,0 +1,204 @@
+//! What a run of the model may meet, and the rules of offers.
+
+use std::time::Duration;
+
+use quorlock_protocol::{Drift, Moment, Quarantine};
+
+/// The rules: those of the library, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// As the library does it.
+    Quorlock,
+    /// A node stores an offer also where nothing stands. No rule is broken by that, as it turns out.
+    AbsentToo,
+    /// A node stores an offer whatever stands there.
+    WhateverStands,
+    /// Validity counts from the last push, and not from the question.
+    FromPush,
+    /// All questions of a waiter have one token, and validity counts from the last of them.
+    OneToken,
+    /// A waiter counts pushes about the tokens of other waiters as well.
+    AnyOffer,
+    /// The votes for two tokens of one waiter are added, and validity counts from the newer question.
+    TwoTokens,
+    /// The holder believes in its lease until its offers are answered.
+    UntilAnswered,
+    /// A push for a token that was given back counts.
+    Reuse,
+    /// A renewal counts where it has stored the key anew. Alone that breaks nothing, as for the lock.
+    RestoredCounts,
+    /// The same, and also after the end that the lease had before.
+    RestoredLate,
+    /// The votes of a process that is too young count.
+    YoungVotes,
+    /// Two pushes of one node are two votes.
+    Twice,
+    /// One vote less than a quorum is enough.
+    Minority,
+    /// An offer is taken up without a look at the clock.
+    NoDeadline,
+    /// A node takes the releaser's number and one more, wherever its counter stands.
+    NotRaised,
+    /// The largest number is handed out, however few nodes carry it.
+    NoWriteBack,
+}
+
+/// What has a step of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Only what can make a difference; see the table in [`offer`](crate::offer).
+    Reduced,
+    /// Questions are sent, pushes arrive, waiters give up, and releases arrive in steps of their own.
+    Literal,
+}
+
+/// Whether there is time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clocks {
+    /// Time goes on.
+    Running,
+    /// Each key may vanish at any time, and all believe for as long as they like: what still holds rests on
+    /// no clock.
+    None,
+}
+
+/// Whether nodes draw numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fencing {
+    /// They do not.
+    Without,
+    /// They do.
+    Numbers,
+}
+
+/// How it starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// The first attempt holds the lock.
+    Held,
+    /// No attempt has asked.
+    Free,
+}
+
+/// The bounds of a model, in ticks. They say what may happen, not what does.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// How it starts.
+    pub start: Start,
+    /// For how long a lock is asked for, and renewed.
+    pub ttl: u8,
+    /// For how long an offer is stored.
+    pub offer: u8,
+    /// The share of a life that is given up.
+    pub drift: f64,
+    /// By how many ticks each node's clock may run ahead.
+    pub nodes_ahead: u8,
+    /// How many ticks the clock of each attempt may miss.
+    pub attempts_behind: u8,
+    /// How often a node restarts and has forgotten everything.
+    pub restarts: u8,
+    /// How often a node restarts with its data.
+    pub reminders: u8,
+    /// For how long after a restart a node's votes do not count.
+    pub quarantine: u8,
+    /// How often each lease is renewed.
+    pub renewals: u8,
+    /// Whether there is time.
+    pub clocks: Clocks,
+    /// Whether nodes draw numbers.
+    pub fencing: Fencing,
+    /// What has a step of its own.
+    pub detail: Detail,
+}
+
+/// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
+const TICK: Duration = Duration::from_secs(1);
+
+impl World {
+    /// Clocks agree, no node forgets, and nothing is renewed.
+    #[must_use]
+    pub fn calm() -> World {
+        World {
+            start: Start::Held,
+            ttl: 2,
+            offer: 2,
+            drift: 0.0,
+            nodes_ahead: 0,
+            attempts_behind: 0,
+            restarts: 0,
+            reminders: 0,
+            quarantine: 2,
+            renewals: 0,
+            clocks: Clocks::Running,
+            fencing: Fencing::Without,
+            detail: Detail::Reduced,
+        }
+    }
+
+    /// The same with so many renewals, to a TTL that is longer than the life of an offer.
+    #[must_use]
+    pub fn renewing(renewals: u8) -> World {
+        World { ttl: 3, quarantine: 3, renewals, ..World::calm() }
+    }
+
+    /// Nodes restart and forget, so often.
+    #[must_use]
+    pub fn forgetful(restarts: u8) -> World {
+        World { restarts, ..World::calm() }
+    }
+
+    /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
+    #[must_use]
+    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+        let (ttl, offer, quarantine) = (3, 3, 3);
+        World { ttl, offer, quarantine, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
+    }
+
+    /// Nodes draw numbers.
+    #[must_use]
+    pub fn fenced() -> World {
+        World { fencing: Fencing::Numbers, ..World::calm() }
+    }
+
+    /// And there is no clock.
+    #[must_use]
+    pub fn timeless() -> World {
+        World { clocks: Clocks::None, ..World::fenced() }
+    }
+
+    /// Without the model's shortcuts.
+    #[must_use]
+    pub fn literally(self) -> World {
+        World { detail: Detail::Literal, ..self }
+    }
+
+    pub(super) fn is_literal(&self) -> bool {
+        self.detail == Detail::Literal
+    }
+
+    /// What an attempt's clock says after so many ticks.
+    pub(super) fn moment(clock: u8) -> Moment {
+        Moment::since_origin(TICK * u32::from(clock))
+    }
+
+    /// Until when a key may be trusted that was asked for at `sent`, for so many ticks.
+    pub(super) fn deadline(&self, sent: u8, ticks: u8) -> Moment {
+        self.drift().deadline(World::moment(sent), TICK * u32::from(ticks))
+    }
+
+    /// Whether a process of this age is too young to vote.
+    pub(super) fn is_quarantined(&self, age: u8) -> bool {
+        let quarantine = match self.quarantine {
+            0 => Quarantine::none(),
+            // The library adds a margin for rounding, which would cost a whole tick here.
+            ticks => {
+                Quarantine::new((TICK * u32::from(ticks)).saturating_sub(Drift::MARGIN), self.drift())
+            }
+        };
+        !quarantine.left(TICK * u32::from(age)).is_zero()
+    }
+
+    fn drift(&self) -> Drift {
+        Drift::of(self.drift).unwrap_or_default()
+    }
+}
