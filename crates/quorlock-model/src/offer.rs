@@ -18,7 +18,7 @@
 //! | a request is lost, or refused | it does not arrive |
 //! | an attempt asks, or sends a renewal or its offers | with the first request that arrives: any earlier, and it may believe for less long |
 //! | a question is sent | with the first offer that names its token: any earlier, the same |
-//! | an offer arrives twice | as long as the offering token stands |
+//! | an offer arrives twice | as long as the offering token stands, where no numbers are drawn |
 //! | a push comes late, or is lost | it comes immediately: who has heard more may believe more |
 //! | a process is old enough where the connection was made after the question | it is old enough when it votes |
 //! | a waiter gives up before it holds the lock | it has never asked |
@@ -117,6 +117,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         Offer { quorum: Quorum::majority(N), scheme, kinds, world }
     }
 
+    /// The attempts of other clients.
+    fn others(&self, state: &State<N, K>, attempt: usize) -> impl Iterator<Item = usize> + use<N, K> {
+        let pools = self.scheme == Scheme::TwoTokens && state.attempts[attempt].kind == Kind::Waiter;
+        let kinds = self.kinds;
+        (0..K).filter(move |&other| other != attempt && !(pools && kinds[other] == Kind::Waiter))
+    }
+
     fn has(&self, kind: Kind, times: usize) -> bool {
         self.kinds.iter().filter(|other| **other == kind).count() >= times
     }
@@ -154,7 +161,8 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
         })];
         if has_clocks {
             properties.push(Property::<Self>::always(EXCLUSIVE, |model, state| {
-                state.attempts.iter().filter(|attempt| model.believes(attempt)).count() < 2
+                let believes = |one: usize| model.believes(&state.attempts[one]);
+                !(0..K).any(|one| believes(one) && model.others(state, one).any(believes))
             }));
             properties.push(Property::<Self>::always(UNBROKEN, |model, state| {
                 let is_broken = |lease: &state::Lease| lease.interrupted;

@@ -5,7 +5,6 @@ use quorlock_protocol::FencingToken;
 use super::state::{Attempt, Key, Kind, Lease, Phase, Renewal, State, Vote};
 use super::{Clocks, Fencing, Offer, Scheme, Start, Step};
 
-
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// How it may start. The first attempt, where it holds the lock, has its number from a quorum's counters;
     /// the others may be anywhere, and counters may be ahead, as refused requests may raise them.
@@ -46,13 +45,18 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 let is_ahead = index + ahead >= N;
                 node.counter = number(if is_ahead { 2 } else { u64::from(index < stored) });
             }
+            if self.world.fencing == Fencing::Calendars {
+                state.calendar = state.nodes.iter().map(|node| node.counter).max().unwrap_or(state.largest);
+            }
             state
         };
         (0..=N).map(raise).collect()
     }
 
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
-        if state.attempts.iter().all(Attempt::is_over) {
+        let is_done = |one: &Attempt| one.is_over() || (one.kind == Kind::Waiter && one.phase == Phase::Idle);
+        // There is none left that could offer anything.
+        if state.attempts.iter().all(is_done) {
             return;
         }
         if self.world.clocks == Clocks::Running {
@@ -90,7 +94,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn decisions_possible(&self, state: &State<N, K>, attempt: usize, steps: &mut Vec<Step>) {
         let (asking, literal) = (&state.attempts[attempt], self.world.is_literal());
-        if self.world.fencing == Fencing::Numbers && self.has_quorum(state, attempt) {
+        if self.world.fencing != Fencing::Without && self.has_quorum(state, attempt) {
             steps.push(Step::Decide { attempt });
         }
         match asking.phase {
@@ -156,7 +160,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             Phase::Holding(_) => !self.world.is_literal() || self.scheme == Scheme::UntilAnswered,
             _ => false,
         };
-        if asking.kind == Kind::Plain || !may_offer {
+        if asking.kind == Kind::Plain || !may_offer || there.mail[attempt].offered {
             return;
         }
         for (to, waiter) in state.attempts.iter().enumerate() {

@@ -76,7 +76,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         if state.attempts[attempt].phase == Phase::Idle {
             ask(state, attempt);
         }
-        let number = self.draw(&mut state.nodes[node], FencingToken::ZERO);
+        let hint = state.attempts[attempt].hint;
+        let number = self.draw(&mut state.nodes[node], hint);
+        self.note_time(state, number);
         let there = &mut state.nodes[node];
         there.key = Some(Key { holder: attempt, left: self.world.ttl });
         there.mail[attempt].vote = Vote::None;
@@ -91,31 +93,48 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             ask(state, to);
         }
         let there = &mut state.nodes[node];
-        let number = self.draw(there, state.attempts[attempt].number);
+        // Two that offer the lock to each other, again and again, would draw ever larger numbers.
+        there.mail[attempt].offered = self.world.fencing != Fencing::Without;
+        let (releasers, waiters) = (state.attempts[attempt].number, state.attempts[to].hint);
+        let number = match self.scheme {
+            Scheme::NotRaised => self.draw_from(there, releasers.max(waiters), FencingToken::ZERO),
+            Scheme::ReleasersHint => self.draw(there, releasers),
+            Scheme::WaitersHint => self.draw(there, waiters),
+            _ => self.draw(there, releasers.max(waiters)),
+        };
         there.key = Some(Key { holder: to, left: self.world.offer });
+        self.note_time(state, number);
         self.push(state, to, node, number);
     }
 
     /// A node draws a number, above its counter and this one.
     fn draw(&self, node: &mut Node<K>, above: FencingToken) -> FencingToken {
+        let counter = node.counter;
+        self.draw_from(node, above, counter)
+    }
+
+    fn draw_from(&self, node: &mut Node<K>, above: FencingToken, counter: FencingToken) -> FencingToken {
         if self.world.fencing == Fencing::Without {
             return FencingToken::ZERO;
         }
         let hint = FenceHint::at(Duration::ZERO, Some(above), Duration::MAX);
-        let is_offer = above != FencingToken::ZERO;
-        let number = if self.scheme == Scheme::NotRaised && is_offer {
-            hint.usual()
-        } else {
-            hint.from(node.counter, Duration::ZERO).unwrap_or(FencingToken::MAX)
-        };
+        let number = hint.from(counter, Duration::ZERO).unwrap_or(FencingToken::MAX);
         node.counter = node.counter.max(number);
         number
+    }
+
+    /// Calendars are ahead of all that was drawn.
+    fn note_time(&self, state: &mut State<N, K>, drawn: FencingToken) {
+        if self.world.fencing == Fencing::Calendars {
+            state.calendar = state.calendar.max(drawn);
+        }
     }
 
     /// A node tells the attempt that its token stands, if the connection says that it is old enough to vote.
     fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
-        if is_young && self.scheme != Scheme::YoungVotes {
+        let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].kind == Kind::Waiter;
+        if is_young && !counts {
             return;
         }
         if self.world.is_literal() {
@@ -131,7 +150,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     /// An attempt hears of a vote.
     fn hear(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         for one in 0..K {
-            let hears = one == attempt || (self.scheme == Scheme::AnyOffer && state.attempts[one].is_waiting());
+            let hears =
+                one == attempt || (self.scheme == Scheme::AnyOffer && state.attempts[one].is_waiting());
             let may_count = matches!(state.attempts[one].phase, Phase::Asking | Phase::Waiting { .. });
             if hears && may_count {
                 let vote = &mut state.nodes[node].mail[one].vote;
@@ -201,7 +221,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let there = &mut state.nodes[node];
         there.counter = there.counter.max(state.attempts[attempt].number);
         let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
-        if is_young && self.scheme != Scheme::YoungVotes {
+        if is_young {
             return;
         }
         there.mail[attempt].vote = Vote::Carries;
@@ -224,9 +244,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             asking.phase = Phase::Over { past: Past::Failed };
             return;
         }
-        asking.phase =
-            Phase::Holding(Lease { until, renewals: 0, renewal: None, interrupted: false });
-        asking.overtaken = self.world.fencing == Fencing::Numbers && asking.number <= state.largest;
+        asking.phase = Phase::Holding(Lease { until, renewals: 0, renewal: None, interrupted: false });
+        asking.overtaken = self.world.fencing != Fencing::Without && asking.number <= state.largest;
         state.largest = state.largest.max(asking.number);
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
@@ -238,7 +257,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
         let repairs_count = matches!(self.scheme, Scheme::RestoredCounts | Scheme::RestoredLate);
         let counts = match reply {
-            Reply::Granted => !is_young || self.scheme == Scheme::YoungVotes,
+            Reply::Granted => !is_young,
             Reply::Restored => repairs_count && !is_young,
             Reply::Refused => false,
         };
@@ -312,9 +331,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn note_interruptions(&self, state: &mut State<N, K>) {
         let believes = state.attempts.map(|attempt| self.believes(&attempt));
-        for (index, attempt) in state.attempts.iter_mut().enumerate() {
-            let by_another = believes.iter().enumerate().any(|(other, &believes)| believes && other != index);
-            if let Phase::Holding(lease) = &mut attempt.phase {
+        for index in 0..K {
+            let by_another = self.others(state, index).any(|other| believes[other]);
+            if let Phase::Holding(lease) = &mut state.attempts[index].phase {
                 lease.interrupted |= by_another && self.world.clocks == Clocks::Running;
             }
         }
@@ -325,6 +344,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
     asking.floor = state.largest;
+    asking.hint = state.calendar;
     if asking.kind == Kind::Waiter {
         asking.phase = Phase::Waiting { given_back: false };
     } else {
@@ -392,5 +412,3 @@ impl Mail {
         self.renewal != Renewal::Unarrived && self.vote != Vote::Asked
     }
 }
-
-

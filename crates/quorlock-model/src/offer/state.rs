@@ -16,6 +16,8 @@ pub struct State<const N: usize, const K: usize> {
     pub reminders: u8,
     /// The largest number that was handed out.
     pub largest: FencingToken,
+    /// What calendars show, if it is of interest: no less than what was drawn.
+    pub calendar: FencingToken,
     /// The nodes.
     pub nodes: [Node<K>; N],
     /// The attempts.
@@ -53,6 +55,8 @@ pub struct Mail {
     pub vote: Vote,
     /// The request of the latest renewal.
     pub renewal: Renewal,
+    /// Whether the node has carried out the attempt's offer, where that happens only once.
+    pub offered: bool,
 }
 
 /// The vote of a node for an attempt.
@@ -109,6 +113,8 @@ pub struct Attempt {
     pub number: FencingToken,
     /// The largest number that was out when it asked, or sent its question.
     pub floor: FencingToken,
+    /// What its calendar showed then, if that is of interest.
+    pub hint: FencingToken,
     /// A larger number was out already when it took the lock.
     pub overtaken: bool,
     /// How far it has come.
@@ -166,8 +172,9 @@ impl Attempt {
     /// Nothing has happened.
     #[must_use]
     pub fn new(kind: Kind) -> Attempt {
-        let (number, floor, phase) = (FencingToken::ZERO, FencingToken::ZERO, Phase::Idle);
-        Attempt { kind, clock: 0, behind: 0, number, floor, overtaken: false, phase }
+        let number = FencingToken::ZERO;
+        let (floor, hint, phase) = (number, number, Phase::Idle);
+        Attempt { kind, clock: 0, behind: 0, number, floor, hint, overtaken: false, phase }
     }
 
     /// The lease that it has become.
@@ -218,6 +225,7 @@ impl<const N: usize, const K: usize> State<N, K> {
             restarts: 0,
             reminders: 0,
             largest: FencingToken::ZERO,
+            calendar: FencingToken::ZERO,
             nodes: [Node { key: None, age: None, ahead: 0, counter, mail: [Mail::default(); K] }; N],
             attempts: kinds.map(Attempt::new),
         }
@@ -245,7 +253,8 @@ impl<const N: usize, const K: usize> Representative for State<N, K> {
         let mut order = std::array::from_fn(|attempt| attempt);
         let mut least: Option<State<N, K>> = None;
         loop {
-            let keeps_kinds = |(new, old): (usize, &usize)| self.attempts[new].kind == self.attempts[*old].kind;
+            let keeps_kinds =
+                |(new, old): (usize, &usize)| self.attempts[new].kind == self.attempts[*old].kind;
             if order.iter().enumerate().all(keeps_kinds) {
                 let mut other = self.renamed(order);
                 other.nodes.sort_unstable();

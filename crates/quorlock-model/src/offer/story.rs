@@ -39,7 +39,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                     None => " where none stood".into(),
                 };
                 let (from, to) = (name(attempt), name(to));
-                format!("{from}'s offer to {to}{asks} reaches node {node}, which stores {to}'s token{instead}")
+                format!(
+                    "{from}'s offer to {to}{asks} reaches node {node}, which stores {to}'s token{instead}"
+                )
             }
             Step::Push { attempt, node } => format!("{} hears from node {node}", name(attempt)),
             Step::Decide { attempt } => format!("{} decides on its number", name(attempt)),
@@ -77,7 +79,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
         let numbered = |attempt: &Attempt| match self.world.fencing {
             Fencing::Without => String::new(),
-            Fencing::Numbers => format!(" with {}", attempt.number),
+            Fencing::Numbers | Fencing::Calendars => format!(" with {}", attempt.number),
         };
         let name = name(attempt);
         match (old.lease(), new.lease()) {

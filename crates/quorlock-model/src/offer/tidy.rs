@@ -13,7 +13,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         for attempt in 0..K {
             self.tidy_attempt(state, attempt);
         }
-        // Who has nobody left to offer to is over. That may be so only now.
+        // One that has none left to offer to is over. That may be so only now.
         for attempt in 0..K {
             if state.attempts[attempt].phase == Phase::Ended && !self.may_offer(state, attempt) {
                 state.attempts[attempt].phase = Phase::Over { past: Past::Held };
@@ -28,7 +28,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let asking = &mut state.attempts[attempt];
         let is_late = World::moment(asking.clock) >= self.world.deadline(0, self.life(asking));
         match asking.phase {
-            Phase::Asking | Phase::WritingBack if is_late => asking.phase = Phase::Over { past: Past::Failed },
+            Phase::Asking | Phase::WritingBack if is_late => {
+                asking.phase = Phase::Over { past: Past::Failed }
+            }
             Phase::Waiting { .. } if is_late => {
                 if matches!(self.scheme, Scheme::NoDeadline | Scheme::FromPush) {
                     asking.clock = self.world.offer;
@@ -50,7 +52,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         let asking = &mut state.attempts[attempt];
         if matches!(asking.phase, Phase::Ended | Phase::Over { .. }) {
-            (asking.clock, asking.behind, asking.floor) = (0, 0, FencingToken::ZERO);
+            (asking.clock, asking.behind) = (0, 0);
+            (asking.floor, asking.hint) = (FencingToken::ZERO, FencingToken::ZERO);
         }
     }
 
@@ -58,12 +61,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn may_offer(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let literal = self.world.is_literal();
-        let takes = |other: (usize, &Attempt)| other.0 != attempt && other.1.kind == Kind::Waiter && !other.1.is_over();
+        let takes = |other: (usize, &Attempt)| {
+            other.0 != attempt && other.1.kind == Kind::Waiter && !other.1.is_over()
+        };
         let is_wanted = literal || state.attempts.iter().enumerate().any(takes);
         let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::WhateverStands);
-        let has_key = state.nodes.iter().any(|node| {
-            node.has_key_of(attempt) || !node.mail[attempt].is_quiet()
-        });
+        let has_key =
+            state.nodes.iter().any(|node| node.has_key_of(attempt) || !node.mail[attempt].is_quiet());
         asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
     }
 
@@ -73,7 +77,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         *asking = Attempt { phase: asking.phase, ..Attempt::new(asking.kind) };
         for node in &mut state.nodes {
             let asked = node.mail[attempt].vote == Vote::Asked && self.world.is_literal();
-            node.mail[attempt] = Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
+            node.mail[attempt] =
+                Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
             if !self.world.is_literal() {
                 node.key = node.key.filter(|key| key.holder != attempt);
             }

@@ -29,7 +29,7 @@ pub enum Scheme {
     RestoredCounts,
     /// The same, and also after the end that the lease had before.
     RestoredLate,
-    /// The votes of a process that is too young count.
+    /// Offers count also from a process that is too young.
     YoungVotes,
     /// Two pushes of one node are two votes.
     Twice,
@@ -39,6 +39,10 @@ pub enum Scheme {
     NoDeadline,
     /// A node takes the releaser's number and one more, wherever its counter stands.
     NotRaised,
+    /// A node draws above the releaser's number, and does not know what the waiter's calendar showed.
+    ReleasersHint,
+    /// A node draws above what the waiter's calendar showed, and does not know the releaser's number.
+    WaitersHint,
     /// The largest number is handed out, however few nodes carry it.
     NoWriteBack,
 }
@@ -67,8 +71,11 @@ pub enum Clocks {
 pub enum Fencing {
     /// They do not.
     Without,
-    /// They do.
+    /// They do, and those who ask bring no hint.
     Numbers,
+    /// They do, and those who ask, in the plain way or with a question, bring the time of their calendars as a
+    /// hint. These agree: it is no less than any number that was drawn before.
+    Calendars,
 }
 
 /// How it starts.
@@ -160,7 +167,13 @@ impl World {
         World { fencing: Fencing::Numbers, ..World::calm() }
     }
 
-    /// And there is no clock.
+    /// And the calendars of clients agree, while a node restarts: an offer lives for half of the quarantine.
+    #[must_use]
+    pub fn calendars(restarts: u8) -> World {
+        World { restarts, quarantine: 4, fencing: Fencing::Calendars, ..World::calm() }
+    }
+
+    /// Nodes draw numbers, and there is no clock.
     #[must_use]
     pub fn timeless() -> World {
         World { clocks: Clocks::None, ..World::fenced() }
@@ -191,9 +204,7 @@ impl World {
         let quarantine = match self.quarantine {
             0 => Quarantine::none(),
             // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => {
-                Quarantine::new((TICK * u32::from(ticks)).saturating_sub(Drift::MARGIN), self.drift())
-            }
+            ticks => Quarantine::new((TICK * u32::from(ticks)).saturating_sub(Drift::MARGIN), self.drift()),
         };
         !quarantine.left(TICK * u32::from(age)).is_zero()
     }
