@@ -85,7 +85,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             self.decisions_possible(state, attempt, steps);
             for node in 0..N {
-                self.requests_possible(state, attempt, node, steps);
+                Self::requests_possible(state, attempt, node, steps);
                 self.renewals_possible(state, attempt, node, steps);
                 self.offers_possible(state, attempt, node, steps);
             }
@@ -113,7 +113,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    fn requests_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
+    fn requests_possible(state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let vote = there.mail[attempt].vote;
         let begins = asking.phase == Phase::Idle && asking.kind != Kind::Waiter;
@@ -158,7 +158,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let may_offer = match asking.phase {
             Phase::Ended => true,
             Phase::Holding(_) => !self.world.is_literal() || self.scheme == Scheme::UntilAnswered,
-            _ => false,
+            Phase::Idle | Phase::Asking | Phase::Waiting { .. } | Phase::WritingBack | Phase::Over { .. } => {
+                false
+            }
         };
         if asking.kind == Kind::Plain || !may_offer || there.mail[attempt].offered {
             return;
@@ -171,7 +173,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             };
             let is_public = match waiter.phase {
                 Phase::Idle | Phase::Over { .. } => self.world.is_literal() != (waiter.phase == Phase::Idle),
-                _ => true,
+                Phase::Asking
+                | Phase::Waiting { .. }
+                | Phase::WritingBack
+                | Phase::Holding(_)
+                | Phase::Ended => true,
             };
             if stores && is_public && waiter.kind == Kind::Waiter && to != attempt {
                 steps.push(Step::Offer { attempt, to, node });

@@ -39,7 +39,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                     self.push(&mut state, holder, node, counter);
                 }
             }
-            Step::Vanish { node } => state.nodes[node].key = None,
+            Step::Vanish { node } | Step::Release { node, .. } => state.nodes[node].key = None,
             Step::Vote { attempt, node } => self.vote(&mut state, attempt, node),
             Step::Question { attempt } => ask(&mut state, attempt),
             Step::AskAgain { attempt } => state.attempts[attempt].clock = 0,
@@ -58,7 +58,6 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Step::Renewal { attempt, node } => self.renewal(&mut state, attempt, node),
             Step::End { attempt } => self.end(&mut state, attempt),
-            Step::Release { node, .. } => state.nodes[node].key = None,
         }
         self.note_interruptions(&mut state);
         self.tidy(&mut state);
@@ -96,12 +95,16 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         // Two that offer the lock to each other, again and again, would draw ever larger numbers.
         there.mail[attempt].offered = self.world.fencing != Fencing::Without;
         let (releasers, waiters) = (state.attempts[attempt].number, state.attempts[to].hint);
-        let number = match self.scheme {
-            Scheme::NotRaised => self.draw_from(there, releasers.max(waiters), FencingToken::ZERO),
-            Scheme::ReleasersHint => self.draw(there, releasers),
-            Scheme::WaitersHint => self.draw(there, waiters),
-            _ => self.draw(there, releasers.max(waiters)),
+        let hint = if self.scheme == Scheme::ReleasersHint {
+            releasers
+        } else if self.scheme == Scheme::WaitersHint {
+            waiters
+        } else {
+            releasers.max(waiters)
         };
+        let raises = self.scheme != Scheme::NotRaised;
+        let counter = if raises { there.counter } else { FencingToken::ZERO };
+        let number = self.draw_from(there, hint, counter);
         there.key = Some(Key { holder: to, left: self.world.offer });
         self.note_time(state, number);
         self.push(state, to, node, number);
@@ -196,7 +199,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn tally(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> Tally {
         let mut tally = Tally::new(self.quorum);
-        nodes.iter().for_each(|node| (0..votes(node)).for_each(|_| tally.grant()));
+        nodes.iter().flat_map(|node| 0..votes(node)).for_each(|_| tally.grant());
         tally
     }
 
@@ -255,7 +258,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let there = &mut state.nodes[node];
         let reply = self.prolong(there, attempt, number);
         let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
-        let repairs_count = matches!(self.scheme, Scheme::RestoredCounts | Scheme::RestoredLate);
+        let repairs_count =
+            self.scheme == Scheme::RestoredCounts || self.counts_late(&state.attempts[attempt]);
         let counts = match reply {
             Reply::Granted => !is_young,
             Reply::Restored => repairs_count && !is_young,
@@ -286,11 +290,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     /// As `Keeper::count`.
     fn count(&self, state: &mut State<N, K>, attempt: usize) {
+        let never_late = self.counts_late(&state.attempts[attempt]);
         let asking = &mut state.attempts[attempt];
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewal else { return };
         let renewed = self.world.deadline(sent, self.world.ttl);
-        let never_late = self.scheme == Scheme::RestoredLate;
         let now = if never_late { Moment::ORIGIN } else { World::moment(asking.clock) };
         let term = Term::until(lease.until);
         if !term.renew(renewed, now) {
@@ -320,8 +324,18 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 }
                 Phase::Waiting { given_back: true }
             }
-            _ => Phase::Over { past: Past::Failed },
+            Phase::Idle
+            | Phase::Asking
+            | Phase::Waiting { .. }
+            | Phase::WritingBack
+            | Phase::Ended
+            | Phase::Over { .. } => Phase::Over { past: Past::Failed },
         };
+    }
+
+    /// Whether renewals of the attempt count although they come late, and have stored the key anew.
+    pub(super) fn counts_late(&self, attempt: &Attempt) -> bool {
+        self.scheme == Scheme::RestoredLate && attempt.kind == Kind::Waiter
     }
 
     /// For how long the votes of an attempt stand.

@@ -39,7 +39,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 }
             }
             Phase::Holding(lease) if !self.believes(asking) => {
-                let may_revive = self.scheme == Scheme::RestoredLate
+                let may_revive = self.counts_late(asking)
                     && lease.renewal.is_some_and(|sent| {
                         World::moment(asking.clock) < self.world.deadline(sent, self.world.ttl)
                     });

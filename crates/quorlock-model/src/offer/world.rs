@@ -27,7 +27,7 @@ pub enum Scheme {
     Reuse,
     /// A renewal counts where it has stored the key anew. Alone that breaks nothing, as for the lock.
     RestoredCounts,
-    /// The same, and also after the end that the lease had before.
+    /// The same for what was taken up, and also after the end that the lease had before.
     RestoredLate,
     /// Offers count also from a process that is too young.
     YoungVotes,
@@ -39,7 +39,8 @@ pub enum Scheme {
     NoDeadline,
     /// A node takes the releaser's number and one more, wherever its counter stands.
     NotRaised,
-    /// A node draws above the releaser's number, and does not know what the waiter's calendar showed.
+    /// A node draws above the releaser's number, and does not know what the waiter's calendar showed. A
+    /// releaser may be of long ago, from before others whose numbers a node has forgotten.
     ReleasersHint,
     /// A node draws above what the waiter's calendar showed, and does not know the releaser's number.
     WaitersHint,
