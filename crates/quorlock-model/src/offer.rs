@@ -215,12 +215,21 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
 impl<const N: usize, const K: usize> Wander for Offer<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {
-            Step::Vote { .. } | Step::Offer { .. } | Step::Push { .. } | Step::Renewal { .. } => 8,
-            Step::Decide { .. } | Step::WriteBack { .. } | Step::Tick { missed_by: None } => 8,
+            Step::Vote { .. }
+            | Step::Offer { .. }
+            | Step::Push { .. }
+            | Step::Renewal { .. }
+            | Step::Decide { .. }
+            | Step::WriteBack { .. }
+            | Step::Tick { missed_by: None } => 8,
             Step::Question { .. } | Step::NewRenewal { .. } => 4,
             Step::Release { .. } | Step::AskAgain { .. } => 2,
-            Step::Tick { missed_by: Some(_) } | Step::RunAhead { .. } | Step::Restart { .. } => 1,
-            Step::Remind { .. } | Step::Vanish { .. } | Step::End { .. } => 1,
+            Step::Tick { missed_by: Some(_) }
+            | Step::RunAhead { .. }
+            | Step::Restart { .. }
+            | Step::Remind { .. }
+            | Step::Vanish { .. }
+            | Step::End { .. } => 1,
         }
     }
 }

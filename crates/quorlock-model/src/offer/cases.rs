@@ -117,7 +117,7 @@ fn broken() -> Vec<Case> {
             "without a quarantine an offer is forgotten and the lock given away again",
             Violated,
             Quick,
-            |_| hunt(&three(Quorlock, World { quarantine: 0, ..World::forgetful(1) })),
+            |_| hunt(&two_waiters(Quorlock, World { quarantine: 0, restarts: 1, ..World::renewing(1) })),
         ),
         case("an offer that outlives the quarantine makes two holders", Violated, Quick, |_| {
             hunt(&three(Quorlock, World { offer: 3, ..World::forgetful(1) }))

@@ -182,7 +182,12 @@ impl Attempt {
     pub fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
-            _ => None,
+            Phase::Idle
+            | Phase::Asking
+            | Phase::Waiting { .. }
+            | Phase::WritingBack
+            | Phase::Ended
+            | Phase::Over { .. } => None,
         }
     }
 

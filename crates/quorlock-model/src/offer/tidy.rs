@@ -48,7 +48,12 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 }
             }
             Phase::Ended => {}
-            _ => return,
+            Phase::Idle
+            | Phase::Asking
+            | Phase::Waiting { .. }
+            | Phase::WritingBack
+            | Phase::Holding(_)
+            | Phase::Over { .. } => return,
         }
         let asking = &mut state.attempts[attempt];
         if matches!(asking.phase, Phase::Ended | Phase::Over { .. }) {
