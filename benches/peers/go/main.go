@@ -43,7 +43,10 @@ type peer interface {
 func main() {
 	subject, addresses := os.Args[1], os.Args[2:]
 	connect := map[string]func([]string) (peer, error){
-		"redsync": newRedsync, "rueidislock": newRueidislock, "etcd": newEtcd,
+		"redsync":           func(nodes []string) (peer, error) { return newRedsync(nodes, false) },
+		"redsync-fail-fast": func(nodes []string) (peer, error) { return newRedsync(nodes, true) },
+		"rueidislock":       newRueidislock,
+		"etcd":              newEtcd,
 	}[subject]
 	if connect == nil {
 		fail(fmt.Errorf("there is no subject %s in Go", subject))
@@ -75,10 +78,12 @@ func fail(err error) {
 
 // versions names the modules that a subject consists of, as they were built.
 func versions(subject string) string {
+	redsync := []string{"github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"}
 	parts := map[string][]string{
-		"redsync":     {"github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"},
-		"rueidislock": {"github.com/redis/rueidis"},
-		"etcd":        {"go.etcd.io/etcd/client/v3"},
+		"redsync":           redsync,
+		"redsync-fail-fast": redsync,
+		"rueidislock":       {"github.com/redis/rueidis"},
+		"etcd":              {"go.etcd.io/etcd/client/v3"},
 	}[subject]
 	all := ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -19,9 +19,13 @@ import (
 // As many as ever run at once.
 const mostTasks = 64
 
-type redsyncPeer struct{ *redsync.Redsync }
+// With failFast it goes on when a quorum has answered alike, and does not wait for the other servers.
+type redsyncPeer struct {
+	*redsync.Redsync
+	failFast bool
+}
 
-func newRedsync(nodes []string) (peer, error) {
+func newRedsync(nodes []string, failFast bool) (peer, error) {
 	var pools []redis.Pool
 	for _, node := range nodes {
 		options, err := goredislib.ParseURL(node)
@@ -30,12 +34,13 @@ func newRedsync(nodes []string) (peer, error) {
 		}
 		pools = append(pools, goredis.NewPool(goredislib.NewClient(options)))
 	}
-	return redsyncPeer{redsync.New(pools...)}, nil
+	return redsyncPeer{redsync.New(pools...), failFast}, nil
 }
 
 // Its own delays between attempts (50 to 250 ms), and as many attempts as it takes.
 func (p redsyncPeer) acquire(ctx context.Context, _ int, name string, ttl time.Duration) (func() error, error) {
-	mutex := p.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(1_000_000))
+	mutex := p.NewMutex(name,
+		redsync.WithExpiry(ttl), redsync.WithTries(1_000_000), redsync.WithFailFast(p.failFast))
 	if err := mutex.LockContext(ctx); err != nil {
 		return nil, err
 	}

@@ -44,13 +44,14 @@ impl Subject {
 }
 
 /// The first one is what the others are compared to.
-pub(crate) const LOCKS: [Subject; 11] = [
+pub(crate) const LOCKS: [Subject; 12] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
     Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
     Subject::new("redlock", Driver::Rust("redlock"), On::FiveServers),
     Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
+    Subject::new("redsync, fail fast", Driver::Go("redsync-fail-fast"), On::FiveServers),
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
@@ -59,12 +60,13 @@ pub(crate) const LOCKS: [Subject; 11] = [
 ];
 
 /// With processes of one task each, and a name that says what is meant.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 8] = [
+pub(crate) const BETWEEN_PROCESSES: [Subject; 9] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
     Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
     Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
+    Subject::new("redsync, fail fast", Driver::Go("redsync-fail-fast"), On::FiveServers),
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),

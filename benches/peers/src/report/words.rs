@@ -2,7 +2,7 @@
 //! holds. What is judgement stands apart and says so.
 
 use super::{median, number, of_processes};
-use crate::lineup::{BETWEEN_PROCESSES, LOCKS, SYSTEMS};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, SYSTEMS, Subject};
 use crate::measure::{CONTENDERS, TASKS};
 use crate::order::Work;
 use crate::processes::FIELDS;
@@ -80,7 +80,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 | a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
 | rslock | `acquire_no_guard`, 200 ms retry delay |
 | redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
-| redsync | go-redis pools as they come, 50 to 250 ms between attempts |
+| redsync | go-redis pools as they come, 50 to 250 ms between attempts. *Fail fast* is `WithFailFast(true)`: it goes on when three servers have answered alike, and does not wait for the others |
 | rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
 | Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors |
 | node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries |
@@ -132,12 +132,17 @@ const JUDGEMENT: &str = "Our judgement:
 fn beside_others(record: &Record) -> Option<String> {
     let rate = |subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
     let [fenced, plain] = ["quorlock", "quorlock, no fencing"].map(rate);
-    let mut others: Vec<(&str, f64)> =
-        ["rslock", "redlock", "redsync", "Redisson", "node-redlock", "pottery", "redlock-py"]
-            .into_iter()
-            .map(|subject| (subject, rate(subject)))
-            .filter(|(_, rate)| rate.is_finite())
-            .collect();
+    let is_other = |subject: &&Subject| {
+        subject.on == On::FiveServers
+            && !subject.name.starts_with("quorlock")
+            && subject.name != "a round by hand"
+    };
+    let mut others: Vec<(&str, f64)> = LOCKS
+        .iter()
+        .filter(is_other)
+        .map(|subject| (subject.name, rate(subject.name)))
+        .filter(|(_, rate)| rate.is_finite())
+        .collect();
     others.sort_by(|a, b| b.1.total_cmp(&a.1));
     let others = others.into_iter();
     let others: Vec<String> = others
@@ -184,7 +189,8 @@ fn waiting(record: &Record) -> Option<String> {
     };
     let together =
         |subject: &str| median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0;
-    let polling = ["rslock", "redlock", "redsync", "node-redlock", "pottery", "redlock-py"];
+    let polling =
+        ["rslock", "redlock", "redsync", "redsync, fail fast", "node-redlock", "pottery", "redlock-py"];
     let mut times: Vec<f64> = polling.into_iter().map(together).filter(|time| time.is_finite()).collect();
     times.sort_by(f64::total_cmp);
     let (first, last) = (times.first()?, times.last()?);
