@@ -44,7 +44,7 @@ impl Subject {
 }
 
 /// The first one is what the others are compared to.
-pub(crate) const LOCKS: [Subject; 12] = [
+pub(crate) const LOCKS: [Subject; 13] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -55,12 +55,13 @@ pub(crate) const LOCKS: [Subject; 12] = [
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
+    Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
     Subject::new("pottery", Driver::Python("pottery"), On::FiveServers),
     Subject::new("redlock-py", Driver::Python("redlock-py"), On::FiveServers),
 ];
 
 /// With processes of one task each, and a name that says what is meant.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 9] = [
+pub(crate) const BETWEEN_PROCESSES: [Subject; 10] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -70,6 +71,7 @@ pub(crate) const BETWEEN_PROCESSES: [Subject; 9] = [
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
+    Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
 ];
 
 /// Other systems, beside what they are compared to.

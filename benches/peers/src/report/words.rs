@@ -83,7 +83,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 | redsync | go-redis pools as they come, 50 to 250 ms between attempts. *Fail fast* is `WithFailFast(true)`: it goes on when three servers have answered alike, and does not wait for the others |
 | rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
 | Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors |
-| node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries |
+| node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries. *Auto-pipelining* is ioredis with `enableAutoPipelining`: what is asked in one turn of the event loop goes to a server in one write |
 | pottery, redlock-py | as they come, a thread for each task |
 | PostgreSQL | a connection for each task; `pg_advisory_lock`, and a table with a row for each lock, tried again within 20 ms |
 | ZooKeeper | the usual recipe of numbered ephemeral nodes, one session |
@@ -189,8 +189,16 @@ fn waiting(record: &Record) -> Option<String> {
     };
     let together =
         |subject: &str| median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0;
-    let polling =
-        ["rslock", "redlock", "redsync", "redsync, fail fast", "node-redlock", "pottery", "redlock-py"];
+    let polling = [
+        "rslock",
+        "redlock",
+        "redsync",
+        "redsync, fail fast",
+        "node-redlock",
+        "node-redlock, auto-pipelining",
+        "pottery",
+        "redlock-py",
+    ];
     let mut times: Vec<f64> = polling.into_iter().map(together).filter(|time| time.is_finite()).collect();
     times.sort_by(f64::total_cmp);
     let (first, last) = (times.first()?, times.last()?);
