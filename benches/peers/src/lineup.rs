@@ -101,6 +101,16 @@ impl Subject {
         }
     }
 
+    /// How long it works before the first window: connections are made, scripts loaded, and what compiles while it
+    /// runs has done so.
+    pub(crate) fn warm_millis(&self) -> u64 {
+        match self.driver {
+            Driver::Rust(_) | Driver::Go(_) | Driver::Node(_) | Driver::Python(_) => 1000,
+            // After one second a cycle still takes two to four times the processor time that it does after these.
+            Driver::Java(_) => 20_000,
+        }
+    }
+
     /// Where the drivers have been built, or why this one has not been.
     pub(crate) fn start(&self, built: &Path) -> Result<Start, String> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -16,8 +16,8 @@ use crate::record::{Record, Row, Window};
 use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
 
-/// Parts take two minutes each, that of the processes some ten, so that whoever shares the machine can be asked to
-/// wait.
+/// Parts take two to five minutes each, that of the processes nearly half an hour, so that whoever shares the machine
+/// can be asked to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// Locks that nobody else wants.
@@ -46,8 +46,6 @@ pub(crate) struct Plan {
 pub(crate) const HOLD_MILLIS: u64 = 1;
 pub(crate) const CONTENDERS: usize = 32;
 pub(crate) const TASKS: [usize; 3] = [1, 16, MOST_TASKS];
-/// Before the first window: connections are made, scripts loaded, and Java and Node compile.
-pub(crate) const WARM_MILLIS: u64 = 1000;
 
 impl Plan {
     pub(crate) fn wants(&self, subject: &str) -> bool {
@@ -189,8 +187,8 @@ async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driv
     let mut driver = Driver::start(&start, &addresses).await?;
     let warm = Order {
         work: Work::Cycles,
-        tasks: 16,
-        millis: WARM_MILLIS,
+        tasks: MOST_TASKS,
+        millis: subject.warm_millis(),
         hold_millis: 0,
         ttl_millis: u64::try_from(TTL.as_millis())?,
         name: "warm".to_owned(),
@@ -198,7 +196,8 @@ async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driv
     let findings = driver.obey(&warm).await?;
     ensure!(
         findings.count > 0,
-        "it has acquired nothing in {WARM_MILLIS} ms, {} failures",
+        "it has acquired nothing in {} ms, {} failures",
+        warm.millis,
         findings.failures
     );
     Ok(driver)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::lineup::{BETWEEN_PROCESSES, Subject};
-use crate::measure::{HOLD_MILLIS, Plan, Stage, WARM_MILLIS, skip};
+use crate::measure::{HOLD_MILLIS, Plan, Stage, skip};
 use crate::order::{Findings, Order, Work};
 use crate::record::{Record, Row, Window};
 use crate::subjects::TTL;
@@ -89,7 +89,7 @@ async fn window(
         .map(|number| Order {
             work: Work::Cycles,
             tasks: 1,
-            millis: WARM_MILLIS,
+            millis: subject.warm_millis(),
             hold_millis: 0,
             ttl_millis,
             name: format!("warm-{number}"),

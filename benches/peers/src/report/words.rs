@@ -68,8 +68,9 @@ pub(super) const HOW: &str = "## How it is measured
 
 Each subject runs as a process of its own, driven by a small program in its language (`benches/peers/`), and obeys \
 orders for windows of time. All subjects take a window in turn, several times, so that a machine whose speed drifts \
-favours nobody; each figure is the median of its windows. Before the first one, each works for a second, so that \
-connections exist, scripts are loaded, and Java and Node have compiled. Client CPU is the user and system time of \
+favours nobody; each figure is the median of its windows. Before the first one, each works for a second, and \
+those in Java for twenty, so that connections exist, scripts are loaded, and Java and Node have compiled; eight Java \
+processes that share few cores are not done with that by then. Client CPU is the user and system time of \
 that process, in steps of 10 ms, so small figures for one task are coarse.
 
 All ask until they have the lock, with a TTL of 10 s, and wait as they themselves do or as their documentation shows:
