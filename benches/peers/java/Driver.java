@@ -1,3 +1,6 @@
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.channel.nio.NioIoHandler;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
@@ -5,11 +8,15 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.function.Function;
 import java.util.function.IntConsumer;
+import java.util.function.Supplier;
 import java.util.regex.Pattern;
 import org.redisson.Redisson;
 import org.redisson.RedissonRedLock;
@@ -20,13 +27,21 @@ import org.redisson.config.Config;
 /** Drives Redisson. See src/order.rs for what it is told and what it answers. */
 public final class Driver {
     private static final List<RedissonClient> clients = new ArrayList<>();
+    private static Function<String, RLock> locks;
 
     public static void main(String[] arguments) throws Exception {
+        String subject = arguments[0];
+        Supplier<Config> configs = subject.equals("redisson-shared") ? sharing() : Config::new;
         for (String node : Arrays.asList(arguments).subList(1, arguments.length)) {
-            Config config = new Config();
+            Config config = configs.get();
             config.useSingleServer().setAddress(node);
             clients.add(Redisson.create(config));
         }
+        locks = switch (subject) {
+            case "redisson", "redisson-shared" -> Driver::ofQuorum;
+            case "redisson-rlock" -> clients.get(0)::getLock;
+            default -> throw new IllegalArgumentException("there is no subject " + subject + " in Java");
+        };
         String version = Redisson.class.getPackage().getImplementationVersion();
         System.out.printf("{\"version\":\"Redisson %s, Java %s\"}%n", version, System.getProperty("java.version"));
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
@@ -37,8 +52,15 @@ public final class Driver {
         System.exit(0);
     }
 
+    /** All clients on the same threads: of Netty as many as it takes by itself, of Redisson as many as one client has. */
+    private static Supplier<Config> sharing() {
+        EventLoopGroup loops = new MultiThreadIoEventLoopGroup(NioIoHandler.newFactory());
+        ExecutorService executor = Executors.newFixedThreadPool(new Config().getThreads());
+        return () -> new Config().setEventLoopGroup(loops).setExecutor(executor);
+    }
+
     /** The lock of whichever thread calls: one on each server, held with more than half of them. */
-    private static RLock lock(String name) {
+    private static RLock ofQuorum(String name) {
         return new RedissonRedLock(clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new));
     }
 
@@ -50,7 +72,7 @@ public final class Driver {
         runAll(order.tasks, task -> {
             for (long began = micros(); began < end; began = micros()) {
                 try {
-                    RLock lock = lock(order.name + "/" + task);
+                    RLock lock = locks.apply(order.name + "/" + task);
                     lock.lock(order.ttlMillis, TimeUnit.MILLISECONDS);
                     lock.unlock();
                     times.add(micros() - began);
@@ -74,7 +96,7 @@ public final class Driver {
         AtomicBoolean held = new AtomicBoolean();
         AtomicLongArray shares = new AtomicLongArray(order.tasks);
         runAll(order.tasks, task -> {
-            RLock lock = lock(order.name);
+            RLock lock = locks.apply(order.name);
             while (true) {
                 try {
                     lock.lock(order.ttlMillis, TimeUnit.MILLISECONDS);

@@ -44,7 +44,7 @@ impl Subject {
 }
 
 /// The first one is what the others are compared to.
-pub(crate) const LOCKS: [Subject; 13] = [
+pub(crate) const LOCKS: [Subject; 15] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -54,6 +54,8 @@ pub(crate) const LOCKS: [Subject; 13] = [
     Subject::new("redsync, fail fast", Driver::Go("redsync-fail-fast"), On::FiveServers),
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
+    Subject::new("Redisson, shared threads", Driver::Java("redisson-shared"), On::FiveServers),
+    Subject::new("Redisson RLock, one server", Driver::Java("redisson-rlock"), On::OneServer),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
     Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
     Subject::new("pottery", Driver::Python("pottery"), On::FiveServers),
@@ -61,7 +63,7 @@ pub(crate) const LOCKS: [Subject; 13] = [
 ];
 
 /// With processes of one task each, and a name that says what is meant.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 10] = [
+pub(crate) const BETWEEN_PROCESSES: [Subject; 12] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -70,6 +72,8 @@ pub(crate) const BETWEEN_PROCESSES: [Subject; 10] = [
     Subject::new("redsync, fail fast", Driver::Go("redsync-fail-fast"), On::FiveServers),
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
     Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
+    Subject::new("Redisson, shared threads", Driver::Java("redisson-shared"), On::FiveServers),
+    Subject::new("Redisson RLock, one server", Driver::Java("redisson-rlock"), On::OneServer),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
     Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
 ];

@@ -83,7 +83,7 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 | redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
 | redsync | go-redis pools as they come, 50 to 250 ms between attempts. *Fail fast* is `WithFailFast(true)`: it goes on when three servers have answered alike, and does not wait for the others |
 | rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
-| Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors |
+| Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors. *Shared threads* has one event loop group and one executor for all five clients, instead of 32 and 16 threads for each client. *RLock, one server* is its plain lock on one server, without a quorum |
 | node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries. *Auto-pipelining* is ioredis with `enableAutoPipelining`: what is asked in one turn of the event loop goes to a server in one write |
 | pottery, redlock-py | as they come, a thread for each task |
 | PostgreSQL | a connection for each task; `pg_advisory_lock`, and a table with a row for each lock, tried again within 20 ms |
