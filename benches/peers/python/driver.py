@@ -1,4 +1,5 @@
-"""Drives pottery and redlock-py. See src/order.rs for what it is told and what it answers."""
+"""Drives pottery and redlock-py in threads, and those with asyncio by the file beside this one.
+See src/order.rs for what it is told and what it answers."""
 
 import json
 import platform
@@ -9,9 +10,14 @@ from importlib.metadata import version
 
 from redis import Redis
 
+import with_asyncio
+from findings import findings, now
+
 
 class Pottery:
     """A lock object for each acquisition: one holds the state of one holder."""
+
+    packages = ("pottery", "redis", "hiredis")
 
     def __init__(self, nodes):
         from pottery import Redlock
@@ -32,6 +38,8 @@ class Pottery:
 class RedlockPy:
     """Three attempts, 200 ms apart, unless said otherwise; then again, as all subjects do."""
 
+    packages = ("redlock-py", "redis", "hiredis")
+
     def __init__(self, nodes):
         from redlock import Redlock
 
@@ -47,26 +55,12 @@ class RedlockPy:
         self.redlock.unlock(lock)
 
 
-def now():
-    return time.monotonic_ns() // 1000
-
-
 def run_all(count, task):
     threads = [threading.Thread(target=task, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def quantile(times, part):
-    return times[min(len(times) - 1, int(len(times) * part))] if times else 0
-
-
-def findings(times, shares=(), overlaps=0, **others):
-    times.sort()
-    p50, p99 = quantile(times, 0.5), quantile(times, 0.99)
-    return {**others, "shares": shares, "overlaps": overlaps, "p50": p50, "p99": p99}
 
 
 def cycles(peer, order):
@@ -127,8 +121,11 @@ def contend(peer, order):
 
 def main():
     subject, *nodes = sys.argv[1:]
-    peer = {"pottery": Pottery, "redlock-py": RedlockPy}[subject](nodes)
-    versions = f"{subject} {version(subject)}, redis {version('redis')}, Python {platform.python_version()}"
+    kind = {"pottery": Pottery, "redlock-py": RedlockPy, **with_asyncio.SUBJECTS}[subject]
+    versions = ", ".join([*(f"{name} {version(name)}" for name in kind.packages), f"Python {platform.python_version()}"])
+    if subject in with_asyncio.SUBJECTS:
+        return with_asyncio.drive(subject, nodes, versions)
+    peer = kind(nodes)
     print(json.dumps({"version": versions}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)

@@ -44,7 +44,7 @@ impl Subject {
 }
 
 /// The first one is what the others are compared to.
-pub(crate) const LOCKS: [Subject; 15] = [
+pub(crate) const LOCKS: [Subject; 18] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -59,11 +59,14 @@ pub(crate) const LOCKS: [Subject; 15] = [
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
     Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
     Subject::new("pottery", Driver::Python("pottery"), On::FiveServers),
+    Subject::new("pottery, asyncio", Driver::Python("pottery-asyncio"), On::FiveServers),
     Subject::new("redlock-py", Driver::Python("redlock-py"), On::FiveServers),
+    Subject::new("aioredlock", Driver::Python("aioredlock"), On::FiveServers),
+    Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
 ];
 
 /// With processes of one task each, and a name that says what is meant.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 12] = [
+pub(crate) const BETWEEN_PROCESSES: [Subject; 14] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -76,6 +79,8 @@ pub(crate) const BETWEEN_PROCESSES: [Subject; 12] = [
     Subject::new("Redisson RLock, one server", Driver::Java("redisson-rlock"), On::OneServer),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
     Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
+    Subject::new("aioredlock", Driver::Python("aioredlock"), On::FiveServers),
+    Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
 ];
 
 /// Other systems, beside what they are compared to.
@@ -131,7 +136,7 @@ impl Subject {
                 "python",
                 built.join("python/bin/python"),
                 subject,
-                vec![sources.join("python/driver.py").into()],
+                vec!["-B".into(), sources.join("python/driver.py").into()],
             ),
             Driver::Java(subject) => (
                 "java",

@@ -85,13 +85,15 @@ All ask until they have the lock, with a TTL of 10 s, and wait as they themselve
 | rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
 | Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors. *Shared threads* has one event loop group and one executor for all five clients, instead of 32 and 16 threads for each client. *RLock, one server* is its plain lock on one server, without a quorum |
 | node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries. *Auto-pipelining* is ioredis with `enableAutoPipelining`: what is asked in one turn of the event loop goes to a server in one write |
-| pottery, redlock-py | as they come, a thread for each task |
+| pottery, redlock-py | as they come, a thread for each task. *pottery, asyncio* is its `AIORedlock`, in the tasks of one event loop |
+| aioredlock | three attempts 100 to 300 ms apart, as it comes, and again; tasks of one event loop |
+| redis-py asyncio, one server | the lock of `redis.asyncio` on one server, without a quorum; 100 ms between attempts, as it comes; tasks of one event loop |
 | PostgreSQL | a connection for each task; `pg_advisory_lock`, and a table with a row for each lock, tried again within 20 ms |
 | ZooKeeper | the usual recipe of numbered ephemeral nodes, one session |
 | etcd | its own `concurrency.Mutex`, a session for each task |
 
-A hold of 1 ms lasts as long as the language's timer makes it, so grants per second differ by that too; the hand-over \
-does not. Rust subjects are built as a release build is unless one says otherwise. Between processes nobody is asked what \
+All in Python read answers with hiredis, and its event loops are those of uvloop. A hold of 1 ms lasts as long as the \
+language's timer makes it, so grants per second differ by that too; the hand-over does not. Rust subjects are built as a release build is unless one says otherwise. Between processes nobody is asked what \
 others hold at that moment: `cargo bench --bench processes` looks for two holders at once, and for the longest time \
 without any. What is not measured here: sick servers (`cargo bench --bench sick_nodes`).
 ";
@@ -198,7 +200,9 @@ fn waiting(record: &Record) -> Option<String> {
         "node-redlock",
         "node-redlock, auto-pipelining",
         "pottery",
+        "pottery, asyncio",
         "redlock-py",
+        "aioredlock",
     ];
     let mut times: Vec<f64> = polling.into_iter().map(together).filter(|time| time.is_finite()).collect();
     times.sort_by(f64::total_cmp);

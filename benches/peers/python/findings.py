@@ -1,0 +1,17 @@
+"""What the two kinds of drivers share: the clock, and what is said about the times."""
+
+import time
+
+
+def now():
+    return time.monotonic_ns() // 1000
+
+
+def quantile(times, part):
+    return times[min(len(times) - 1, int(len(times) * part))] if times else 0
+
+
+def findings(times, shares=(), overlaps=0, **others):
+    times.sort()
+    p50, p99 = quantile(times, 0.5), quantile(times, 0.99)
+    return {**others, "shares": shares, "overlaps": overlaps, "p50": p50, "p99": p99}

@@ -1,0 +1,151 @@
+"""Drives aioredlock, pottery's AIORedlock and the lock of redis-py: tasks of one event loop, which is uvloop's."""
+
+import asyncio
+import json
+import sys
+
+from findings import findings, now
+
+
+class Aioredlock:
+    """Three attempts, 100 to 300 ms apart, unless said otherwise; then again, as all subjects do. With more of them
+    it would not end: it keeps what it has got at a minority until the last one, and so do the others."""
+
+    packages = ("aioredlock", "aioredis", "hiredis", "uvloop")
+
+    def __init__(self, nodes):
+        from aioredlock import Aioredlock as Manager, LockError
+
+        self.manager = Manager(nodes)
+        self.refused = LockError
+
+    async def acquire(self, name, ttl_millis):
+        while True:
+            try:
+                return await self.manager.lock(name, lock_timeout=ttl_millis / 1000)
+            except self.refused:
+                continue
+
+    async def release(self, lock):
+        await self.manager.unlock(lock)
+
+
+class Pottery:
+    """A lock object for each acquisition: one holds the state of one holder."""
+
+    packages = ("pottery", "redis", "hiredis", "uvloop")
+
+    def __init__(self, nodes):
+        from pottery import AIORedlock
+        from redis.asyncio import Redis
+
+        self.redlock = AIORedlock
+        self.masters = {Redis.from_url(node) for node in nodes}
+
+    async def acquire(self, name, ttl_millis):
+        lock = self.redlock(key=name, masters=self.masters, auto_release_time=ttl_millis / 1000)
+        if not await lock.acquire():
+            raise RuntimeError("not acquired")
+        return lock
+
+    async def release(self, lock):
+        await lock.release()
+
+
+class RedisPy:
+    """On one server, since it knows no quorum; 100 ms between attempts unless said otherwise."""
+
+    packages = ("redis", "hiredis", "uvloop")
+
+    def __init__(self, nodes):
+        from redis.asyncio import Redis
+
+        self.client = Redis.from_url(nodes[0])
+
+    async def acquire(self, name, ttl_millis):
+        lock = self.client.lock(name, timeout=ttl_millis / 1000)
+        if not await lock.acquire():
+            raise RuntimeError("not acquired")
+        return lock
+
+    async def release(self, lock):
+        await lock.release()
+
+
+SUBJECTS = {"aioredlock": Aioredlock, "pottery-asyncio": Pottery, "redis-py-asyncio": RedisPy}
+
+
+async def run_all(count, task):
+    await asyncio.gather(*(task(number) for number in range(count)))
+
+
+async def cycles(peer, order):
+    start = now()
+    end = start + order["millis"] * 1000
+    times, failures = [], []
+
+    async def task(number):
+        name = f"{order['name']}/{number}"
+        while (began := now()) < end:
+            try:
+                await peer.release(await peer.acquire(name, order["ttl_millis"]))
+                times.append(now() - began)
+            except Exception as error:
+                failures.append(error)
+
+    await run_all(order["tasks"], task)
+    count = len(times)
+    return findings(times, count=count, all=count, failures=len(failures), micros=now() - start)
+
+
+async def contend(peer, order):
+    start = now()
+    timed = order["work"] == "contend"
+    end = start + order["millis"] * 1000 if timed else start
+    hand_overs, failures, overlaps, late, held, ended = [], 0, 0, 0, False, 0
+    shares = [0] * order["tasks"]
+
+    async def task(number):
+        nonlocal failures, overlaps, late, held, ended
+        while True:
+            try:
+                lock = await peer.acquire(order["name"], order["ttl_millis"])
+                if timed and now() >= end:
+                    late += 1
+                    return await peer.release(lock)
+                shares[number] += 1
+                overlaps += held
+                held = True
+                if ended:
+                    hand_overs.append(now() - ended)
+                await asyncio.sleep(order["hold_millis"] / 1000)
+                ended = now()
+                held = False
+                await peer.release(lock)
+            except Exception:
+                failures += 1
+                continue
+            if now() >= end:
+                return
+
+    await run_all(order["tasks"], task)
+    micros = order["millis"] * 1000 if timed else now() - start
+    return findings(hand_overs, shares, overlaps, count=sum(shares), all=sum(shares) + late,
+                    failures=failures, micros=micros)
+
+
+async def obey(subject, nodes, versions):
+    peer = SUBJECTS[subject](nodes)
+    print(json.dumps({"version": versions}), flush=True)
+    loop = asyncio.get_running_loop()
+    # Read in a thread of its own: the tasks that a library leaves behind go on between orders.
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(line)
+        work = cycles if order["work"] == "cycles" else contend
+        print(json.dumps(await work(peer, order)), flush=True)
+
+
+def drive(subject, nodes, versions):
+    import uvloop
+
+    uvloop.run(obey(subject, nodes, versions))
