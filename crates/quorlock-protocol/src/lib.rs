@@ -11,6 +11,7 @@ mod claim;
 mod fence;
 mod limits;
 mod moment;
+mod offer;
 mod queue;
 mod quorum;
 mod renewal;
@@ -32,6 +33,10 @@ pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError};
 pub use limits::{RoundTrip, node_limit, overdue_after};
 pub use moment::Moment;
+pub use offer::{
+    InboxId, InboxMessage, NextWaiter, OfferTerms, is_fresh, least_left, offer_heartbeat, offer_life,
+    releases_openly,
+};
 pub use queue::{
     LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,
 };

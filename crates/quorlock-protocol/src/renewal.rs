@@ -46,6 +46,11 @@ impl RenewalSchedule {
         RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
     }
 
+    /// The lease begins with less than its TTL: the first renewal is due at `due`, unless it would be sooner.
+    pub fn begin_at(&mut self, due: Moment) {
+        self.due = self.due.map(|usual| usual.min(due));
+    }
+
     /// When the next one is due; never for a lease that its holder renews.
     #[must_use]
     #[inline]
@@ -91,8 +96,12 @@ impl RenewalSchedule {
     /// Puts off what is due, because many other renewals are on their way, and says whether it has. One that
     /// follows another that was not confirmed is late enough. `random` is uniform over all of `u64`.
     pub fn put_off(&mut self, now: Moment, random: impl FnOnce() -> u64) -> bool {
-        let Some(due) = self.usually_due().filter(|_| !self.is_failing()) else { return false };
-        let latest = due + self.ttl / LONGEST_DELAY;
+        let Some(usual) = self.usually_due().filter(|_| !self.is_failing()) else { return false };
+        if self.due.is_some_and(|due| due < usual) {
+            // It begins with less than its TTL.
+            return false;
+        }
+        let latest = usual + self.ttl / LONGEST_DELAY;
         let puts_off = now < latest;
         if puts_off {
             self.due = Some(latest.min(now + fraction(self.ttl / DELAY, random())));

@@ -20,7 +20,7 @@ pub struct Token {
 }
 
 /// Hexadecimal digits of the random part.
-const RANDOM_DIGITS: usize = 32;
+pub(crate) const RANDOM_DIGITS: usize = 32;
 /// No token of ours is longer, unless its holder's host or label is.
 const USUAL: usize = 128;
 /// Follows the random part where the lock is retained.
@@ -34,7 +34,8 @@ const SHOWN_DIGITS: usize = 8;
 
 impl Token {
     /// What tells this attempt from all others; all of it, where another program made it shorter.
-    pub(crate) fn random_part(&self) -> &[u8] {
+    #[must_use]
+    pub fn random_part(&self) -> &[u8] {
         self.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.bytes)
     }
 

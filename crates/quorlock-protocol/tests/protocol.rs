@@ -13,8 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
-    ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age, believed, fraction, node_limit,
-    overdue_after, renewal_every, turn_key,
+    ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age, believed, fraction, least_left,
+    node_limit, offer_life, overdue_after, releases_openly, renewal_every, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -456,4 +456,28 @@ fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turn
     assert_eq!(believed(hour, Some(1_800), None), hour);
     assert_eq!(believed(hour, Some(0), Some(30 * second)), 30 * second, "counters can be reset");
     assert_eq!(believed(Duration::ZERO, Some(0), None), Duration::ZERO);
+}
+
+#[test]
+fn o9_one_release_of_eight_is_open_and_one_of_two_beside_other_programs() {
+    let open = |others| (0..80).filter(|random| releases_openly(*random, others)).count();
+    assert_eq!([open(false), open(true)], [10, 40]);
+}
+
+#[test]
+fn o5_an_offer_is_taken_up_with_enough_left_to_renew_it() {
+    let left = |trip| least_left(Duration::from_millis(1_200), Duration::from_millis(trip)).as_millis();
+    assert_eq!([left(0), left(100)], [120, 300]);
+}
+
+#[test]
+fn o7_an_offer_lives_no_longer_than_the_ttl_and_half_of_the_longest() {
+    let life = |trip, ttl, max_ttl| {
+        let [trip, ttl, max_ttl] = [trip, ttl, max_ttl].map(Duration::from_millis);
+        offer_life(trip, ttl, max_ttl).as_millis()
+    };
+    assert_eq!(life(0, 30_000, 60_000), 1_200);
+    assert_eq!(life(300, 30_000, 60_000), 3_000, "ten round trips");
+    assert_eq!(life(300, 2_000, 60_000), 2_000);
+    assert_eq!(life(300, 30_000, 1_001), 500);
 }

@@ -1,0 +1,293 @@
+//! Offers: the holder of a lock gives it to the first of those who wait in the queue, in the step in which it
+//! releases it (rules O-1 to O-9).
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::token::RANDOM_DIGITS;
+use crate::{FencingToken, Token, WaiterId};
+
+/// Where a process receives the messages that nodes send it without a request: the name of its channel.
+///
+/// Each [`Token`] of the process contains it, so that a node can tell a holder who waits for its lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InboxId(u64);
+
+/// Digits of the random part of a token that are the token's own; those that follow are the inbox.
+const OWN_DIGITS: usize = 16;
+
+impl InboxId {
+    /// The inbox of this random number.
+    #[must_use]
+    pub const fn new(random: u64) -> InboxId {
+        InboxId(random)
+    }
+
+    /// That of the process which made the token.
+    #[must_use]
+    pub fn of(token: &Token) -> Option<InboxId> {
+        hex(token.random_part().get(OWN_DIGITS..RANDOM_DIGITS)?).map(InboxId)
+    }
+
+    /// The random part of a token of this process: half of it says whose it is.
+    #[must_use]
+    pub const fn mark(self, random: u128) -> u128 {
+        (random & !(u64::MAX as u128)) | self.0 as u128
+    }
+
+    /// What the channel is called at a server that has channels.
+    #[must_use]
+    pub fn channel(self) -> String {
+        format!("quorlock:inbox:{self}")
+    }
+}
+
+/// Sixteen digits.
+impl fmt::Display for InboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// On which terms a waiter accepts an offer: what it says in each of its requests for a place in the queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: it is stored at nodes and read by other clients")]
+pub struct OfferTerms {
+    /// Where it is told.
+    pub inbox: InboxId,
+    /// For how long the offer is stored at each node, in whole milliseconds.
+    pub life: Duration,
+    /// Whether a fencing token is drawn for it.
+    pub fenced: bool,
+    /// What is stored: another token with each request, so that the token names the request.
+    pub token: Token,
+}
+
+impl OfferTerms {
+    /// As nodes store it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let OfferTerms { inbox, life, fenced, token } = self;
+        let fenced = if *fenced { 'f' } else { 'p' };
+        let mut bytes = format!("{inbox} {} {fenced} ", life.as_millis()).into_bytes();
+        bytes.extend_from_slice(token.as_bytes());
+        bytes
+    }
+
+    /// The same, read again. `None` if it is not that.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<OfferTerms> {
+        let [inbox, life, fenced, token] = words(bytes)?;
+        let life = Duration::from_millis(decimal(life)?);
+        let fenced = match fenced {
+            b"f" => true,
+            b"p" => false,
+            _ => return None,
+        };
+        (!token.is_empty()).then_some(())?;
+        Some(OfferTerms { inbox: InboxId(hex(inbox)?), life, fenced, token: Token::found(token) })
+    }
+}
+
+/// Who is first in the queue of a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: read from what nodes store")]
+pub struct NextWaiter {
+    /// What it is called there.
+    pub waiter: WaiterId,
+    /// On which terms it accepts an offer.
+    pub terms: OfferTerms,
+}
+
+/// What a node sends to the inbox of a process. Whole messages: nothing that they say is known from elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete: others are skipped")]
+pub enum InboxMessage<'a> {
+    /// The node has stored an offer: this is its vote for the token.
+    Offered {
+        /// The random part of the token, which no other has.
+        token: &'a [u8],
+        /// The number that was drawn for it.
+        number: Option<FencingToken>,
+        /// For how long it is stored.
+        life: Duration,
+    },
+    /// Somebody else is first in the queue of a lock that this process has, or is about to have.
+    Next {
+        /// The key of the lock.
+        key: &'a str,
+        /// For which lease that is of interest: the random part of its token, or the waiter whose turn it is.
+        to: &'a [u8],
+        /// Who that is.
+        next: NextWaiter,
+    },
+    /// The process is second in the queue, and will be first soon.
+    Soon {
+        /// The random part of the token that it has asked with.
+        token: &'a [u8],
+    },
+}
+
+impl InboxMessage<'_> {
+    /// What is in a payload: an offer and who is next behind it, or one of the two.
+    pub fn parse(payload: &[u8]) -> impl Iterator<Item = InboxMessage<'_>> {
+        let (first, rest) = match payload {
+            [b'o', ..] => {
+                let end = payload.iter().position(|byte| *byte == b'\n').unwrap_or(payload.len());
+                let (first, rest) = payload.split_at(end);
+                (offered(first), rest.get(1..).unwrap_or_default())
+            }
+            [b's', b' ', token @ ..] => (Some(InboxMessage::Soon { token }), &[][..]),
+            _ => (None, payload),
+        };
+        first.into_iter().chain(next(rest))
+    }
+}
+
+/// `o token number life`.
+fn offered(message: &[u8]) -> Option<InboxMessage<'_>> {
+    let [_, token, number, life] = words(message)?;
+    let number = FencingToken::new(decimal(number)?)?;
+    Some(InboxMessage::Offered {
+        token,
+        number: (number > FencingToken::ZERO).then_some(number),
+        life: Duration::from_millis(decimal(life)?),
+    })
+}
+
+/// `n to waiter length key terms`.
+fn next(message: &[u8]) -> Option<InboxMessage<'_>> {
+    let [b"n", to, waiter, rest] = words(message)? else { return None };
+    let space = rest.iter().position(|byte| *byte == b' ')?;
+    let (length, rest) = (rest.get(..space)?, rest.get(space + 1..)?);
+    let (key, rest) = rest.split_at_checked(usize::try_from(decimal(length)?).ok()?)?;
+    let (b" ", terms) = rest.split_at_checked(1)? else { return None };
+    let next = NextWaiter { waiter: WaiterId::new(hex(waiter)?), terms: OfferTerms::parse(terms)? };
+    Some(InboxMessage::Next { key: str::from_utf8(key).ok()?, to, next })
+}
+
+/// Four words: the last goes to the end, and may have spaces.
+fn words(bytes: &[u8]) -> Option<[&[u8]; 4]> {
+    let mut words = bytes.splitn(4, |byte| *byte == b' ');
+    let mut word = || words.next();
+    Some([word()?, word()?, word()?, word()?])
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    let is_hex = digits.len() == OWN_DIGITS && digits.iter().all(u8::is_ascii_hexdigit);
+    u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_hex)?, 16).ok()
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    str::from_utf8(digits)
+        .ok()
+        .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?
+        .parse()
+        .ok()
+}
+
+/// The least life of an offer. To it adds up what a lock stands still for when a waiter dies with an offer, so it is
+/// as short as a heartbeat of the waiter and a pause of its process allow.
+const LEAST_LIFE: Duration = Duration::from_millis(1_200);
+/// But at least so many round trips: one is spent on the question and one on the offer.
+const LIFE_TRIPS: u32 = 10;
+/// What is left of an offer when it is taken up is at least this part of its life, or three round trips: to renew it.
+const LEAST_LEFT: u32 = 10;
+
+/// For how long an offer is stored for a waiter that wants the lock for `ttl` and is so far from the nodes; `max_ttl`
+/// is how long nodes that restart stay without a vote, and half of it bounds an attempt that draws a number. In whole
+/// milliseconds.
+#[must_use]
+pub fn offer_life(round_trip: Duration, ttl: Duration, max_ttl: Duration) -> Duration {
+    let life = LEAST_LIFE.max(round_trip.saturating_mul(LIFE_TRIPS)).min(ttl).min(max_ttl / 2);
+    Duration::from_millis(u64::try_from(life.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// How much must be left of an offer of this `life` to be taken up.
+#[must_use]
+pub fn least_left(life: Duration, round_trip: Duration) -> Duration {
+    (life / LEAST_LEFT).max(round_trip.saturating_mul(3))
+}
+
+/// The longest pause until a waiter that is first in the queue asks again where it accepts offers, and how long ago the
+/// second may have asked last: an offer counts from the last request.
+#[must_use]
+pub fn offer_heartbeat(life: Duration) -> Duration {
+    life / 2
+}
+
+/// Whether a holder may still offer the lock to a waiter whose terms it has known for this long.
+#[must_use]
+pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
+    known_for < life / 2
+}
+
+/// Of so many releases one is open: the lock is free for a moment, for those who do not stand in the queue.
+const OPEN_ONE_OF: u64 = 8;
+
+/// Whether to release the lock openly, though somebody is known to be next. `random` is uniform over all of `u64`.
+#[must_use]
+pub const fn releases_openly(random: u64, others_seen: bool) -> bool {
+    random.is_multiple_of(if others_seen { 2 } else { OPEN_ONE_OF })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> OfferTerms {
+        let token = Token::new(InboxId(0xab).mark(7 << 64), "db-7:41 nightly job");
+        OfferTerms { inbox: InboxId(0xab), life: Duration::from_millis(1_200), fenced: true, token }
+    }
+
+    #[test]
+    fn a_token_says_where_its_process_is_told() {
+        assert_eq!(InboxId::of(&terms().token), Some(InboxId(0xab)));
+        assert_eq!(InboxId::of(&Token::found(b"another program's")), None);
+        assert_eq!(InboxId(0xab).mark(u128::MAX), (u128::from(u64::MAX) << 64) | 0xab);
+    }
+
+    #[test]
+    fn terms_are_read_as_they_were_written() {
+        let terms = terms();
+        assert_eq!(OfferTerms::parse(&terms.to_bytes()), Some(terms));
+        for other in
+            ["1", "", "00000000000000ab 1200 f ", "00000000000000ab 1200 x t", "ab 1200 f t", "g 1 f t"]
+        {
+            assert_eq!(OfferTerms::parse(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_message_says_both_what_is_offered_and_who_is_next() {
+        let terms = terms();
+        let key = "a key with spaces";
+        let next = |head: &str| {
+            [
+                head.as_bytes(),
+                format!("n 4567 0000000000000009 {} {key} ", key.len()).as_bytes(),
+                &terms.to_bytes(),
+            ]
+            .concat()
+        };
+        let is_next = InboxMessage::Next {
+            key,
+            to: b"4567",
+            next: NextWaiter { waiter: WaiterId::new(9), terms: terms.clone() },
+        };
+        assert!(InboxMessage::parse(&next("")).eq([is_next.clone()]));
+        let is_offered = InboxMessage::Offered {
+            token: b"0123",
+            number: FencingToken::new(42),
+            life: Duration::from_secs(1),
+        };
+        let both = next("o 0123 42 1000\n");
+        assert_eq!(InboxMessage::parse(&both).collect::<Vec<_>>(), [is_offered.clone(), is_next]);
+        assert_eq!(InboxMessage::parse(b"o 0123 42 1000").collect::<Vec<_>>(), [is_offered]);
+        assert_eq!(InboxMessage::parse(b"s 01").collect::<Vec<_>>(), [InboxMessage::Soon { token: b"01" }]);
+        for other in ["", "o", "o 1 2", "o 1 -2 3", "n", "n 1 2 3", "x 1 2 3", "n 7 0000000000000009 99 a b"]
+        {
+            assert_eq!(InboxMessage::parse(other.as_bytes()).next(), None, "{other}");
+        }
+    }
+}
