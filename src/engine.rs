@@ -15,6 +15,7 @@ pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod lease_state;
 mod node_queue;
+pub(crate) mod offer;
 pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod queue;

@@ -206,7 +206,7 @@ fn instead_of(capability: Capability) -> &'static str {
     match capability {
         Capability::Shared => "leave out `shared`, or use nodes that can",
         Capability::Several => "lock one resource after the other, or use nodes that can",
-        Capability::Queue | Capability::Transfer => "use nodes that can",
+        Capability::Queue | Capability::Transfer | Capability::Offer => "use nodes that can",
     }
 }
 

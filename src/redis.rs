@@ -22,13 +22,17 @@ pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
 
 use self::admission::{Ask, Stage, State};
+use self::handshake::may_offer;
 use self::home::Home;
 pub(crate) use self::kind::RedisKind;
 use self::push::Listeners;
 use self::settings::Settings;
 use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
-use crate::node::{Capabilities, HintListener, Node, NodeError, Responder, SharedRequest, StatusListener};
+use crate::node::{
+    Capabilities, Capability, HintListener, Node, NodeError, Request, Responder, SharedRequest,
+    StatusListener,
+};
 
 mod admission;
 mod cluster;
@@ -115,6 +119,11 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::Offer { .. })
+            && let Err(error) = self.capabilities().check(&request)
+        {
+            return reply.send(Err(error));
+        }
         let place = match self.home.begin().and_then(|()| self.state.admit(&request)) {
             Ok(place) => place,
             Err(error) => {
@@ -143,8 +152,10 @@ impl Node for RedisNode {
         self.state.round_trip()
     }
 
+    /// No offers where a vote depends on when it was asked for, or on who has it beside this server.
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        let all = Capabilities::all();
+        if may_offer(&self.address, &self.settings) { all } else { all.without(Capability::Offer) }
     }
 
     /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is

@@ -11,6 +11,7 @@ use tracing::info;
 use super::Coordinator;
 use super::kinds::Kinds;
 use crate::engine::context::{EngineContext, context};
+use crate::engine::offer::{Inbox, Offers};
 use crate::engine::options::Options;
 use crate::engine::queue::{Ear, Lines};
 use crate::error::ConfigError;
@@ -23,7 +24,7 @@ use crate::telemetry::Meters;
 use crate::transport::Dial;
 #[cfg(feature = "tls")]
 use crate::transport::{SystemDial, Tls};
-use quorlock_protocol::{Drift, Quarantine, Quorum};
+use quorlock_protocol::{Drift, InboxId, Quarantine, Quorum};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
@@ -294,10 +295,13 @@ impl Builder {
             .node_limit
             .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
+        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.half())));
         for (node, listened) in nodes.iter().enumerate() {
             for lines in [&lines, &readers] {
                 listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));
             }
+            let (offers, lines) = (Arc::downgrade(&offers), Arc::downgrade(&lines));
+            listened.listen(Arc::new(Inbox { offers, lines, clock: self.seams.clock.clone(), node }));
         }
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
@@ -322,6 +326,7 @@ impl Builder {
             closing: CancellationToken::new(),
             lines,
             readers,
+            offers: Some(offers),
             renewals: Arc::default(),
             meters,
         };

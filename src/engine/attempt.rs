@@ -15,7 +15,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Moment, Token, Verdict};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Moment, Standing, Token, Verdict};
 
 /// In which order the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,12 +60,23 @@ pub(crate) struct Attempt {
     plan: Arc<AcquireRequest>,
     claim: Arc<Claim>,
     round: Arc<Round>,
-    /// The node that was asked first, alone.
-    preferred: Option<usize>,
-    request: SharedRequest,
+    /// The node that was asked first, alone, and what for.
+    preferred: Option<(usize, SharedRequest)>,
     /// What was decided, once it is.
     decision: Option<Decision>,
     kept: bool,
+    /// For how long it was asked for.
+    ttl: Duration,
+    origin: Origin,
+}
+
+/// How an attempt has come by its votes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    /// It has asked for them.
+    Asked,
+    /// The holder before has offered them (rule O-1).
+    Offered,
 }
 
 impl Attempt {
@@ -88,16 +99,52 @@ impl Attempt {
         let preferred = match order {
             AskOrder::PreferredFirst(preference) => {
                 let nodes = shared.nodes.quorum.nodes();
-                Some(preference.first(claim.preferred_node(nodes), nodes))
+                Some((preference.first(claim.preferred_node(nodes), nodes), request.clone()))
             }
             AskOrder::AllAtOnce => None,
         };
-        let round = match preferred {
-            Some(first) => Round::start_at(&shared.nodes, expect, plan.ttl, first, &request),
+        let round = match &preferred {
+            Some((first, request)) => Round::start_at(&shared.nodes, expect, plan.ttl, *first, request),
             None => Round::start(&shared.nodes, expect, plan.ttl, |_| Some(request.clone())),
         };
-        let (shared, plan) = (shared.clone(), plan.clone());
-        Attempt { shared, runtime, plan, claim, round, preferred, request, decision: None, kept: false }
+        let (shared, plan, ttl) = (shared.clone(), plan.clone(), plan.ttl);
+        let origin = Origin::Asked;
+        Attempt { shared, runtime, plan, claim, round, preferred, decision: None, kept: false, ttl, origin }
+    }
+
+    /// One whose votes were offered, for no longer than `life` from the beginning of the round.
+    pub(super) fn offered(
+        shared: &Arc<EngineContext>,
+        runtime: &Handle,
+        plan: &Arc<AcquireRequest>,
+        (claim, round, life): (Arc<Claim>, Arc<Round>, Duration),
+    ) -> Attempt {
+        Attempt {
+            shared: shared.clone(),
+            runtime: runtime.clone(),
+            plan: plan.clone(),
+            claim,
+            round,
+            preferred: None,
+            decision: None,
+            kept: false,
+            ttl: life,
+            origin: Origin::Offered,
+        }
+    }
+
+    pub(super) fn token(&self) -> &Token {
+        self.claim.token()
+    }
+
+    /// For how long it was asked for.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Whether the holder before has offered it: then it lives for less than the TTL, until it is renewed.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.origin == Origin::Offered
     }
 
     /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
@@ -106,11 +153,11 @@ impl Attempt {
     ///
     /// May be called again.
     pub(crate) async fn verdict(&mut self) -> Verdict {
-        if let Some(preferred) = self.preferred {
-            if self.round.refuses(preferred).await {
+        if let Some((preferred, request)) = &self.preferred {
+            if self.round.refuses(*preferred).await {
                 return Verdict::Contended;
             }
-            self.round.ask_rest(&self.request);
+            self.round.ask_rest(request);
         }
         let decision = fencing::decide(&self.shared, &self.claim, &self.round).await;
         self.decision.insert(decision).verdict
@@ -118,12 +165,18 @@ impl Attempt {
 
     /// Until when a lease from this attempt may be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.shared.drift.deadline(self.round.counts_from(), self.plan.ttl)
+        self.shared.drift.deadline(self.round.counts_from(), self.ttl)
     }
 
     /// Whether a verdict that is known at `now` is in time.
     pub(crate) fn in_time(&self, now: Moment) -> bool {
         fencing::in_time(&self.shared, &self.round, self.deadline(), now)
+    }
+
+    /// The nodes that have granted it so far.
+    pub(super) fn granted(&self) -> NodeSet {
+        let standings = self.round.standings();
+        (0..self.shared.nodes.quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).collect()
     }
 
     /// When the nodes were asked.
@@ -158,8 +211,8 @@ impl Drop for Attempt {
         if !self.kept {
             self.round.abandon();
             let in_a_queue = self.plan.mode == Mode::Exclusive && !self.plan.keys.are_several();
-            let of = if in_a_queue { CleanupOf::Attempt } else { CleanupOf::Lease };
-            clean_up(&self.shared, &self.runtime, &self.claim, self.plan.ttl, self.round.standings(), of);
+            let of = if in_a_queue && !self.is_offered() { CleanupOf::Attempt } else { CleanupOf::Lease };
+            clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.round.standings(), of);
         }
     }
 }
@@ -171,6 +224,8 @@ pub(crate) fn new_claim(
     fence_hint: Option<FenceHint>,
 ) -> Arc<Claim> {
     let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
+    // By its token the holder can be told who is next.
+    let random = shared.offers.as_ref().map_or(random, |offers| offers.mark(random));
     Arc::new(match (plan.mode, fence_hint) {
         (Mode::Exclusive, Some(fence_hint)) => {
             plan.keys.claim(Token::numbered(random, fence_hint.usual(), context))

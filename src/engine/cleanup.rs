@@ -11,13 +11,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::context::EngineContext;
+use super::offer::Next;
 use crate::node::{Capability, Request, SharedRequest, Vote, ask};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use crate::runtime::timer::Timer;
 use quorlock_protocol::Standing;
-use quorlock_protocol::{Backoff, Claim, Mode, Moment, Verdict};
+use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
@@ -35,6 +36,8 @@ pub(crate) struct Cleanup {
 /// What is taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CleanupOf {
+    /// A lease that its holder releases, with this number: it is offered to the next, if one is known.
+    Release(Option<FencingToken>),
     /// A lease, or what may have become one.
     Lease,
     /// An attempt at a lock for which those who wait stand in a queue. It may still be its turn: nobody is told.
@@ -59,12 +62,16 @@ impl Cleanup {
         standings: KeyStates,
         of: CleanupOf,
     ) -> Option<Cleanup> {
+        // Before anything is sent: what is offered for it from now on is given back, too (rule O-6).
+        if let Some(offers) = &shared.offers {
+            offers.give_up(claim.token());
+        }
         if standings.all_without() {
             return None;
         }
         let release = LazyCell::new(|| {
             SharedRequest::from(match of {
-                CleanupOf::Lease => Request::Release { claim: claim.clone() },
+                CleanupOf::Lease | CleanupOf::Release(_) => Request::Release { claim: claim.clone() },
                 // Nothing of it comes later over the same connection, so the tombstone may end at once.
                 CleanupOf::Attempt => Request::Cancel { claim: claim.clone(), linger: Duration::ZERO },
             })
@@ -73,21 +80,28 @@ impl Cleanup {
         let nodes = shared.nodes.quorum.nodes();
         let at_all =
             || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::InFlight));
-        let round =
-            if of == CleanupOf::Lease && shared.lines.others_want(claim.key(), || shared.now()) && at_all() {
-                // The next one hears of it from the preferred node, and then finds that the others have let go.
-                let last = claim.preferred_node(nodes);
-                let first = (last + 1) % nodes;
-                let round = Round::start_at(&shared.nodes, Expect::Released, ttl, first, &release);
-                (2..=nodes).for_each(|step| round.ask((last + step) % nodes, release.clone()));
-                round
-            } else {
-                Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
-                    Standing::Without => None,
-                    Standing::Holds | Standing::InFlight => Some(release.clone()),
-                    Standing::Unknown => Some(cancel.clone()),
-                })
-            };
+        let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
+        let round = if offer.is_none()
+            && of != CleanupOf::Attempt
+            && shared.lines.others_want(claim.key(), || shared.now())
+            && at_all()
+        {
+            // The next one hears of it from the preferred node, and then finds that the others have let go.
+            let last = claim.preferred_node(nodes);
+            let first = (last + 1) % nodes;
+            let round = Round::start_at(&shared.nodes, Expect::Released, ttl, first, &release);
+            (2..=nodes).for_each(|step| round.ask((last + step) % nodes, release.clone()));
+            round
+        } else {
+            Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
+                Standing::Without => None,
+                Standing::Holds | Standing::InFlight => {
+                    let offer = offer.as_ref().and_then(|offer| offer.request(shared, index));
+                    Some(offer.unwrap_or_else(|| release.clone()))
+                }
+                Standing::Unknown => Some(cancel.clone()),
+            })
+        };
         let until = round.sent + shared.drift.stretch(ttl);
         Some(Cleanup { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
@@ -247,6 +261,38 @@ impl Wake for CleanupTail {
         }
         // Not before the task has one.
         drop(token);
+    }
+}
+
+/// The offer of a lock that is released, to the waiter that is first in its queue.
+struct Offer {
+    /// The node that keeps the queue, and what it is asked.
+    home: (usize, SharedRequest),
+    /// What the others are asked.
+    request: SharedRequest,
+}
+
+impl Offer {
+    /// `None` where it is not known who is next, or the lock is to be free for a moment (rule O-9).
+    fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
+        let (offers, key, now) = (shared.offers.as_ref()?, claim.key(), shared.now());
+        let Next { waiter, home, .. } = offers.take_next(key, claim.token(), now)?;
+        if releases_openly(shared.entropy.half(), offers.has_met_others(key, now)) {
+            return None;
+        }
+        let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));
+        let offer = |queued| {
+            let (claim, next) = (claim.clone(), waiter.clone());
+            SharedRequest::from(Request::Offer { claim, next, queued, fence_hint })
+        };
+        Some(Offer { home: (home, offer(true)), request: offer(false) })
+    }
+
+    /// What the node at `index` is asked, if it can do that.
+    fn request(&self, shared: &EngineContext, index: usize) -> Option<SharedRequest> {
+        let (home, at_home) = &self.home;
+        let request = if index == *home { at_home } else { &self.request };
+        shared.nodes.can(index, Capability::Offer).then(|| request.clone())
     }
 }
 

@@ -18,7 +18,7 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{
     Backoff, COURTESY, FencingToken, INTENT_AGE, INTENT_PATIENCE, Keys, Mode, Moment, Refusal, Token,
-    Verdict, fraction, preferred_node,
+    Verdict, fraction, least_left, preferred_node,
 };
 
 /// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
@@ -61,6 +61,26 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// How often somebody who asks once asks again after a vote in which nobody was seen to have a quorum:
 /// together for 150 ms at most in one datacenter, in which one of those who ask will have got the lock.
 const SPLITS: usize = 5;
+/// What comes of waiting in a queue.
+enum Chance {
+    /// It is our turn to ask all nodes, until then.
+    Turn(Moment),
+    /// The holder before has offered the lock.
+    Offer(Box<Attempt>),
+    /// No node has a queue.
+    NoQueue,
+}
+
+/// What to do next in a queue.
+enum Next {
+    /// Ask all nodes for the lock.
+    Try,
+    /// Ask for the place again.
+    AskAgain,
+    /// Take up the offer.
+    Offered(Box<Attempt>),
+}
+
 /// Until when to wait before asking again.
 struct Pause {
     until: Moment,
@@ -119,21 +139,39 @@ impl Contest {
                 return Err(AcquireError::Closed);
             }
             let is_over = |turn: Moment| turn <= self.shared.now();
-            if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
-                turn = self.turn(plan, ears).await?;
+            let mut offered = None;
+            if self.queue.has_offers() {
+                // While it was our turn, too.
+                if let Next::Offered(attempt) = self.take_offer(ears, plan).await? {
+                    offered = Some(*attempt);
+                }
+            } else if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
+                turn = match self.turn(plan, ears).await? {
+                    Chance::Turn(until) => Some(until),
+                    Chance::Offer(attempt) => {
+                        offered = Some(*attempt);
+                        None
+                    }
+                    Chance::NoQueue => None,
+                };
             }
             if plan.wait == Wait::Never || self.may_queue(plan) {
                 // Who asks once needs the verdict, and not what one node says; and nobody else asks in our turn.
                 self.order = AskOrder::AllAtOnce;
             }
-            ears.ask_anew();
-            let mut attempt = Attempt::start(&self.shared, plan, self.order, self.seen);
+            let mut attempt = offered.unwrap_or_else(|| {
+                ears.ask_anew();
+                Attempt::start(&self.shared, plan, self.order, self.seen)
+            });
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
             let now = self.shared.now();
             self.rounds += attempt.rounds();
             if verdict == Verdict::Won && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+                if let Some(offers) = &self.shared.offers {
+                    offers.acquired(self.keys.first(), self.queue.waiter, attempt.token());
+                }
                 if self.met_others() {
                     self.seen = self.seen.max(attempt.largest_number());
                     self.learn(&attempt.report());
@@ -176,6 +214,7 @@ impl Contest {
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = self.queue.offered(ears.bell()) => {}
                 () = self.rest(pause, ears) => {}
             }
         }
@@ -188,20 +227,27 @@ impl Contest {
         alone && plan.wait != Wait::Never && !self.queue.closed
     }
 
-    /// Waits until it is our turn, and tells until when; or until there is another reason to try. `None` where no
-    /// node has a queue.
-    async fn turn(&mut self, plan: &AcquireRequest, ears: &Ears) -> Result<Option<Moment>, AcquireError> {
+    /// Waits until the lock is offered, or it is our turn; or until there is another reason to try.
+    async fn turn(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Chance, AcquireError> {
         // What was told before belongs to another turn.
         ears.turns(self.queue.waiter);
         loop {
             ears.ask_anew();
+            let offered = self.queue.offered(ears.bell());
             let asked = tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = offered => None,
                 asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.strays) => asked,
             };
+            if self.queue.has_offers() {
+                match self.take_offer(ears, plan).await? {
+                    Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
+                    Next::Try | Next::AskAgain => continue,
+                }
+            }
             self.rounds += 1;
-            let Some(place) = asked else { return Ok(None) };
+            let Some(place) = asked else { return Ok(Chance::NoQueue) };
             let now = self.shared.now();
             if self.queue.has_moved(&place) {
                 let node = self.shared.nodes.name(place.home);
@@ -218,34 +264,49 @@ impl Contest {
             self.tell(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
             let told_before = ears.turns(self.queue.waiter);
             let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
-            if go || told_before.len() > 0 || self.rest_in_queue(&place, ears).await? {
-                return Ok(Some(self.shared.now() + place.turn));
+            let is_turn = (go || told_before.len() > 0) && !self.queue.has_offers();
+            let next = if is_turn { Next::Try } else { self.rest_in_queue(&place, ears, plan).await? };
+            match next {
+                Next::Try => return Ok(Chance::Turn(self.shared.now() + place.turn)),
+                Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
+                Next::AskAgain => {}
             }
         }
     }
 
-    /// Waits in the queue, and says whether it is our turn; else it is time to ask again.
-    async fn rest_in_queue(&mut self, place: &Place, ears: &Ears) -> Result<bool, AcquireError> {
+    /// Waits in the queue, and says what to do next.
+    async fn rest_in_queue(
+        &mut self,
+        place: &Place,
+        ears: &Ears,
+        plan: &Arc<AcquireRequest>,
+    ) -> Result<Next, AcquireError> {
         let home = NodeSet::of(place.home);
         let is_told = ears.heard(&[]).hearing(home) > 0;
         let mut until = self.queue.next(place, &self.shared, is_told);
         // Asked for before the first look, so that no hint comes between.
         let bell = ears.bell();
         loop {
+            if self.queue.has_offers() {
+                return self.take_offer(ears, plan).await;
+            }
             let told = ears.turns(self.queue.waiter);
             if told.len() > 0 {
                 self.queue.told(told);
-                return Ok(true);
+                return Ok(Next::Try);
+            }
+            if self.queue.is_soon_first() {
+                return Ok(Next::AskAgain);
             }
             let heard = ears.heard(&[]);
             let (changed, deaf) = (heard.changed(home) > 0, is_told && heard.hearing(home) == 0);
             let changed_elsewhere = heard.changed(home.complement()) >= self.shared.nodes.quorum.needed();
             if (changed || changed_elsewhere) && place.is_first_behind_holder() {
-                return Ok(false);
+                return Ok(Next::AskAgain);
             }
             if place.queued.is_none() && heard.changed(home.complement()) > 0 {
                 // It is our turn, and the node that said otherwise may have been a moment behind.
-                return Ok(true);
+                return Ok(Next::Try);
             }
             if deaf || (changed && place.is_near()) {
                 // Who comes before us has its turn now.
@@ -256,8 +317,35 @@ impl Contest {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
                 () = bell.notified() => {}
-                () = self.shared.rest_until(until) => return Ok(false),
+                () = self.shared.rest_until(until) => return Ok(Next::AskAgain),
             }
+        }
+    }
+
+    /// A node has offered the lock: waits for the others, which are on their way. What the nodes tell beside their
+    /// offers is the same change.
+    async fn take_offer(&mut self, ears: &Ears, plan: &Arc<AcquireRequest>) -> Result<Next, AcquireError> {
+        let bell = ears.bell();
+        loop {
+            let now = self.shared.now();
+            let until = self.queue.offers_until(now);
+            if let Some(attempt) = self.queue.take_offered(&self.shared, plan) {
+                let left = attempt.deadline().since(now);
+                if left >= least_left(attempt.ttl(), self.queue.round_trip) {
+                    return Ok(Next::Offered(Box::new(attempt)));
+                }
+            } else if now < until {
+                tokio::select! {
+                    biased;
+                    () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                    () = bell.notified() => {}
+                    () = self.shared.rest_until(until) => {}
+                }
+                continue;
+            }
+            // Too late, or by too few: the next one shall have it.
+            self.queue.give_back(&self.shared, plan);
+            return Ok(Next::AskAgain);
         }
     }
 
@@ -351,6 +439,11 @@ impl Contest {
     /// as a node has told.
     fn tell(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
         if let Some(holder) = news.report.holder() {
+            if let Some(offers) = &self.shared.offers
+                && holder.token.context().is_none()
+            {
+                offers.meet_others(self.keys.first(), now);
+            }
             self.holder = Some(holder);
         }
         let holder = self.holder.clone();
@@ -431,7 +524,7 @@ impl Contest {
 /// Somebody contends, until that is decided or the future is dropped.
 struct Bid<'a> {
     contest: &'a mut Contest,
-    plan: &'a AcquireRequest,
+    plan: &'a Arc<AcquireRequest>,
     won: bool,
 }
 
@@ -440,6 +533,8 @@ impl Drop for Bid<'_> {
         self.contest.desist(self.plan);
         // Whoever waits no longer, because it has the lock or has given up, must not hold up the others.
         let (key, waiter) = (self.contest.keys.first().clone(), self.contest.queue.waiter);
+        let shared = self.contest.shared.clone();
+        self.contest.queue.give_back(&shared, self.plan);
         let queues = self.contest.queue.end(self.won, &*self.contest.shared.entropy);
         if queues.len() > 0 {
             let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });

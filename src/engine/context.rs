@@ -8,6 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Renewals;
+use super::offer::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::Lines;
 use crate::error::ConfigError;
@@ -17,7 +18,7 @@ use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
-use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment};
+use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment, Token};
 
 /// What all locks of a coordinator share.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct EngineContext {
     pub(crate) lines: Arc<Lines>,
     /// Those who want to share a lock have lines of their own.
     pub(crate) readers: Arc<Lines>,
+    /// Offers between processes; `None` for those who stand in lines of their own.
+    pub(crate) offers: Option<Arc<Offers>>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) meters: Meters,
 }
@@ -67,7 +70,8 @@ impl EngineContext {
 
     fn branch(&self) -> EngineContext {
         let number = EngineContext::next_number();
-        EngineContext { number, lines: self.lines.branch(), readers: self.readers.branch(), ..self.clone() }
+        let (lines, readers) = (self.lines.branch(), self.readers.branch());
+        EngineContext { number, lines, readers, offers: None, ..self.clone() }
     }
 
     /// Those who wait in this mode.
@@ -102,6 +106,13 @@ impl EngineContext {
             Fencing::On => Some(FenceHint::at(self.nodes.clock.wall(), seen, self.clock_bound())),
             Fencing::Off => None,
         }
+    }
+
+    /// How they are to draw the number of an offer (rule O-10): as its `token` says, which is from what the waiter's
+    /// calendar showed when it asked, and above what was `seen`.
+    pub(crate) fn fence_hint_of(&self, token: &Token, seen: Option<FencingToken>) -> FenceHint {
+        let own = token.number().map(|number| Duration::from_micros(number.get() - 1));
+        FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
     /// As long as wall clocks differ by no more than this, fencing tokens keep their order even

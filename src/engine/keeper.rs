@@ -74,6 +74,9 @@ pub(crate) struct Keeper {
     series: HandoffStreak,
 }
 
+/// A lease that was offered is renewed for the first time when this part of what it has is over.
+const FIRST_RENEWAL: u32 = 3;
+
 /// A renewal on its way.
 struct Renewing {
     round: Arc<Round>,
@@ -112,9 +115,16 @@ enum Ended {
 impl Keeper {
     /// Of a lease from this `attempt`.
     pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
-        let deadline = attempt.deadline();
+        let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
-        Keeper::of(shared, plan, claim, &round, fence, deadline)
+        let now = shared.now();
+        let begun = if offered { now } else { round.sent };
+        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (begun, deadline));
+        if offered {
+            // It lives for less than its TTL, and is renewed if it is held for longer than a moment.
+            keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
+        }
+        keeper
     }
 
     /// When the lease has ended, `succession` serves those who wait for the lock in this process.
@@ -129,9 +139,9 @@ impl Keeper {
         claim: Arc<Claim>,
         round: &Arc<Round>,
         fence: Option<FencingToken>,
-        deadline: Moment,
+        (begun, deadline): (Moment, Moment),
     ) -> Box<Keeper> {
-        let hold_until = plan.max_hold.map(|longest| round.sent + longest);
+        let hold_until = plan.max_hold.map(|longest| begun + longest);
         let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, lease_env(shared));
         let mut keeper = Keeper {
             state,
@@ -147,8 +157,8 @@ impl Keeper {
             schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
             again: None,
             timer: Timer::default(),
-            held: plan.meter.held(round.sent),
-            series: HandoffStreak::new(round.sent),
+            held: plan.meter.held(begun),
+            series: HandoffStreak::new(begun),
             shared: shared.clone(),
         };
         let standings = keeper.state.follow(round);
@@ -425,7 +435,8 @@ impl Keeper {
         self.end();
         // Before the holder is told: it may ask for the lock again at once.
         self.let_go();
-        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
+        let of = CleanupOf::Release(self.state.fence);
+        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
         self.tell_others();
         if let Some(sweep) = sweep {
             let verdict = sweep.confirmed().await;

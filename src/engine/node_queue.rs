@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use super::attempt::Attempt;
 use super::context::EngineContext;
+use super::offer::Questions;
 use super::options::AcquireRequest;
 use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
 use crate::quorum::node_set::NodeSet;
@@ -11,9 +15,12 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
-    EXPIRY_JITTER, Keys, Moment, QUEUE_PATIENCE, QueueHeartbeat, Token, WaiterId, fraction, preferred_node,
-    turn,
+    EXPIRY_JITTER, Keys, Moment, QUEUE_PATIENCE, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat,
+    preferred_node, turn,
 };
+
+/// How long the node may name the same holder until another one is asked.
+const LOOKS: Duration = Duration::from_secs(2);
 
 /// Where this process waits for a lock, in the queue of one node: of the one that all ask first who contend for it,
 /// or else of the next that answers (ADR 25). A place there is a hint of when to ask, and no more (rule W-1).
@@ -31,12 +38,18 @@ pub(crate) struct NodeQueue {
     /// …for good.
     refused: bool,
     heartbeat: QueueHeartbeat,
+    /// What an offer may answer.
+    questions: Questions,
+    /// For how long an offer lives, where one is accepted.
+    offer_life: Option<Duration>,
+    /// How far the node is that was asked last.
+    pub(super) round_trip: Duration,
     /// Whether the lock was held, when others were asked or this process came into the queue.
     pub(super) waits: bool,
     /// What the key held when the node was asked last, where this process was the first.
     holder: Option<Token>,
-    /// How often the node has said the same of it.
-    repeats: usize,
+    /// When another node was asked last whether it says the same, or the first time that this one said it.
+    looked: Option<Moment>,
     /// How many were before it.
     ahead: Option<u32>,
     /// How far from that node the last one was that was asked whether it holds that, too.
@@ -80,9 +93,12 @@ impl NodeQueue {
             closed: false,
             refused: false,
             heartbeat: QueueHeartbeat::default(),
+            questions: Questions::default(),
+            offer_life: None,
+            round_trip: Duration::ZERO,
             waits: false,
             holder: None,
-            repeats: 0,
+            looked: None,
             ahead: None,
             looks: 0,
         }
@@ -94,20 +110,25 @@ impl NodeQueue {
         &mut self,
         shared: &Arc<EngineContext>,
         keys: &Keys,
-        plan: &AcquireRequest,
+        plan: &Arc<AcquireRequest>,
         strays: NodeSet,
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
         for _ in 0..nodes {
             let home = (preferred_node(keys.first(), nodes) + self.passed) % nodes;
             if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) {
-                let turn = turn(shared.nodes.round_trip(home).unwrap_or_default());
+                let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
+                let turn = turn(round_trip);
+                let terms = self.questions.ask(shared, plan, round_trip);
+                self.round_trip = round_trip;
+                self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
                     key: keys.first().clone(),
                     waiter: self.waiter,
                     elapsed: shared.now().since(plan.since),
                     patience: QUEUE_PATIENCE,
                     turn,
+                    terms,
                 };
                 self.standing.insert(home);
                 let round =
@@ -155,9 +176,13 @@ impl NodeQueue {
         match queued {
             Queued { ahead: 0, holding: Some(holding), .. } => {
                 let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
-                // Every other time.
-                self.repeats = if same { self.repeats + 1 } else { 0 };
-                self.repeats % 2 == 1
+                // Every other second.
+                let now = shared.now();
+                let is_due = same && self.looked.is_some_and(|looked| now.since(looked) >= LOOKS);
+                if is_due || !same {
+                    self.looked = Some(now);
+                }
+                is_due
                     && match self.look_aside(shared, keys, plan, place).await {
                         Some(Vote::Held(other)) => other.token != holding.token,
                         Some(_) => true,
@@ -222,7 +247,17 @@ impl NodeQueue {
             }
             _ => Duration::MAX,
         };
-        now + expiry.min(match &place.queued {
+        // An offer counts from the last request.
+        let offers = match (&place.queued, self.offer_life) {
+            (Some(Queued { ahead: 0 | 1, holding: Some(holding), .. }), Some(life))
+                if holding.token.context().is_some() =>
+            {
+                let longest = offer_heartbeat(life);
+                longest * 3 / 4 + fraction(longest / 4, random)
+            }
+            _ => Duration::MAX,
+        };
+        now + expiry.min(offers).min(match &place.queued {
             Some(queued) if is_told => {
                 // Of the others it is not known.
                 let free = queued.holding.is_none() && queued.ahead < 2;
@@ -232,6 +267,45 @@ impl NodeQueue {
             // The node knows less than another one, until it has been told.
             None => self.heartbeat.forgotten(random),
         })
+    }
+
+    /// Waits until a node has offered the lock, in answer to what was asked by now.
+    pub(super) fn offered(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
+        self.questions.voted(bell)
+    }
+
+    /// Whether a node has offered the lock.
+    pub(super) fn has_offers(&self) -> bool {
+        self.questions.has_votes()
+    }
+
+    /// Whether to ask again, because an offer is about to come.
+    pub(super) fn is_soon_first(&self) -> bool {
+        self.questions.are_stale()
+    }
+
+    /// Until when to wait for more offers, which come within the time of a turn from the first.
+    pub(super) fn offers_until(&mut self, now: Moment) -> Moment {
+        self.questions.wait_until(now, turn(self.round_trip))
+    }
+
+    /// The attempt that a quorum has offered the lock. Those that have are not to be told that we wait no longer, unless
+    /// they were asked once more.
+    pub(super) fn take_offered(
+        &mut self,
+        shared: &Arc<EngineContext>,
+        plan: &Arc<AcquireRequest>,
+    ) -> Option<Attempt> {
+        let (attempt, is_last) = self.questions.take_offered(shared, plan)?;
+        if is_last {
+            self.standing = self.standing.intersection(attempt.granted().complement());
+        }
+        Some(attempt)
+    }
+
+    /// Gives back what was offered by too few, or too late.
+    pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
+        self.questions.give_back(shared, plan);
     }
 
     /// Ends for one waiter, and returns the nodes that are to know: those in whose queues it may stand, and those

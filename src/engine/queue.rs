@@ -220,6 +220,18 @@ impl Lines {
         self.lock().by_key.entry(key.clone()).or_default();
     }
 
+    /// The key, if it is held here or contended for.
+    pub(crate) fn known(&self, key: &str) -> Option<Arc<str>> {
+        self.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
+    }
+
+    /// Rings for those who contend for `key`: there is an offer.
+    pub(crate) fn ring_for(&self, key: &str) {
+        if let Some(line) = self.lock().by_key.get_mut(key) {
+            line.hint(NodeSet::default());
+        }
+    }
+
     /// How many keys are held here or contended for.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_key.len()

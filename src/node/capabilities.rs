@@ -20,12 +20,14 @@ pub enum Capability {
     Queue,
     /// [`Transfer`](crate::Request::Transfer).
     Transfer,
+    /// [`Offer`](crate::Request::Offer), and what it sends to [inboxes](crate::HintListener::inbox).
+    Offer,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Capability; 4] =
-        [Capability::Shared, Capability::Several, Capability::Queue, Capability::Transfer];
+    pub const ALL: [Capability; 5] =
+        [Capability::Shared, Capability::Several, Capability::Queue, Capability::Transfer, Capability::Offer];
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -40,6 +42,7 @@ impl fmt::Display for Capability {
             Capability::Several => "locks of several resources at once",
             Capability::Queue => "a queue of those who wait",
             Capability::Transfer => "the transfer of a lock from one token to another",
+            Capability::Offer => "the offer of a lock to the next waiter",
         })
     }
 }

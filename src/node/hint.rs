@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Identity, NodeError};
+use quorlock_protocol::{InboxId, InboxMessage};
 
 /// Sees how a [`Node`](crate::Node) stands to its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
@@ -48,6 +49,21 @@ impl fmt::Display for ConnectionState {
 pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor ask that node.
     fn hear(&self, hint: Hint<'_>);
+
+    /// Where it receives messages from nodes that can [offer](crate::Request::Offer) locks, if it does: the node
+    /// subscribes to that before it asks for the first time, and says so by [`inbox_open`](HintListener::inbox_open).
+    fn inbox(&self) -> Option<InboxId> {
+        None
+    }
+
+    /// From now on, until [`Hint::Deaf`], messages to the inbox arrive.
+    fn inbox_open(&self) {}
+
+    /// The node, with this history of its data, sends a message to the inbox. Unlike a hint, an offer is an answer:
+    /// the node's vote. As [`hear`](HintListener::hear) it must not block, nor ask that node.
+    fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
+        let _ = (message, from);
+    }
 }
 
 /// What a [`HintListener`] hears.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::capabilities::Capability;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, WaiterId};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
 
 /// What a node is asked.
 ///
@@ -55,6 +55,9 @@ pub enum Request {
         patience: Duration,
         /// For how long the lock is left to whoever was told that it is its turn.
         turn: Duration,
+        /// On which terms it accepts an [`Offer`](Request::Offer); `None` where it accepts none. Who is first tells
+        /// them to the holder by this node: [`InboxMessage::Next`](crate::protocol::InboxMessage::Next).
+        terms: Option<Arc<OfferTerms>>,
     },
     /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
     /// not [ahead](FencingToken::may_follow) already.
@@ -119,6 +122,21 @@ pub enum Request {
         /// Key and token.
         claim: Arc<Claim>,
     },
+    /// As `Release`, and in the same step store the token of the `next` waiter for as long as its terms say, if the key
+    /// holds the claim's token (rule O-1), and tell that waiter by its inbox:
+    /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). Where no client listens there the key is
+    /// deleted, as by `Release`. Answered by [`Notified`](crate::Vote::Notified) where it is stored, or else as
+    /// `Release`.
+    Offer {
+        /// Key and token.
+        claim: Arc<Claim>,
+        /// Who has the lock next.
+        next: Arc<NextWaiter>,
+        /// Whether it stands in the queue of this node: who is behind it there is told to it, too.
+        queued: bool,
+        /// The number to draw for it; `None` where its terms say that there is none.
+        fence_hint: Option<FenceHint>,
+    },
     /// As `Release`, and for the time of `linger` refuse requests of this claim that come late:
     /// for a node that may not yet have carried out an earlier request. An acquisition may go unrefused
     /// that has no [`contended`](FenceHint::contended) draw, if nothing can come late by which it was asked.
@@ -148,7 +166,9 @@ impl Request {
     pub fn may_create(&self) -> bool {
         match self {
             Request::Acquire { .. } | Request::Transfer { .. } | Request::Renew { .. } => true,
+            // What it stores belongs to another, which is told.
             Request::Release { .. }
+            | Request::Offer { .. }
             | Request::Cancel { .. }
             | Request::WriteBack { .. }
             | Request::Inspect { .. }
@@ -166,6 +186,7 @@ impl Request {
         match self {
             Request::Enqueue { .. } | Request::LeaveQueue { .. } => Some(Capability::Queue),
             Request::Transfer { .. } => Some(Capability::Transfer),
+            Request::Offer { .. } => Some(Capability::Offer),
             Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
             | Request::Renew { claim, .. }
@@ -190,6 +211,7 @@ impl Request {
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
             | Request::Release { claim }
+            | Request::Offer { claim, .. }
             | Request::Cancel { claim, .. } => claim.key(),
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
@@ -208,6 +230,7 @@ impl Request {
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
             | Request::Release { claim }
+            | Request::Offer { claim, .. }
             | Request::Cancel { claim, .. } => Some(claim),
             Request::Enqueue { .. }
             | Request::LeaveQueue { .. }

@@ -134,7 +134,7 @@ impl Queues {
         while let Some((number, Waiting { request, responder, keys, follows_unknown })) = sending.next() {
             let refused = if request.may_create() && !responder.wanted() {
                 Some(NodeError::NotAsked)
-            } else if follows_unknown && matches!(*request, Request::Release { .. }) {
+            } else if follows_unknown && matches!(*request, Request::Release { .. } | Request::Offer { .. }) {
                 let reason = "it is not known what became of the request before it".into();
                 Some(NodeError::Disconnected { reason })
             } else {
@@ -224,6 +224,7 @@ fn keys(request: &Request) -> Keys {
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
         | Request::Release { claim }
+        | Request::Offer { claim, .. }
         | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
         Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }

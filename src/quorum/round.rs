@@ -129,6 +129,24 @@ impl Round {
         }
     }
 
+    /// Asks no node: what they say comes [unasked](Round::offered). What it counts from, and until when it is waited
+    /// for, is as if they were asked now for a key that lives for `life`.
+    pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
+        let round =
+            Round::prepare(nodes, expect, Op::of(None), life, |_, sent| State::Pending { asked: sent });
+        round.slots().wait_until(round.sent + life);
+        round
+    }
+
+    /// The node at `index` votes without being asked for it just now. Only its first vote counts.
+    pub(crate) fn offered(&self, index: usize, vote: Response, now: Moment) {
+        let mut slots = self.slots();
+        if slots.asked_at(index).is_some() {
+            slots.answered(index, Ok(vote), now.since(self.sent));
+            self.conclude(slots, now);
+        }
+    }
+
     fn prepare(
         nodes: &Arc<Nodes>,
         expect: Expect,
@@ -329,6 +347,11 @@ impl Round {
         if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
             member.meter.late();
         }
+        self.conclude(slots, now);
+    }
+
+    /// Wakes those who wait, after an answer.
+    fn conclude(&self, mut slots: MutexGuard<'_, Responses>, now: Moment) {
         let is_news = slots.all_heard()
             || !slots.in_time(now)
             || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());

@@ -234,6 +234,7 @@ pub(crate) fn cleans_up(request: &Request) -> bool {
     matches!(
         request,
         Request::Release { .. }
+            | Request::Offer { .. }
             | Request::Cancel { .. }
             | Request::LeaveQueue { .. }
             | Request::Desist { .. }

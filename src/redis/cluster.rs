@@ -25,7 +25,8 @@ use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, ConnectionState, HintListener, Node, NodeError, Responder, SharedRequest, StatusListener,
+    Capabilities, Capability, ConnectionState, HintListener, Node, NodeError, Responder, SharedRequest,
+    StatusListener,
 };
 use quorlock_protocol::Slot;
 
@@ -205,6 +206,9 @@ impl Node for ClusterNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
+        if let Err(error) = self.capabilities().check(&request) {
+            return reply.send(Err(error));
+        }
         match self.home.begin() {
             Ok(()) => {
                 if !self.inside.pass_on(request, reply) {
@@ -244,9 +248,9 @@ impl Node for ClusterNode {
     }
 
     /// Several at once where their names put them into one slot. Else its master refuses, and says how they
-    /// would be.
+    /// would be. No offers: a vote must not be from before a slot has moved (rule C-6).
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().without(Capability::Offer)
     }
 
     /// Hints come from each master, as they do from a single server, and the node hears of changes

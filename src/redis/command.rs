@@ -159,6 +159,7 @@ fn script_of(request: &Request) -> &'static Script {
         Request::Renew { .. } => &scripts::RENEW,
         Request::Cancel { .. } => &scripts::CANCEL,
         Request::Release { .. } => &scripts::RELEASE,
+        Request::Offer { .. } => &scripts::OFFER,
         Request::Inspect { .. } => &scripts::INSPECT,
         Request::Intend { .. } => &scripts::INTEND,
         Request::Desist { .. } => &scripts::DESIST,
@@ -184,7 +185,7 @@ impl Family {
             Request::WriteBack { .. } => self.write_back,
             Request::Renew { .. } => self.renew,
             Request::Cancel { .. } => self.cancel,
-            Request::Release { .. } => self.release,
+            Request::Release { .. } | Request::Offer { .. } => self.release,
             Request::Acquire { .. }
             | Request::Transfer { .. }
             | Request::Enqueue { .. }
@@ -211,12 +212,16 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.joined(&claim.tombstone_key().pieces());
             drawing(command, claim, *fence_hint);
         }
-        Request::Enqueue { key, waiter, elapsed, patience, turn } => {
+        Request::Enqueue { key, waiter, elapsed, patience, turn, terms } => {
             waiting(command, key, *waiter)
                 .number(micros(*elapsed))
                 .number(millis(*patience))
                 .number(millis(*turn));
             command.joined(&want_mark_sibling(key).pieces());
+            match terms {
+                Some(terms) => command.word(terms.to_bytes()),
+                None => command.word("1"),
+            };
         }
         Request::WriteBack { claim, fencing_token: fence } => {
             owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
@@ -238,6 +243,13 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
         }
         Request::Release { claim } => {
             owned(command, claim).joined(&claim.want_mark_key().pieces());
+        }
+        Request::Offer { claim, next, queued, fence_hint } => {
+            owned(command, claim).joined(&claim.want_mark_key().pieces());
+            command.word(next.terms.token.as_bytes()).number(millis(next.terms.life));
+            command.word(next.terms.inbox.to_string());
+            drawing(command, claim, *fence_hint);
+            command.word(if *queued { next.waiter.to_string() } else { String::new() });
         }
         Request::Inspect { key } => {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
@@ -280,7 +292,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
             guarded(command, claim, *linger).joined(&claim.tombstone_key().pieces());
             command.joined(&readers_sibling(claim.key()).pieces());
         }
-        Request::Release { claim } => {
+        Request::Release { claim } | Request::Offer { claim, .. } => {
             owned(command, claim).joined(&readers_sibling(claim.key()).pieces());
         }
         Request::Enqueue { .. }
@@ -304,6 +316,7 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::WriteBack { fencing_token: fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
         Request::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
         Request::Release { .. }
+        | Request::Offer { .. }
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
         | Request::Inspect { .. }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use redis::Value;
 use tokio::io::ReadBuf;
 
+use super::resp::decode::{RespReader, RespValue};
 use super::resp::frame::{FOREIGN, FrameError, FrameScanner};
 use crate::transport::Stream;
 
@@ -116,8 +117,19 @@ impl Connection {
         &mut self,
         requests: &redis::Pipeline,
     ) -> Result<Vec<Value>, ConnectionError> {
+        Ok(self.exchange_subscribing(requests, 0).await?.0)
+    }
+
+    /// The same, where one of the requests subscribes to so many `channels`, and says whether it did: then each is
+    /// pushed, and there is no answer to that request.
+    pub(crate) async fn exchange_subscribing(
+        &mut self,
+        requests: &redis::Pipeline,
+        channels: usize,
+    ) -> Result<(Vec<Value>, bool), ConnectionError> {
         self.outbox().extend(requests.get_packed_pipeline());
         let mut answers = Vec::with_capacity(requests.len());
+        let mut expected = requests.len();
         std::future::poll_fn(|context| {
             // What it said before it left counts, such as that it has clients enough.
             let sent = match self.poll_send(context) {
@@ -125,14 +137,17 @@ impl Connection {
                 Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
             };
             for _ in 0..READS {
-                while answers.len() < requests.len() {
+                while answers.len() < expected {
                     match self.message()? {
                         Some(Message::Answer(answer)) => answers.push(value(answer)?),
+                        Some(Message::Push(push)) if channels > 0 && is_subscription(push) => {
+                            expected = requests.len() - 1;
+                        }
                         Some(Message::Push(_)) => {}
                         None => break,
                     }
                 }
-                if answers.len() == requests.len() {
+                if answers.len() == expected {
                     return Poll::Ready(Ok(()));
                 }
                 match self.poll_read(context) {
@@ -146,8 +161,14 @@ impl Connection {
             Poll::Pending
         })
         .await?;
-        Ok(answers)
+        Ok((answers, expected < requests.len()))
     }
+}
+
+/// Whether the server says that it has subscribed us to a channel.
+fn is_subscription(push: &[u8]) -> bool {
+    let mut parts = RespReader::of(push);
+    matches!((parts.next(), parts.next()), (Some(RespValue::List(3)), Some(RespValue::Text(b"subscribe"))))
 }
 
 /// The most reads in a row: what a stream has to read that always has more is not to hold up the others.

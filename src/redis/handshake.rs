@@ -24,10 +24,20 @@ use super::start;
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
-use quorlock_protocol::{Moment, Past, SUCCESSION, age, believed};
+use quorlock_protocol::{InboxId, Moment, Past, SUCCESSION, age, believed};
 
 /// What a server's list of clients calls our connections. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
+
+/// Whether the server may offer locks (rule O-8): not where Sentinels or a cluster bound the time since a vote was asked
+/// for (rules T-1, T-2 and C-6), where it has to wait for replicas (T-3), or without the restart guard, which leaves
+/// it to the server's disk what is remembered.
+pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
+    settings.membership == Membership::Alone
+        && address.service().is_none()
+        && address.wait() == 0
+        && settings.gate.is_some()
+}
 
 /// A connection that may carry votes.
 pub(crate) struct ReadyConnection {
@@ -38,6 +48,8 @@ pub(crate) struct ReadyConnection {
     pub(crate) copies: Option<ReplicaAck>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
+    /// Whether it sends messages to our inboxes.
+    pub(crate) inbox: bool,
     /// What it said of itself.
     pub(crate) facts: Facts,
     /// What the history of its data is called, if it is a member of a cluster.
@@ -146,15 +158,21 @@ impl Connector {
         if alone {
             SupportedCommands::ask(&mut introduction);
         }
+        let channels = if hints { self.subscribe(&mut introduction) } else { 0 };
         introduction.cmd("INFO");
         self.login.steps.next(1);
         let asked = self.settings.clock.now();
-        let mut answers = line.exchange(&introduction).await.map_err(unconnected)?;
+        let (mut answers, subscribed) =
+            line.exchange_subscribing(&introduction, channels).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
+        if channels > 0 && !subscribed {
+            // The error of a user without the right to it. Then all are told of releases by hints.
+            answers.pop();
+        }
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
         let mut process =
@@ -204,7 +222,30 @@ impl Connector {
         self.end_those_before(&mut line, &process).await?;
         let now = self.settings.clock.now();
         let identity = self.recognise(process, past, now);
-        Ok(ReadyConnection { line, identity, copies, hints, facts, history, watch, supported, round_trip })
+        Ok(ReadyConnection {
+            line,
+            identity,
+            copies,
+            hints,
+            inbox: subscribed,
+            facts,
+            history,
+            watch,
+            supported,
+            round_trip,
+        })
+    }
+
+    /// Subscribes to the inboxes of those who listen, where the server may offer locks, and says how many that are.
+    fn subscribe(&self, introduction: &mut Pipeline) -> usize {
+        if !may_offer(&self.login.address, &self.settings) {
+            return 0;
+        }
+        let channels: Vec<_> = self.listeners.inboxes().into_iter().map(InboxId::channel).collect();
+        if !channels.is_empty() {
+            introduction.cmd("SUBSCRIBE").arg(&channels[..]);
+        }
+        channels.len()
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what
@@ -312,6 +353,18 @@ mod tests {
 
     fn connector() -> Connector {
         Connector::new(Address::parse("db-7").unwrap(), super::super::tests::settings(), Arc::default())
+    }
+
+    #[test]
+    fn o8_there_are_no_offers_where_a_vote_is_bound_to_a_time_or_needs_more_than_one_server() {
+        let settings = || super::super::tests::settings();
+        let guarded = || Settings { gate: Some("quorlock:gate:{}:reign".into()), ..settings() };
+        let offers = |address, settings| may_offer(&Address::parse(address).unwrap(), &settings);
+        assert!(offers("redis://a", guarded()));
+        assert!(!offers("redis://a", Settings { gate: None, ..settings() }), "without the restart guard");
+        assert!(!offers("redis+sentinel://a/m", guarded()));
+        assert!(!offers("redis://a?wait=1", guarded()));
+        assert!(!offers("redis://a", Settings { membership: Membership::OfCluster, ..guarded() }));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contained::contained;
 use super::resp::decode::{RespReader, RespValue};
-use crate::node::{Hint, HintListener};
+use crate::node::{Hint, HintListener, Identity};
+use quorlock_protocol::{InboxId, InboxMessage};
 
 /// The listeners of a node, shared by its handle and its task.
 #[derive(Debug, Default)]
@@ -78,17 +79,47 @@ impl Listeners {
         }
     }
 
-    /// The server has told something unasked.
-    pub(crate) fn pushed(&self, push: &[u8]) {
+    /// Where the listeners receive messages.
+    pub(crate) fn inboxes(&self) -> Vec<InboxId> {
+        self.audience().listeners.iter().filter_map(|listener| listener.inbox()).collect()
+    }
+
+    /// A connection has begun over which messages to the inboxes come.
+    pub(crate) fn inbox_open(&self) {
+        for listener in &self.audience().listeners {
+            contained("a listener", || listener.inbox_open());
+        }
+    }
+
+    /// The server, with this history of its data, has told something unasked.
+    pub(crate) fn pushed(&self, push: &[u8], from: &Arc<Identity>) {
         let mut parts = RespReader::of(push);
-        if let (Some(RespValue::List(_)), Some(RespValue::Text(b"invalidate"))) = (parts.next(), parts.next())
-        {
-            self.audience().invalidated(parts);
+        match (parts.next(), parts.next()) {
+            (Some(RespValue::List(_)), Some(RespValue::Text(b"invalidate"))) => {
+                self.audience().invalidated(parts);
+            }
+            (Some(RespValue::List(_)), Some(RespValue::Text(b"message"))) => {
+                if let (Some(RespValue::Text(_)), Some(RespValue::Text(payload))) =
+                    (parts.next(), parts.next())
+                {
+                    self.audience().received(payload, from);
+                }
+            }
+            _ => {}
         }
     }
 }
 
 impl Audience {
+    /// There is a message in an inbox.
+    fn received(&self, payload: &[u8], from: &Arc<Identity>) {
+        for message in InboxMessage::parse(payload) {
+            for listener in &self.listeners {
+                contained("a listener", || listener.receive(message.clone(), from));
+            }
+        }
+    }
+
     /// Keys have changed.
     fn invalidated(&self, mut said: RespReader<'_>) {
         // Nothing instead of keys means all of them; anything else is not known, and asking again
@@ -103,8 +134,11 @@ impl Audience {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::redis::tests::Ear;
+    use quorlock_protocol::Moment;
 
     #[derive(Debug)]
     struct Panics;
@@ -130,7 +164,8 @@ mod tests {
     fn heard(push: &[u8]) -> Vec<String> {
         let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
         listeners.add(Arc::clone(&ear) as Arc<dyn HintListener>);
-        listeners.pushed(push);
+        let from = Identity::new("abc", Moment::ORIGIN, Duration::ZERO).into();
+        listeners.pushed(push, &from);
         ear.heard()
     }
 

@@ -28,6 +28,17 @@ macro_rules! queued {
     };
 }
 
+/// A script that draws a fencing token for the next who waits in the queue.
+macro_rules! offering {
+    ($number:literal, $name:literal) => {
+        LazyLock::new(|| {
+            let script = include_str!(concat!("scripts/", $name, ".lua"));
+            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/queue.lua")];
+            Script::new($number, &[before.concat().as_str(), script].concat())
+        })
+    };
+}
+
 /// A script about those who share the lock.
 macro_rules! shared {
     ($number:literal, $name:literal) => {
@@ -74,6 +85,8 @@ pub static TRANSFER: LazyLock<Script> = fenced!(4, "transfer");
 pub static RENEW: LazyLock<Script> = fenced!(5, "renew");
 /// Deletes the key if it is ours, and tells the next.
 pub static RELEASE: LazyLock<Script> = queued!(6, "release");
+/// Releases the lock, and offers it to the next.
+pub static OFFER: LazyLock<Script> = offering!(26, "offer");
 /// Deletes the key if it is ours, and stops late requests.
 pub static CANCEL: LazyLock<Script> = plain!(7, "cancel");
 /// Tells who holds the key.
@@ -145,7 +158,7 @@ pub static MAX_TTL: LazyLock<Script> = plain!(25, "max_ttl");
 
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 24] {
+pub fn all() -> [&'static Script; 25] {
     [
         &TAKE,
         &ACQUIRE,
@@ -155,6 +168,7 @@ pub fn all() -> [&'static Script; 24] {
         &TRANSFER,
         &RENEW,
         &RELEASE,
+        &OFFER,
         &CANCEL,
         &INSPECT,
         &ACQUIRE_SHARED,

@@ -269,7 +269,7 @@ impl Session<'_> {
             match message {
                 Message::Push(push) => {
                     if let Some(listeners) = self.listeners {
-                        listeners.pushed(push);
+                        listeners.pushed(push, &self.identity);
                     }
                 }
                 Message::Answer(answer) => {
@@ -425,7 +425,7 @@ impl Session<'_> {
     /// may still come, where the server was not told to end that connection. It leaves no tombstone; the
     /// clean-up does, which follows where the outcome is unknown (rule I-5).
     fn may_overtake(&self, ask: &Ask) -> bool {
-        let releases = matches!(*ask.request, Request::Release { .. });
+        let releases = matches!(*ask.request, Request::Release { .. } | Request::Offer { .. });
         releases && self.supported.client.is_none() && ask.place.outlived_a_connection()
     }
 

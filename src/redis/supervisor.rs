@@ -163,6 +163,9 @@ impl Supervisor {
                     if greeted.hints {
                         listeners.hearing();
                     }
+                    if greeted.inbox {
+                        listeners.inbox_open();
+                    }
                     let end = carry(greeted, connector, queue, state, listeners, clock).await;
                     listeners.deaf();
                     if clock.now().since(since) >= LASTING {

@@ -56,7 +56,7 @@ fn enqueue(waiter: WaiterId) -> Request {
 }
 
 fn enqueue_at(key: &str, waiter: WaiterId, turn: Duration) -> Request {
-    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn }
+    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn, terms: None }
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Request {

@@ -325,7 +325,7 @@ impl Op {
         Op(match request {
             Some(Request::Acquire { .. } | Request::Transfer { .. }) => 0,
             Some(Request::Renew { .. }) => 1,
-            Some(Request::Release { .. } | Request::Cancel { .. }) => 2,
+            Some(Request::Release { .. } | Request::Offer { .. } | Request::Cancel { .. }) => 2,
             Some(
                 Request::WriteBack { .. }
                 | Request::Enqueue { .. }

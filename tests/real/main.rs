@@ -23,6 +23,7 @@ mod health;
 mod impostors;
 mod interop;
 mod noticed;
+mod offers;
 mod one;
 mod promotion;
 mod restart;

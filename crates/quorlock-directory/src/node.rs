@@ -239,6 +239,7 @@ fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<To
         Request::Inspect { key } => records.inspect(key),
         // Refused above, or newer than this node.
         Request::Enqueue { .. }
+        | Request::Offer { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }
         | Request::LeaveQueue { .. }

@@ -20,6 +20,7 @@ mod ear;
 mod fence;
 mod hints;
 mod names;
+mod offer;
 mod order;
 mod queue;
 mod release;
@@ -164,6 +165,7 @@ enum Need {
     Several,
     Queue,
     Transfer,
+    Offer,
     /// That requests are carried out in the order asked.
     Order,
     /// That removals are told.
@@ -179,6 +181,7 @@ impl Need {
             Need::Several => node.has(Capability::Several),
             Need::Queue => node.has(Capability::Queue),
             Need::Transfer => node.has(Capability::Transfer),
+            Need::Offer => node.has(Capability::Offer),
             Need::Order => node.order == Order::PerKey,
             Need::Hints => node.hints != Hints::None,
             Need::ExpiryHints => node.hints == Hints::RemovalAndExpiry,
@@ -250,6 +253,13 @@ fn clauses() -> &'static [Clause] {
         queue::who_leaves_the_queue_is_not_told [Queue],
         queue::a_plain_acquisition_ignores_the_queue [Queue],
         queue::places_far_from_the_front_are_not_told_apart [Queue],
+        offer::an_offer_replaces_the_own_token_and_is_told_with_its_number [Offer],
+        offer::an_offer_without_fencing_draws_nothing [Offer],
+        offer::an_offer_to_an_inbox_without_a_listener_is_a_release [Offer],
+        offer::an_offer_of_what_is_not_held_changes_nothing [Offer],
+        offer::a_holder_is_told_who_is_first_in_the_queue [Offer, Queue],
+        offer::who_is_offered_the_lock_is_told_who_comes_behind [Offer, Queue],
+        offer::who_has_its_turn_is_told_who_comes_behind [Offer, Queue],
         hints::a_removal_by_another_client_is_told_to_who_was_refused [Hints],
         hints::a_removal_is_told_to_who_is_first_in_the_queue [Queue, Hints],
         hints::a_turn_is_told_by_the_change_of_a_key [Queue, Hints],

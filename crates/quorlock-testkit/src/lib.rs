@@ -23,8 +23,8 @@ pub use {
     resp::Resp,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
-        Change, Counter, Drawing, Enqueue, Failure, Fields, Place, Scores, SetLife, SetOptions, SetWhen,
-        Several, Sharing, Store, Told, Value,
+        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, SetLife, SetOptions,
+        SetWhen, Several, Sharing, Store, Told, Value,
     },
     wait::{eventually, find_eventually},
 };

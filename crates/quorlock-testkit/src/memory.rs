@@ -328,6 +328,8 @@ pub struct Requests {
     pub renew: usize,
     /// [`Request::Release`](quorlock::Request::Release).
     pub release: usize,
+    /// [`Request::Offer`](quorlock::Request::Offer).
+    pub offer: usize,
     /// [`Request::Cancel`](quorlock::Request::Cancel).
     pub cancel: usize,
     /// [`Request::Inspect`](quorlock::Request::Inspect).
@@ -512,12 +514,12 @@ impl Shared {
             }
             Delivery::Hint(news) => {
                 for listener in &*listeners {
-                    listener.hear(news.hint());
+                    news.tell(&**listener);
                 }
             }
             Delivery::Listener(listener, first) => {
                 if let Some(news) = first {
-                    listener.hear(news.hint());
+                    news.tell(&*listener);
                 }
                 listeners.push(listener);
             }

@@ -17,7 +17,7 @@ mod watch;
 use fence::Noted;
 pub use fence::{Counter, Drawing};
 pub use plain::{Fields, Scores};
-pub use queue::Enqueue;
+pub use queue::{Enqueue, Offer};
 pub use readers::Sharing;
 pub use several::{Place, Several};
 pub use watch::Change;
@@ -37,6 +37,8 @@ pub struct Store {
     sets: BTreeMap<Vec<u8>, readers::Members>,
     watched: BTreeSet<Vec<u8>>,
     changes: Vec<Change>,
+    /// How many clients listen at each inbox.
+    inboxes: BTreeMap<Vec<u8>, usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -259,13 +261,7 @@ impl Store {
     /// If something other than a string stands there.
     pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Told, Failure> {
         let vote = self.let_go(now, key, token)?;
-        let wanted = vote == Vote::Granted && self.del(now, mark);
-        let vote = match wanted.then(|| self.tell_next(now, mark)) {
-            Some(true) => Vote::Notified,
-            Some(false) => Vote::Wanted,
-            None => vote,
-        };
-        Ok(vote.into())
+        Ok(if vote == Vote::Granted { self.tell_of_release(now, key, mark) } else { vote }.into())
     }
 
     fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, Failure> {

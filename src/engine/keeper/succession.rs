@@ -224,7 +224,8 @@ impl Keeper {
             next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
-            let mut passed = Keeper::of(&self.shared, next, to, &round, decision.fence, deadline);
+            let mut passed =
+                Keeper::of(&self.shared, next, to, &round, decision.fence, (round.sent, deadline));
             (passed.series, passed.succession) = (self.series, self.succession.take());
             passed.deliver_to(waiter, rounds);
             return None;

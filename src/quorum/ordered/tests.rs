@@ -38,6 +38,7 @@ impl Store {
             | Request::WriteBack { .. }
             | Request::Forget { .. }
             | Request::Inspect { .. }
+            | Request::Offer { .. }
             | Request::Enqueue { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }

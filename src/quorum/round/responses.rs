@@ -58,6 +58,12 @@ impl Responses {
         }
     }
 
+    /// All are waited for until `limit`.
+    pub(super) fn wait_until(&mut self, limit: Moment) {
+        self.nodes.iter_mut().for_each(|slot| slot.limit = limit);
+        self.first_limit = limit;
+    }
+
     /// Those that have not answered are waited for until the moment that `soon` says, and no longer.
     pub(super) fn shorten_limits(&mut self, soon: impl Fn(usize) -> Moment) {
         self.hastened = true;

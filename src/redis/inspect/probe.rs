@@ -111,7 +111,8 @@ impl Probe {
         if queues {
             let (key, waiter) = (Arc::from(self.one.key()), self.waiter);
             let elapsed = Duration::ZERO;
-            queued(node, Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL }).await?;
+            queued(node, Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL, terms: None })
+                .await?;
             let key = Arc::from(self.one.key());
             expect(node, Request::LeaveQueue { key, waiter }, &[Vote::Granted]).await?;
         }

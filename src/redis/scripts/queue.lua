@@ -1,21 +1,60 @@
 -- The queue of those who wait for a lock, for the scripts that follow (ADR 25). Its keys begin like the mark: a
 -- sorted set of names, by when each began to wait; for each name a key that lives for as long as it is waited
--- for, which it has read (CLIENT TRACKING); and when somebody was told last that it is its turn.
+-- for, which it has read (CLIENT TRACKING), and that holds the terms on which it accepts an offer, if it does (ADR 26);
+-- and when somebody was told last that it is its turn.
 --
 -- They are touched by commands that write, as the tombstone is in acquire.lua: else the server would remember
 -- them for every waiter, and tell each of the others' every move.
 
+-- The terms of the waiter with this key, without its key being remembered where the server can do that (6.2).
+local function terms_at(key)
+  local terms = redis.pcall('GETEX', key)
+  if type(terms) == 'table' then terms = redis.pcall('GET', key) end
+  return type(terms) == 'string' and terms ~= '1' and terms
+end
+-- Says who is first in the queue, to be sent to an inbox, for the lease of this token or waiter; nothing where that accepts no offer. The second is told that
+-- it will be: an offer counts from when it has asked last.
+local function next_in_queue(mark, to)
+  local front = redis.pcall('ZPOPMIN', mark .. ':order', 2)
+  if not front[1] then return false end
+  if front[3] then
+    redis.pcall('ZADD', mark .. ':order', front[2], front[1], front[4], front[3])
+    local inbox, token = string.match(terms_at(mark .. ':' .. front[3]) or '', '^(%x+) %d+ %a (%x+)')
+    if inbox then redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token) end
+  else
+    redis.pcall('ZADD', mark .. ':order', front[2], front[1])
+  end
+  redis.pcall('PEXPIRE', mark .. ':order', 6000)
+  local terms = terms_at(mark .. ':' .. front[1])
+  return terms and 'n ' .. to .. ' ' .. front[1] .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. terms
+end
 -- Tells the first who lives, by deleting its key, and says whether anybody waits. No more than 32 are dropped who
 -- have died, so that no script takes long: then those who live find out by asking. What is refused costs a heartbeat.
 local function tell_next(mark)
   for _ = 1, 32 do
     local name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
     if not name then return false end
-    if redis.pcall('DEL', mark .. ':' .. name) == 1 then break end
+    local key = mark .. ':' .. name
+    local terms = terms_at(key)
+    if redis.pcall('DEL', key) == 1 then
+      -- It is about to have the lock, and is told to whom it may offer it.
+      local next = terms and next_in_queue(mark, name)
+      if next then redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(terms, 1, 16), next) end
+      break
+    end
   end
   local time = redis.call('TIME')
   local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
   redis.pcall('SET', mark .. ':told', now, 'PX', 6000)
   redis.pcall('SET', mark, '1', 'PX', 6000)
   return true
+end
+-- Deletes the lock, and tells the first in the queue.
+local function let_go(mark)
+  -- Both in one call, which is a microsecond less.
+  local gone = redis.pcall('DEL', KEYS[1], mark)
+  if gone == 2 then return tell_next(mark) and 'told' or 'wanted' end
+  -- The lock is given back, whether or not the mark may be looked at.
+  if gone ~= 1 then redis.call('DEL', KEYS[1]) end
+  return 'granted'
 end

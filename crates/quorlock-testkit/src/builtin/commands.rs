@@ -7,7 +7,7 @@ use quorlock::Expiry;
 
 use super::eval::{eval, eval_by_hash};
 use super::sorted::sorted;
-use super::tracking::{Author, Own, Trackers, read_keys};
+use super::tracking::{Author, INBOX, Own, Trackers, read_keys};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
@@ -56,6 +56,7 @@ impl Connection {
                 Resp::ok()
             }
             "CLIENT" => self.client(arguments, trackers),
+            "SUBSCRIBE" => self.subscribe(arguments, trackers),
             _ => plain(&self.shared, name, arguments),
         }
     }
@@ -174,6 +175,20 @@ impl Connection {
             self.pushes = Some(pushes);
         }
         Resp::ok()
+    }
+
+    /// `SUBSCRIBE channel`, of an inbox by a client that tracks.
+    fn subscribe(&self, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
+        let refused = |why: &str| Resp::Error(format!("ERR {why}"));
+        let [channel] = arguments else { return refused("the built-in server takes one channel at a time") };
+        let Some(inbox) = channel.strip_prefix(INBOX) else {
+            return refused("the built-in server has no channels but inboxes of quorlock");
+        };
+        if trackers.subscribe(&self.shared, self.id, inbox) {
+            Resp::Push(vec![Resp::text("subscribe"), Resp::text(channel), Resp::Number(1)])
+        } else {
+            refused("the built-in server sends messages to clients that track only")
+        }
     }
 
     fn untrack(&mut self, trackers: &mut Trackers) {

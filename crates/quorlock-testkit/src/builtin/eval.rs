@@ -10,7 +10,7 @@ use quorlock::{Expiry, Vote};
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, Enqueue, Failure, Place, Several, Sharing, Store, Told};
+use crate::store::{Drawing, Enqueue, Failure, Offer, Place, Several, Sharing, Store, Told};
 
 /// Which scripts a server has run, so that they can be called by their hashes.
 #[derive(Debug, Default)]
@@ -111,6 +111,12 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, mark]) if is(script, &scripts::RELEASE) => {
             store.release(now, key, mark, token)
         }
+        (script, [key], [token, mark, next, _, inbox, counter, hint, lead, name])
+            if is(script, &scripts::OFFER) =>
+        {
+            let (life, drawing) = (time(3), drawing_if(counter, hint, lead));
+            store.offer(now, key, &Offer { token, mark, next, life, inbox, drawing, name })
+        }
         (script, [key], [token, _, tomb]) if is(script, &scripts::CANCEL) => {
             store.cancel(now, key, tomb, token, time(1))
         }
@@ -157,10 +163,10 @@ fn waiting(
     arguments: &[&[u8]],
 ) -> Option<Result<Told, Failure>> {
     Some(match (keys, arguments) {
-        ([key, turn_key], [name, elapsed, patience, turn, mark]) if is(script, &scripts::ENQUEUE) => {
+        ([key, turn_key], [name, elapsed, patience, turn, mark, terms]) if is(script, &scripts::ENQUEUE) => {
             let elapsed = number(elapsed).map_or(Duration::ZERO, Duration::from_micros);
             let [patience, turn] = [patience, turn].map(|time| millis(time).unwrap_or_default());
-            store.enqueue(now, &Enqueue { key, turn_key, mark, name, elapsed, patience, turn })
+            store.enqueue(now, &Enqueue { key, turn_key, mark, name, elapsed, patience, turn, terms })
         }
         ([key, turn_key], [name, mark]) if is(script, &scripts::LEAVE_QUEUE) => {
             Ok(store.leave_queue(now, [key, turn_key, mark], name).into())

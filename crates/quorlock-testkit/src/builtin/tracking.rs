@@ -12,6 +12,9 @@ use super::Shared;
 use crate::resp::Resp;
 use crate::store::Change;
 
+/// What the names of the channels begin with that are inboxes.
+pub(super) const INBOX: &[u8] = b"quorlock:inbox:";
+
 /// The connections that are told, by their number.
 #[derive(Default)]
 pub(super) struct Trackers {
@@ -21,6 +24,7 @@ pub(super) struct Trackers {
 struct Tracker {
     own: Own,
     keys: BTreeSet<Vec<u8>>,
+    inboxes: Vec<Vec<u8>>,
     pushes: UnboundedSender<Resp>,
 }
 
@@ -49,16 +53,27 @@ impl Trackers {
             return None;
         }
         let (pushes, receiver) = unbounded_channel();
-        self.clients.insert(client, Tracker { own, keys: BTreeSet::new(), pushes });
+        self.clients.insert(client, Tracker { own, keys: BTreeSet::new(), inboxes: Vec::new(), pushes });
         Some(receiver)
     }
 
     /// `CLIENT TRACKING OFF`, or the end of the connection.
     pub(super) fn stop(&mut self, shared: &Shared, client: i64) {
-        self.clients.remove(&client);
+        let inboxes = self.clients.remove(&client).map(|tracker| tracker.inboxes).unwrap_or_default();
+        for inbox in &inboxes {
+            shared.store().listen(inbox, false);
+        }
         if self.clients.is_empty() {
             shared.store().unwatch_all();
         }
+    }
+
+    /// `SUBSCRIBE` to an inbox, for a client that is told already. Says whether it is.
+    pub(super) fn subscribe(&mut self, shared: &Shared, client: i64, inbox: &[u8]) -> bool {
+        let Some(tracker) = self.clients.get_mut(&client) else { return false };
+        tracker.inboxes.push(inbox.to_vec());
+        shared.store().listen(inbox, true);
+        true
     }
 
     /// Remembers what a client has read.
@@ -84,6 +99,14 @@ impl Trackers {
 impl Tracker {
     fn tell(&mut self, change: &Change, is_own: bool) {
         let keys = match change {
+            Change::Message { inbox, payload } => {
+                if self.inboxes.contains(inbox) {
+                    let channel = [INBOX, inbox].concat();
+                    let message = vec![Resp::text("message"), Resp::text(channel), Resp::text(payload)];
+                    drop(self.pushes.send(Resp::Push(message)));
+                }
+                return;
+            }
             Change::Key(key) if !self.keys.remove(key) => return,
             Change::Key(_) if is_own && self.own == Own::Skipped => return,
             Change::Key(key) => Resp::List(vec![Resp::text(key)]),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, fence_counter};
+use quorlock::protocol::{
+    Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId, fence_counter,
+};
 use quorlock::{Clock, Entropy, Expiry, Node, NodeError, Request, Response, SystemEntropy, Vote, ask};
 
 use super::{Ear, Plant};
@@ -49,6 +51,11 @@ impl<'a> Bench<'a> {
     /// One that is in the same hash slot as all others of its kind: for what is locked at once.
     pub(super) fn key_beside(&self) -> String {
         format!("{{{}}}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A new attempt to get `key` by a process with this inbox.
+    pub(super) fn claim_of(&self, inbox: InboxId, key: &str) -> Arc<Claim> {
+        Arc::new(Claim::new(key.into(), Token::new(inbox.mark(SystemEntropy::default().bits()), &self.name)))
     }
 
     /// A new attempt to get `key`.
@@ -108,7 +115,21 @@ impl Bench<'_> {
         elapsed: Duration,
         patience: Duration,
     ) -> Result<Vote, String> {
-        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience, turn: LONG }).await
+        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience, turn: LONG, terms: None })
+            .await
+    }
+
+    /// The same by somebody who accepts an offer.
+    pub(super) async fn enqueue_on(
+        &self,
+        key: &str,
+        waiter: WaiterId,
+        elapsed: Duration,
+        terms: OfferTerms,
+    ) -> Result<Vote, String> {
+        let terms = Some(Arc::new(terms));
+        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience: LONG, turn: LONG, terms })
+            .await
     }
 
     pub(super) async fn leave_queue(&self, key: &str, waiter: WaiterId) -> Result<Vote, String> {
@@ -240,6 +261,15 @@ impl Bench<'_> {
         let patience = self.patience();
         while self.ear.told(key) == 0 {
             patience.or("nothing was said of the key").await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until this message has come.
+    pub(super) async fn until_received(&self, message: &str) -> Finding {
+        let patience = self.patience();
+        while !self.ear.received(message) {
+            patience.or(&format!("no message came that says: {message}")).await?;
         }
         Ok(())
     }

@@ -1,15 +1,23 @@
 //! Who listens to the node while it is checked.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorlock::{Hint, HintListener};
+use quorlock::protocol::{FencingToken, InboxId, InboxMessage};
+use quorlock::{Entropy, Hint, HintListener, Identity, SystemEntropy};
 
 /// Counts the hints about the keys that a clause asks about, and keeps no others: it goes on
 /// listening when the check is over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ear {
     heard: Mutex<Heard>,
+    inbox: InboxId,
+}
+
+impl Default for Ear {
+    fn default() -> Ear {
+        Ear { heard: Mutex::default(), inbox: InboxId::new(SystemEntropy::default().half()) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -17,6 +25,10 @@ struct Heard {
     hearing: bool,
     /// How often each key was said to have changed.
     told: BTreeMap<Vec<u8>, usize>,
+    /// Whether messages to the inbox arrive.
+    open: bool,
+    /// What has come, in words.
+    messages: BTreeSet<String>,
 }
 
 impl Ear {
@@ -35,6 +47,16 @@ impl Ear {
         self.heard().told.get(key.as_bytes()).copied().unwrap_or(0)
     }
 
+    /// Where messages arrive, if they do.
+    pub(super) fn inbox_once_open(&self) -> Option<InboxId> {
+        self.heard().open.then_some(self.inbox)
+    }
+
+    /// Whether this message has come.
+    pub(super) fn received(&self, message: &str) -> bool {
+        self.heard().messages.contains(message)
+    }
+
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,7 +67,7 @@ impl HintListener for Ear {
         let mut heard = self.heard();
         match hint {
             Hint::Hearing => heard.hearing = true,
-            Hint::Deaf => heard.hearing = false,
+            Hint::Deaf => (heard.hearing, heard.open) = (false, false),
             Hint::Changed(key) => {
                 if let Some(count) = heard.told.get_mut(key) {
                     *count += 1;
@@ -53,5 +75,26 @@ impl HintListener for Ear {
             }
             Hint::AllChanged => heard.told.values_mut().for_each(|count| *count += 1),
         }
+    }
+
+    fn inbox(&self) -> Option<InboxId> {
+        Some(self.inbox)
+    }
+
+    fn inbox_open(&self) {
+        self.heard().open = true;
+    }
+
+    fn receive(&self, message: InboxMessage<'_>, _: &Arc<Identity>) {
+        let words = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let message = match message {
+            InboxMessage::Offered { token, number, life } => {
+                let number = number.map_or(0, FencingToken::get);
+                format!("offered {} {number} {}", words(token), life.as_millis())
+            }
+            InboxMessage::Next { key, to, next } => format!("next {key} to {}: {}", words(to), next.waiter),
+            InboxMessage::Soon { token } => format!("soon {}", words(token)),
+        };
+        self.heard().messages.insert(message);
     }
 }

@@ -95,7 +95,7 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
 }
 
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
-    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn }
+    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn, terms: None }
 }
 
 pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::protocol::WaiterId;
+use quorlock::protocol::{InboxId, NextWaiter, OfferTerms, WaiterId};
 use quorlock::{Capability, NodeErrorKind, Request};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure};
@@ -21,10 +21,16 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
             }
             Capability::Queue => {
                 let (key, elapsed) = (claim.key().into(), LONG);
-                Request::Enqueue { key, waiter, elapsed, patience: LONG, turn: LONG }
+                Request::Enqueue { key, waiter, elapsed, patience: LONG, turn: LONG, terms: None }
             }
             Capability::Transfer => {
                 Request::Transfer { from: Arc::clone(&claim), to: other, ttl, fence_hint }
+            }
+            Capability::Offer => {
+                let (inbox, life, token) = (InboxId::new(1), LONG, other.token().clone());
+                let terms = OfferTerms { inbox, life, fenced: true, token };
+                let next = Arc::new(NextWaiter { waiter, terms });
+                Request::Offer { claim: Arc::clone(&claim), next, queued: false, fence_hint }
             }
             // One that is newer than this suite.
             _ => continue,

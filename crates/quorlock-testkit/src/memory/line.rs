@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, turn_key};
-use quorlock::{Hint, HintListener, NodeError, Request, Responder, Response, SharedRequest, Vote};
+use quorlock::protocol::{InboxMessage, Moment, turn_key};
+use quorlock::{Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
 use super::{InSocket, Requests};
@@ -26,25 +26,33 @@ pub(super) enum News {
     Changed(Vec<u8>),
     AllChanged,
     Deaf,
+    /// To an inbox, from this history.
+    Message(Vec<u8>, Arc<Identity>),
 }
 
 impl News {
-    pub(super) fn hint(&self) -> Hint<'_> {
+    pub(super) fn tell(&self, listener: &dyn HintListener) {
         match self {
-            News::Hearing => Hint::Hearing,
-            News::Changed(key) => Hint::Changed(key),
-            News::AllChanged => Hint::AllChanged,
-            News::Deaf => Hint::Deaf,
+            News::Hearing => {
+                listener.hear(Hint::Hearing);
+                listener.inbox_open();
+            }
+            News::Changed(key) => listener.hear(Hint::Changed(key)),
+            News::AllChanged => listener.hear(Hint::AllChanged),
+            News::Deaf => listener.hear(Hint::Deaf),
+            News::Message(payload, from) => {
+                InboxMessage::parse(payload).for_each(|message| listener.receive(message, from));
+            }
         }
     }
 }
 
-impl From<Change> for News {
-    fn from(change: Change) -> News {
-        match change {
-            Change::Key(key) => News::Changed(key),
-            Change::All => News::AllChanged,
-        }
+/// A change, as those are told who listen to this server.
+fn news(change: Change, server: &Server) -> News {
+    match change {
+        Change::Key(key) => News::Changed(key),
+        Change::All => News::AllChanged,
+        Change::Message { payload, .. } => News::Message(payload, Arc::clone(server.identity())),
     }
 }
 
@@ -54,8 +62,7 @@ impl From<Change> for News {
 pub(super) struct Line {
     link: Link,
     hints: Hints,
-    /// How many listen.
-    listeners: usize,
+    listeners: Vec<Arc<dyn HintListener>>,
     request: Duration,
     reply: Duration,
     hung: bool,
@@ -175,14 +182,14 @@ impl Line {
     }
 
     pub(super) fn listen(&mut self, listener: Arc<dyn HintListener>) {
-        self.listeners += 1;
+        self.listeners.push(Arc::clone(&listener));
         let first = self.hearing().then_some(News::Hearing);
         self.at_once.push(Delivery::Listener(listener, first));
     }
 
     /// Whether whoever listens hears what changes.
     fn hearing(&self) -> bool {
-        self.listeners > 0 && self.link == Link::Up && self.hints == Hints::On
+        !self.listeners.is_empty() && self.link == Link::Up && self.hints == Hints::On
     }
 
     fn say_whether_hearing(&mut self) {
@@ -231,6 +238,11 @@ impl Line {
         let mut arrived = std::mem::take(&mut self.at_once);
         self.tell_changes(now, server);
         while let Some(Sent { request, reply, .. }) = self.arrived(now) {
+            if matches!(*request, Request::Offer { .. } | Request::Enqueue { .. }) {
+                let inboxes = self.listeners.iter().filter_map(|listener| listener.inbox());
+                let inboxes: Vec<_> = inboxes.filter(|_| self.hearing()).collect();
+                server.listens(&inboxes);
+            }
             let answer = server.carry_out(&request);
             if self.hearing() {
                 watch(server, &request, &answer);
@@ -256,7 +268,7 @@ impl Line {
         }
         for change in server.take_changes() {
             if self.hearing() {
-                self.send_back(now, Delivery::Hint(change.into()));
+                self.send_back(now, Delivery::Hint(news(change, server)));
             }
         }
     }
@@ -320,6 +332,7 @@ fn key_of(request: &Request) -> Option<&str> {
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
         | Request::Release { claim }
+        | Request::Offer { claim, .. }
         | Request::Cancel { claim, .. } => Some(claim.key()),
         Request::Inspect { key }
         | Request::Enqueue { key, .. }
@@ -342,6 +355,7 @@ impl Requests {
             Request::Transfer { .. } => self.transfer += 1,
             Request::Renew { .. } => self.renew += 1,
             Request::Release { .. } => self.release += 1,
+            Request::Offer { .. } => self.offer += 1,
             Request::Cancel { .. } => self.cancel += 1,
             Request::Inspect { .. } => self.inspect += 1,
             Request::Intend { .. } => self.intend += 1,

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, FenceHint, FencingToken, Mode, Moment, Token, fence_counter, intents_key, readers_key, turn_key,
-    want_mark,
+    Claim, FenceHint, FencingToken, InboxId, Mode, Moment, Token, fence_counter, intents_key, readers_key,
+    turn_key, want_mark,
 };
 use quorlock::{
     Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
 };
 
 use crate::store::{
-    Change, Drawing, Enqueue, Failure, Place, SetLife, SetOptions, Several, Sharing, Store, Told, Value,
+    Change, Drawing, Enqueue, Failure, Offer, Place, SetLife, SetOptions, Several, Sharing, Store, Told,
+    Value,
 };
 
 pub(super) struct Server {
@@ -78,7 +79,8 @@ impl Server {
         }
         let told = match request {
             Request::Acquire { claim, ttl, fence_hint } => self.acquire(now, claim, *ttl, *fence_hint),
-            Request::Enqueue { key, waiter, elapsed, patience, turn } => {
+            Request::Enqueue { key, waiter, elapsed, patience, turn, terms } => {
+                let terms = terms.as_ref().map_or_else(|| b"1".to_vec(), |terms| terms.to_bytes());
                 let (turn_key, mark, name) = (turn_key(key, *waiter), want_mark(key), waiter.to_string());
                 let asked = Enqueue {
                     key: key.as_bytes(),
@@ -88,6 +90,7 @@ impl Server {
                     elapsed: *elapsed,
                     patience: *patience,
                     turn: *turn,
+                    terms: &terms,
                 };
                 self.store.enqueue(now, &asked)
             }
@@ -115,6 +118,21 @@ impl Server {
             Request::Release { claim } => {
                 let mark = claim.want_mark();
                 self.store.release(now, claim.key().as_bytes(), mark.as_bytes(), claim.token().as_bytes())
+            }
+            Request::Offer { claim, next, queued, fence_hint } => {
+                let (mark, counter) = (claim.want_mark(), claim.fence_counter());
+                let name = if *queued { next.waiter.to_string() } else { String::new() };
+                let inbox = next.terms.inbox.to_string();
+                let offer = Offer {
+                    token: claim.token().as_bytes(),
+                    mark: mark.as_bytes(),
+                    next: next.terms.token.as_bytes(),
+                    life: next.terms.life,
+                    inbox: inbox.as_bytes(),
+                    drawing: drawing(&counter, *fence_hint, wall),
+                    name: name.as_bytes(),
+                };
+                self.store.offer(now, claim.key().as_bytes(), &offer)
             }
             Request::Cancel { claim, linger } => {
                 let (key, tomb, token) = bytes(claim);
@@ -186,6 +204,7 @@ impl Server {
                 self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
             }
             Request::Enqueue { .. }
+            | Request::Offer { .. }
             | Request::Transfer { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
@@ -238,6 +257,7 @@ impl Server {
             Request::Release { .. } => Ok(self.store.release_several(now, &several)),
             Request::Cancel { linger, .. } => Ok(self.store.cancel_several(now, &several, *linger)),
             Request::Enqueue { .. }
+            | Request::Offer { .. }
             | Request::Transfer { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
@@ -267,6 +287,15 @@ impl Server {
     fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {
         let (counter, readers) = (fence_counter(key), readers_key(key));
         self.store.inspect(now, key.as_bytes(), counter.as_bytes(), readers.as_bytes())
+    }
+
+    /// Those who listen, by the inboxes of which it knows, are these from now on.
+    pub(super) fn listens(&mut self, inboxes: &[InboxId]) {
+        self.store.listen_only(inboxes.iter().map(|inbox| inbox.to_string().into_bytes()));
+    }
+
+    pub(super) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
     /// Notes the next change of `key`.

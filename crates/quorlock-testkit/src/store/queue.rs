@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
+use quorlock::protocol::{Moment, OfferTerms, Token};
 use quorlock::{Queued, Vote};
 
-use super::{Failure, Millis, Store, Told, Value, millis, span};
+use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
 
 /// What [`Store::enqueue`] is asked: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,28 @@ pub struct Enqueue<'a> {
     pub patience: Duration,
     /// How long a turn takes.
     pub turn: Duration,
+    /// The terms on which it accepts an offer, or `1`.
+    pub terms: &'a [u8],
+}
+
+/// What [`Store::offer`] is asked: the arguments of the script.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
+pub struct Offer<'a> {
+    /// The token so far.
+    pub token: &'a [u8],
+    /// The mark of the queue.
+    pub mark: &'a [u8],
+    /// The next token.
+    pub next: &'a [u8],
+    /// For how long it is stored.
+    pub life: Duration,
+    /// Where its owner is told.
+    pub inbox: &'a [u8],
+    /// The number to draw.
+    pub drawing: Option<Drawing<'a>>,
+    /// What its owner is called in the queue of this node. Empty where it stands in that of another.
+    pub name: &'a [u8],
 }
 
 /// How many who have stopped asking are dropped by one request.
@@ -68,10 +90,10 @@ impl Store {
     ///
     /// If something other than a string stands under the lock.
     pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<Told, Failure> {
-        let Enqueue { key, turn_key, mark, name, elapsed, patience, turn } = *asked;
+        let Enqueue { key, turn_key, mark, name, elapsed, patience, turn, terms } = *asked;
         let at = millis(now);
         let ends = at.saturating_add(span(patience));
-        self.put_silently(turn_key, ends);
+        self.put_silently(turn_key, terms, ends);
         self.put(mark, Value::from("1"), Some(ends));
         let since = i128::try_from(now.since(Moment::ORIGIN).as_micros()).unwrap_or(i128::MAX)
             - i128::try_from(elapsed.as_micros()).unwrap_or(i128::MAX);
@@ -84,6 +106,10 @@ impl Store {
         // The first two look at the lock, and the others only whether it is there.
         if ahead < 2 {
             if let Vote::Held(holding) = self.holding(now, key)? {
+                if ahead == 0 && terms != b"1" {
+                    let to = holding.token.random_part();
+                    self.send_to(to.get(16..).unwrap_or_default(), next_message(to, name, key, terms));
+                }
                 return Ok(Vote::from(Queued::new(ahead, Some(*holding))).into());
             }
         } else if self.exists(now, key) {
@@ -107,16 +133,96 @@ impl Store {
         self.keys.remove(turn_key);
         match () {
             () if waited => Vote::Granted,
-            () if !self.exists(now, key) && self.tell_next(now, mark) => Vote::Notified,
+            () if !self.exists(now, key) && self.tell_next(now, key, mark) => Vote::Notified,
             () => Vote::Free,
         }
     }
 
+    /// `offer.lua`: releases the lock if it is ours, and offers it to the next.
+    ///
+    /// # Errors
+    ///
+    /// If something other than a string stands there.
+    pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<Told, Failure> {
+        let Offer { token, mark, next, life, inbox, drawing, name } = *offer;
+        if self.get(now, key)? != Some(token) {
+            return Ok(Vote::Free.into());
+        }
+        // The lock is given back, whether or not a number can be drawn.
+        let drawn = drawing.map(|drawing| {
+            let prepared = self.prepare(now, drawing)?;
+            let drawn = self.fence_hint(now, prepared, next);
+            self.note(
+                now,
+                drawing.counter,
+                next,
+                Noted { number: drawn, usual: Token::found(next).number() },
+            );
+            Ok::<_, Failure>(drawn.get())
+        });
+        if let Ok(drawn) = drawn.transpose() {
+            self.put(key, Value::Text(next.to_vec()), Some(millis(now).saturating_add(span(life))));
+            let random = next.get(..32).unwrap_or(next);
+            let mut said = [b"o ", random].concat();
+            said.extend_from_slice(format!(" {} {}", drawn.unwrap_or(0), span(life)).as_bytes());
+            if !name.is_empty() {
+                self.live_queue(now, mark).remove(name);
+                said.extend(
+                    self.next_in_queue(now, key, mark, random)
+                        .into_iter()
+                        .flat_map(|next| [b"\n", &*next].concat()),
+                );
+            }
+            let heard = self.send_to(inbox, said);
+            if !name.is_empty() {
+                self.del(now, &[mark, b":", name].concat());
+            }
+            if heard {
+                return Ok(Vote::Notified.into());
+            }
+        }
+        self.del(now, key);
+        Ok(self.tell_of_release(now, key, mark).into())
+    }
+
+    /// The lock is deleted: tells the first in the queue.
+    pub(super) fn tell_of_release(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> Vote {
+        match self.del(now, mark).then(|| self.tell_next(now, key, mark)) {
+            Some(true) => Vote::Notified,
+            Some(false) => Vote::Wanted,
+            None => Vote::Granted,
+        }
+    }
+
+    /// Says who is first in the queue, to be sent to an inbox; nothing where that accepts no offer.
+    fn next_in_queue(&mut self, now: Moment, key: &[u8], mark: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        let front = self.live_queue(now, mark).waiters.iter().take(2);
+        let front: Vec<_> = front.map(|((_, name), turn_key)| (name.clone(), turn_key.clone())).collect();
+        if let Some((_, turn_key)) = front.get(1)
+            && let Some(terms) = self.get(now, turn_key).ok().flatten().and_then(OfferTerms::parse)
+        {
+            let soon = [b"s ", terms.token.random_part()].concat();
+            self.send_to(terms.inbox.to_string().as_bytes(), soon);
+        }
+        let (name, turn_key) = front.into_iter().next()?;
+        let terms = self.get(now, &turn_key).ok()??;
+        (terms != b"1").then(|| next_message(to, &name, key, terms))
+    }
+
     /// Tells the first who lives, by deleting its key, and says whether anybody waits.
-    pub(super) fn tell_next(&mut self, now: Moment, mark: &[u8]) -> bool {
+    pub(super) fn tell_next(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> bool {
         for _ in 0..MOST_AT_ONCE {
-            let Some((_, turn_key)) = self.live_queue(now, mark).waiters.pop_first() else { return false };
+            let Some(((_, name), turn_key)) = self.live_queue(now, mark).waiters.pop_first() else {
+                return false;
+            };
+            let terms = self.get(now, &turn_key).ok().flatten().map(<[u8]>::to_vec);
             if self.del(now, &turn_key) {
+                if let Some(inbox) =
+                    terms.filter(|terms| terms != b"1").and_then(|terms| Some(terms.get(..16)?.to_vec()))
+                    && let Some(next) = self.next_in_queue(now, key, mark, &name)
+                {
+                    self.send_to(&inbox, next);
+                }
                 break;
             }
         }
@@ -131,8 +237,8 @@ impl Store {
     }
 
     /// As a client that is not told of what it changes itself.
-    fn put_silently(&mut self, key: &[u8], ends: Millis) {
-        self.keys.insert(key.to_vec(), super::Entry { value: Value::from("1"), ends: Some(ends) });
+    fn put_silently(&mut self, key: &[u8], value: &[u8], ends: Millis) {
+        self.keys.insert(key.to_vec(), super::Entry { value: Value::Text(value.to_vec()), ends: Some(ends) });
     }
 
     /// The queue, made anew if it has ended.
@@ -143,4 +249,9 @@ impl Store {
         }
         queue
     }
+}
+
+/// As `queue.lua` says who is next.
+fn next_message(to: &[u8], name: &[u8], key: &[u8], terms: &[u8]) -> Vec<u8> {
+    [b"n ", to, b" ", name, format!(" {} ", key.len()).as_bytes(), key, b" ", terms].concat()
 }

@@ -6,12 +6,19 @@ use super::{Store, millis};
 
 /// What has changed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: some key, or all of them")]
+#[expect(clippy::exhaustive_enums, reason = "complete: some key, all of them, or none")]
 pub enum Change {
     /// This key was set, deleted, prolonged, or has ended.
     Key(Vec<u8>),
     /// All keys were deleted at once.
     All,
+    /// None: a script has sent something to an inbox.
+    Message {
+        /// The number of the inbox, in digits.
+        inbox: Vec<u8>,
+        /// What was sent.
+        payload: Vec<u8>,
+    },
 }
 
 /// Changes of watched keys.
@@ -55,6 +62,27 @@ impl Store {
         Some(Moment::since_origin(std::time::Duration::from_millis(gone)))
     }
 
+    /// From now on, or no longer, a client listens at this inbox.
+    pub fn listen(&mut self, inbox: &[u8], listens: bool) {
+        let clients = self.inboxes.entry(inbox.to_vec()).or_default();
+        *clients = if listens { *clients + 1 } else { clients.saturating_sub(1) };
+        self.inboxes.retain(|_, clients| *clients > 0);
+    }
+
+    /// From now on a client listens at each of these inboxes, and nowhere else.
+    pub fn listen_only(&mut self, inboxes: impl Iterator<Item = Vec<u8>>) {
+        self.inboxes = inboxes.map(|inbox| (inbox, 1)).collect();
+    }
+
+    /// `PUBLISH` to an inbox. Tells whether a client listens there.
+    pub(super) fn send_to(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
+        let heard = self.inboxes.contains_key(inbox);
+        if heard {
+            self.changes.push(Change::Message { inbox: inbox.to_vec(), payload });
+        }
+        heard
+    }
+
     pub(super) fn changed(&mut self, key: &[u8]) {
         if self.watched.remove(key) {
             self.changes.push(Change::Key(key.to_vec()));
@@ -63,7 +91,8 @@ impl Store {
 
     pub(super) fn all_changed(&mut self) {
         self.watched.clear();
-        // Whatever else was noted is a part of it.
-        self.changes = vec![Change::All];
+        // Whatever else was noted of keys is a part of it.
+        self.changes.retain(|change| matches!(change, Change::Message { .. }));
+        self.changes.push(Change::All);
     }
 }

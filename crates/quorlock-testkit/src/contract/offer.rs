@@ -1,0 +1,121 @@
+//! Clauses about offers, for a node that sends messages to inboxes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, WaiterId};
+use quorlock::{Request, Vote};
+
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
+
+/// For how long an offer is stored here.
+const LIFE: Duration = Duration::from_secs(30);
+
+const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::new(7)];
+
+/// On which terms a waiter with this claim accepts an offer.
+fn terms(claim: &Claim, inbox: InboxId) -> OfferTerms {
+    OfferTerms { inbox, life: LIFE, fenced: true, token: claim.token().clone() }
+}
+
+fn offer(bench: &Bench<'_>, from: &Arc<Claim>, next: (WaiterId, OfferTerms), queued: bool) -> Request {
+    let fence_hint = next.1.fenced.then(|| bench.fence_hint());
+    let next = Arc::new(NextWaiter { waiter: next.0, terms: next.1 });
+    Request::Offer { claim: Arc::clone(from), next, queued, fence_hint }
+}
+
+/// The random part of the claim's token, as messages name it.
+fn name(claim: &Claim) -> String {
+    String::from_utf8_lossy(claim.token().random_part()).into_owned()
+}
+
+pub(super) async fn an_offer_replaces_the_own_token_and_is_told_with_its_number(
+    bench: &Bench<'_>,
+) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    let drawn = bench.drawn(acquisition(&holder, LONG, bench.fence_hint())).await?;
+    is(&bench.vote(offer(bench, &holder, (WAITERS[0], terms(&next, inbox)), false)).await?, &Vote::Notified)?;
+    bench.held(&next, LIFE).await?;
+    let number = bench.counter(&key).await?.ok_or("no number was drawn")?;
+    ensure(number > drawn, format!("{number} was drawn after {drawn}"))?;
+    bench.until_received(&format!("offered {} {number} {}", name(&next), LIFE.as_millis())).await
+}
+
+pub(super) async fn an_offer_without_fencing_draws_nothing(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    is(&bench.acquire_plainly(&holder).await?, &Vote::Granted)?;
+    let terms = OfferTerms { fenced: false, ..terms(&next, inbox) };
+    is(&bench.vote(offer(bench, &holder, (WAITERS[0], terms), false)).await?, &Vote::Notified)?;
+    bench.held(&next, LIFE).await?;
+    bench.until_received(&format!("offered {} 0 {}", name(&next), LIFE.as_millis())).await?;
+    bench.has_no_counter(&key).await
+}
+
+pub(super) async fn an_offer_to_an_inbox_without_a_listener_is_a_release(bench: &Bench<'_>) -> Finding {
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    let next = (WAITERS[0], terms(&next, InboxId::new(u64::MAX)));
+    is(&bench.vote(offer(bench, &holder, next, false)).await?, &Vote::Granted)?;
+    bench.free(&key).await
+}
+
+pub(super) async fn an_offer_of_what_is_not_held_changes_nothing(bench: &Bench<'_>) -> Finding {
+    let inbox = bench.ear.inbox_once_open().unwrap_or(InboxId::new(u64::MAX));
+    let key = bench.key();
+    let [stranger, holder, next] = [(); 3].map(|()| bench.claim(&key));
+    let from_stranger = || offer(bench, &stranger, (WAITERS[0], terms(&next, inbox)), false);
+    is(&bench.vote(from_stranger()).await?, &Vote::Free)?;
+    bench.free(&key).await?;
+    bench.acquire(&holder, LONG).await?;
+    is(&bench.vote(from_stranger()).await?, &Vote::Free)?;
+    bench.held(&holder, LONG).await.map(drop)
+}
+
+pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds) in [(WAITERS[0], 20), (WAITERS[1], 10)] {
+        bench.enqueue_on(&key, waiter, Duration::from_secs(seconds), terms(&next, inbox)).await?;
+    }
+    bench.until_received(&format!("next {key} to {}: {}", name(&holder), WAITERS[0])).await?;
+    let second = format!("next {key} to {}: {}", name(&holder), WAITERS[1]);
+    ensure(!bench.ear.received(&second), "it was told of the second, too")
+}
+
+pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    let waiting = WAITERS.map(|waiter| (waiter, bench.claim(&key)));
+    for ((waiter, claim), seconds) in waiting.iter().zip([30, 20, 10]) {
+        bench.enqueue_on(&key, *waiter, Duration::from_secs(seconds), terms(claim, inbox)).await?;
+    }
+    let [(first, offered), (second, _), (_, third)] = &waiting;
+    is(&bench.vote(offer(bench, &holder, (*first, terms(offered, inbox)), true)).await?, &Vote::Notified)?;
+    bench.until_received(&format!("next {key} to {}: {second}", name(offered))).await?;
+    bench.until_received(&format!("soon {}", name(third))).await?;
+    let vote = bench.leave_queue(&key, *first).await?;
+    ensure(vote != Vote::Granted, "it still stands in the queue")
+}
+
+pub(super) async fn who_has_its_turn_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds) in [(WAITERS[0], 20), (WAITERS[1], 10)] {
+        bench
+            .enqueue_on(&key, waiter, Duration::from_secs(seconds), terms(&bench.claim(&key), inbox))
+            .await?;
+    }
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    bench.until_received(&format!("next {key} to {}: {}", WAITERS[0], WAITERS[1])).await
+}

@@ -1,0 +1,99 @@
+//! Offers on real servers: between clients with connections of their own, with and without rights for channels.
+
+use std::time::Duration;
+
+use quorlock::{Clock as _, Coordinator, Lease, Lock, SystemClock, Wait};
+use quorlock_testkit::{Server, Servers, eventually};
+
+use crate::world::{DEADLINE, knows};
+
+/// Servers that have just been started vote after so long.
+const TTL: Duration = Duration::from_secs(2);
+/// Of so many releases, one of eight is open.
+const RELEASES: usize = 40;
+
+fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
+    let builder = Coordinator::builder().nodes(servers.urls()).key_prefix("locks:").ttl(TTL).max_ttl(TTL);
+    let builder = if let Some(user) = user { builder.username(user).password("pw") } else { builder };
+    builder.build().unwrap()
+}
+
+fn lock(client: &Coordinator) -> Lock {
+    client.lock("r").wait(Wait::UpTo(DEADLINE))
+}
+
+/// How many messages each server was asked to send.
+async fn published(server: &Server) -> u64 {
+    let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+    let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
+    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+async fn pause(time: Duration) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + time).await;
+}
+
+/// The lock goes to and fro between two clients, each of which waits while the other has it.
+async fn to_and_fro(clients: [&Coordinator; 2]) {
+    // The servers have to be old enough.
+    let first = eventually("a vote", DEADLINE, async || {
+        lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())
+    });
+    first.await.unwrap();
+    let mut held: Lease = lock(clients[0]).acquire().await.unwrap();
+    for number in 1..=RELEASES {
+        let next = lock(clients[number % 2]);
+        let next = tokio::spawn(async move { next.acquire().await.unwrap() });
+        pause(Duration::from_millis(20)).await;
+        let before = held.fencing_token();
+        held.release().await.unwrap();
+        held = next.await.unwrap();
+        assert!(held.fencing_token() > before, "{} after {before}", held.fencing_token());
+    }
+    // It was renewed: what is offered lives for a second.
+    pause(TTL).await;
+    assert_eq!(held.check(), Ok(()));
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_offered_from_client_to_client() {
+    let servers = Servers::start(5).await.unwrap();
+    if !servers.kind().is_real() {
+        return println!("skipped: {} does not count its commands", servers.kind());
+    }
+    to_and_fro([&client(&servers, None), &client(&servers, None)]).await;
+    for server in servers.iter() {
+        let sent = published(server).await;
+        assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
+    }
+}
+
+/// A user without rights for channels, and one that has them, have the same lock in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_same() {
+    let servers = Servers::start(3).await.unwrap();
+    if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
+        return println!("skipped: {} has no rights for channels", servers.kind());
+    }
+    let text = include_str!("../../SECURITY.md");
+    let rights = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
+    let more = text.split_once("With `&quorlock").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    for server in servers.iter() {
+        for (user, rights) in [("plain", rights.to_owned()), ("full", format!("{rights} &quorlock{more}"))] {
+            let rights = rights.replace("PASSWORD", "pw");
+            let words = ["ACL", "SETUSER", user].into_iter().chain(rights.split(' '));
+            let set = server.command(&words.collect::<Vec<_>>()).await.unwrap();
+            assert_eq!(set.to_string(), "OK", "{rights}");
+        }
+    }
+    let sent = async || published(&servers[0]).await;
+    to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
+    assert_eq!(sent().await, 0, "nobody subscribes, and so nobody is offered anything");
+    to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
+    let before = sent().await;
+    to_and_fro([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
+    let offered = sent().await - before;
+    assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+}
