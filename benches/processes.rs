@@ -31,7 +31,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock::{Clock, Coordinator, Fencing, SystemClock, Wait};
 use quorlock_testkit::{Proxy, Servers, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -40,6 +40,8 @@ use tokio::process::Command;
 use tools::{five_servers, histogram, median, micros, processor_time};
 
 const HOLD: Duration = Duration::from_millis(1);
+/// Servers that have just been started wait so long before they vote.
+const TTL: Duration = Duration::from_secs(5);
 
 /// What a worker is to do: the same program is started again as a worker.
 const WORKER: &str = "QUORLOCK_BENCH_WORKER";
@@ -98,6 +100,9 @@ fn main() {
 
 async fn compare(settings: &Settings) {
     let servers = five_servers().await;
+    let clock = SystemClock::default();
+    // They tell their age in whole seconds.
+    clock.sleep_until(clock.now() + TTL + Duration::from_secs(2)).await;
     let mut proxies = Vec::new();
     let mut urls = servers.urls();
     if !settings.round_trip.is_zero() {
@@ -177,7 +182,8 @@ async fn work(order: &str) {
     let [nodes, name, window, fencing] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let window = Duration::from_millis(window.parse().unwrap());
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
-    let client = Coordinator::builder().nodes(nodes).restart_guard(RestartGuard::Off).build().unwrap();
+    // With the restart guard, as users have it: without it there are no offers.
+    let client = Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).build().unwrap();
     client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
     let lock = client.lock(name).fencing(fencing).wait(Wait::Forever);

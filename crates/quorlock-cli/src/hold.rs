@@ -93,7 +93,7 @@ async fn until_told(
     let acquired = tokio::select! {
         biased;
         () = &mut closed => return Err(Failure::StdinEnded),
-        acquired = waiting::acquire(&lock, &mut signals, report, "while waiting for the lock") => acquired?,
+        acquired = waiting::acquire((&lock, settings.ttl()), &mut signals, report, "while waiting for the lock") => acquired?,
     };
     let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let lease = acquired.lease;

@@ -71,7 +71,7 @@ async fn under_lock(
     let asked = now();
     let acquired = tokio::select! {
         biased;
-        acquired = waiting::acquire(&wanted, &mut signals, report, WHILE_WAITING) => acquired?,
+        acquired = waiting::acquire((&wanted, ttl), &mut signals, report, WHILE_WAITING) => acquired?,
         outcome = slot.has_had_its_run(&wanted) => outcome,
     };
     let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;

@@ -14,12 +14,12 @@ use crate::signals::Signals;
 use crate::wanted::{Acquired, Wanted};
 use crate::width;
 
-/// Acquires what is `wanted`.
+/// Acquires what is `wanted`, for a `ttl` of which most is left.
 ///
 /// A signal that asks to end ends the wait at once: [`Failure::Interrupted`], with `what` was
 /// interrupted. The attempt cleans up after itself; whoever closes the coordinator waits for that.
 pub(crate) async fn acquire(
-    wanted: &Wanted,
+    (wanted, ttl): (&Wanted, Duration),
     signals: &mut Signals,
     report: Report,
     what: &'static str,
@@ -28,7 +28,7 @@ pub(crate) async fn acquire(
     let acquired = tokio::select! {
         biased;
         signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
-        acquired = wanted.acquire() => acquired,
+        acquired = acquire_for(wanted, ttl) => acquired,
         never = tell(wanted, report) => match never {},
         never = tell_later() => match never {},
     };
@@ -36,6 +36,18 @@ pub(crate) async fn acquire(
         HeldBack::tell();
     }
     Ok(acquired)
+}
+
+/// A lease that the holder before has offered lives for about a second, until it is renewed. Nothing is begun before
+/// that.
+async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, AcquireError> {
+    loop {
+        let acquired = wanted.acquire().await?;
+        let lease = &acquired.lease;
+        if lease.remaining() > ttl / 2 || lease.renew().await.is_ok() {
+            return Ok(acquired);
+        }
+    }
 }
 
 /// Whoever waits for long is told why meanwhile.
