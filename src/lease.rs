@@ -88,6 +88,10 @@ impl Lease {
     }
 
     /// For how much longer the lease holds if it is not renewed; zero when it is over.
+    ///
+    /// Less than the TTL at first where another process has passed the lock on: about a second, or ten round trips.
+    /// Then it is renewed to the TTL after a third of that. One that is renewed by hand
+    /// ([`Renewal::Manual`](crate::Renewal::Manual)) begins with its TTL.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.watch.remaining()

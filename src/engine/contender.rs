@@ -214,7 +214,6 @@ impl Contest {
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
-                () = self.queue.offered(ears.bell()) => {}
                 () = self.rest(pause, ears) => {}
             }
         }
@@ -504,12 +503,14 @@ impl Contest {
         Pause { until: now + pause, wanted, among, in_the_way }
     }
 
-    /// Waits for the end of the pause, or for enough hints.
+    /// Waits for the end of the pause, for enough hints, or for an offer.
     async fn rest(&self, pause: Pause, ears: &Ears) {
         // Asked for before the first look, so that no hint comes between.
         let bell = ears.bell();
         let enough = async {
-            while ears.heard(&pause.in_the_way).changed(pause.among) < pause.wanted {
+            while ears.heard(&pause.in_the_way).changed(pause.among) < pause.wanted
+                && !self.queue.has_offers()
+            {
                 bell.notified().await;
             }
         };

@@ -37,6 +37,8 @@ struct Inner {
     open: NodeSet,
     /// What was asked for, by the random part of its token.
     questions: HashMap<Box<[u8]>, Arc<Question>>,
+    /// With so many of them, those are forgotten that are over.
+    most_questions: usize,
     /// Who is first in the queue of a lock that this process has, or is about to have.
     next: HashMap<Arc<str>, Next>,
     /// Until when to leave more room for programs that do not stand in the queue of a lock.
@@ -55,6 +57,8 @@ pub(crate) struct Next {
 
 /// For how long a program that does not stand in the queue of a lock is taken into account.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
+/// Questions that are over are kept until there are so many, or twice as many as are not.
+const LEAST_ROOM: usize = 64;
 /// No more locks are remembered than this, for who is next and for what others want.
 const MOST: usize = 1024;
 
@@ -76,7 +80,11 @@ impl Offers {
     fn expect(&self, question: &Arc<Question>, now: Moment) {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
-        inside.questions.retain(|_, known| now < known.forgotten);
+        if inside.questions.len() >= inside.most_questions {
+            inside.questions.retain(|_, known| now < known.forgotten);
+            // So that each is looked at twice on average, however many there are.
+            inside.most_questions = LEAST_ROOM.max(2 * inside.questions.len());
+        }
         inside.questions.insert(question.claim.token().random_part().into(), question.clone());
     }
 

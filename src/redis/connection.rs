@@ -433,6 +433,26 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn a_subscription_is_pushed_and_has_no_answer_of_its_own() {
+        let push = ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
+        for (said, count, subscribed) in [
+            (push.to_owned(), 1, true),
+            // A user without the right to it, and a server that does as in RESP2.
+            ("-NOPERM no channels\r\n".to_owned(), 2, false),
+            (push.replacen('>', "*", 1), 2, false),
+        ] {
+            let (near, mut far) = tokio::io::duplex(1024);
+            far.write_all(format!("{said}$4\r\ninfo\r\n").as_bytes()).await.unwrap();
+            let mut requests = redis::Pipeline::new();
+            requests.cmd("SUBSCRIBE").arg("a").cmd("INFO");
+            let mut line = Connection::new(Box::new(near));
+            let (answers, is_subscribed) = line.exchange_subscribing(&requests, 1).await.unwrap();
+            assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{said:?}");
+            assert_eq!(answers.last(), Some(&Value::BulkString(b"info".to_vec())));
+        }
+    }
+
     fn ping() -> redis::Pipeline {
         let mut ping = redis::Pipeline::new();
         ping.cmd("PING");

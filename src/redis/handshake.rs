@@ -71,6 +71,8 @@ pub(crate) struct Connector {
     met: Met,
     /// Connections to that process over which something may still come that stores a key.
     behind: Vec<i64>,
+    /// Whether the server pushes what is sent to channels, as far as is known.
+    has_channels: bool,
 }
 
 /// The process that answered last.
@@ -89,6 +91,7 @@ impl Connector {
             last: None,
             met: Met::default(),
             behind: Vec::new(),
+            has_channels: true,
         }
     }
 
@@ -169,9 +172,11 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
-        if channels > 0 && !subscribed {
-            // The error of a user without the right to it. Then all are told of releases by hints.
-            answers.pop();
+        if channels > 0 && !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
+            // What it sends there would be taken for answers. A user without the right to it gets an error, and no
+            // offers.
+            self.has_channels = false;
+            return Err(unexpected("it answers SUBSCRIBE, and does not push: asked once more without"));
         }
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
@@ -238,7 +243,7 @@ impl Connector {
 
     /// Subscribes to the inboxes of those who listen, where the server may offer locks, and says how many that are.
     fn subscribe(&self, introduction: &mut Pipeline) -> usize {
-        if !may_offer(&self.login.address, &self.settings) {
+        if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
             return 0;
         }
         let channels: Vec<_> = self.listeners.inboxes().into_iter().map(InboxId::channel).collect();

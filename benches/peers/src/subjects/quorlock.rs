@@ -1,7 +1,5 @@
-use std::time::Duration;
-
 use anyhow::Result;
-use quorlock::{Coordinator, Fencing, Lease, RestartGuard, Wait};
+use quorlock::{Coordinator, Fencing, Lease, Wait};
 
 use super::TTL;
 use crate::work::Peer;
@@ -13,11 +11,11 @@ pub(super) struct Quorlock {
 
 impl Quorlock {
     pub(super) async fn connect(nodes: &[String], fencing: Fencing) -> Result<Quorlock> {
-        // The servers have only just started, and would not vote yet.
-        let coordinator =
-            Coordinator::builder().nodes(nodes).restart_guard(RestartGuard::Off).ttl(TTL).build()?;
+        // With the restart guard, as users have it. The servers have only just started: they vote when no lock of
+        // before could still be held.
+        let coordinator = Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).build()?;
         let quorlock = Quorlock { coordinator, fencing };
-        quorlock.lock("warm").wait(Wait::UpTo(Duration::from_secs(5))).acquire().await?.release().await?;
+        quorlock.lock("warm").wait(Wait::UpTo(TTL * 3)).acquire().await?.release().await?;
         Ok(quorlock)
     }
 
