@@ -118,7 +118,12 @@ fn take_from(bench: &Bench, nodes: std::ops::Range<usize>) {
 
 /// A waiter that has asked, and of which the holder has heard.
 async fn waiter(bench: &Bench) -> tokio::task::JoinHandle<Lease> {
-    let client = client(bench);
+    waiter_of(bench, &client(bench)).await
+}
+
+/// The same, of a process that goes on when it waits no longer.
+async fn waiter_of(bench: &Bench, client: &Coordinator) -> tokio::task::JoinHandle<Lease> {
+    let client = client.clone();
     let waiting = tokio::spawn(async move { lock(&client).acquire().await.unwrap() });
     bench.pass(Duration::from_secs(1)).await;
     waiting
@@ -207,7 +212,9 @@ async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
     }
     let mut held = until_offered(&bench).await;
     loop {
-        let (waiting, before) = (waiter(&bench).await, offers(&bench));
+        // Its process lives on.
+        let client = client(&bench);
+        let (waiting, before) = (waiter_of(&bench, &client).await, offers(&bench));
         let (_, ()) = tokio::join!(held.release(), async { waiting.abort() });
         bench.pass(200 * MS).await;
         let keys = bench.nodes.iter().filter(|node| node.holder("r").is_some()).count();
