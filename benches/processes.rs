@@ -194,7 +194,8 @@ async fn work(order: &str) {
     let loops = async {
         loop {
             let lease = lock.acquire().await.unwrap();
-            let (began, number) = (clock.now(), lease.fencing_token().get());
+            let number = if fencing == Fencing::On { lease.fencing_token().get() } else { 0 };
+            let began = clock.now();
             clock.sleep_until(began + HOLD).await;
             grants.push((began, clock.now(), number));
             lease.release().await.unwrap();

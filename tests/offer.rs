@@ -8,11 +8,16 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, TTL, another, bench};
 use futures::FutureExt as _;
-use quorlock::{Clock as _, Coordinator, Expiry, Lease, Lock, Wait};
+use futures::future::join_all;
+use quorlock::protocol::{
+    Claim, FenceHint, NextWaiter, OfferTerms, Token, WaiterId, preferred_node, want_mark,
+};
+use quorlock::{Clock as _, Coordinator, Expiry, Lease, Lock, Request, Wait, ask};
 use quorlock_testkit::MemoryNode;
 
 const MS: Duration = Duration::from_millis(1);
@@ -224,4 +229,37 @@ async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
         }
         held = until_offered(&bench).await;
     }
+}
+
+/// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes() {
+    let bench = bench(5);
+    let holder = Arc::new(Claim::new("r".into(), Token::new(7, "db-7:41")));
+    let each = async |request: Request| {
+        join_all(bench.nodes.iter().map(|node| ask(node, request.clone()))).await.into_iter().for_each(
+            |answer| {
+                answer.unwrap();
+            },
+        );
+    };
+    each(Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None }).await;
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let waiting = waiter(&bench).await;
+    let home = &bench.nodes[preferred_node("r", 5)];
+    let turn_key =
+        home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap();
+    let terms = OfferTerms::parse(home.holder(&turn_key).unwrap().as_bytes()).unwrap();
+    // It asks all nodes, which refuse, and rests until its turn is over: 85 ms in all.
+    home.remove(&turn_key);
+    bench.pass(45 * MS).await;
+    let fence_hint = Some(FenceHint::at(Duration::from_secs(1), None, TTL));
+    let next = Arc::new(NextWaiter { waiter: WaiterId::new(1), terms });
+    let before = bench.clock.now();
+    each(Request::Offer { claim: holder, next, queued: false, fence_hint }).await;
+    drop(waiting.await.unwrap());
+    let took = bench.clock.now().since(before);
+    assert!(took <= 25 * MS, "{took:?} for a trip of 20 ms");
 }

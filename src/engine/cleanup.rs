@@ -275,9 +275,9 @@ struct Offer {
 impl Offer {
     /// `None` where it is not known who is next, or the lock is to be free for a moment (rule O-9).
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
-        let (offers, key, now) = (shared.offers.as_ref()?, claim.key(), shared.now());
-        let Next { waiter, home, .. } = offers.take_next(key, claim.token(), now)?;
-        if releases_openly(shared.entropy.half(), offers.has_met_others(key, now)) {
+        let (offers, key) = (shared.offers.as_ref()?, claim.key());
+        let Next { waiter, home, .. } = offers.take_next(key, claim.token(), || shared.now())?;
+        if releases_openly(shared.entropy.half(), offers.has_met_others(key, shared.now())) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));

@@ -142,9 +142,7 @@ impl Contest {
             let mut offered = None;
             if self.queue.has_offers() {
                 // While it was our turn, too.
-                if let Next::Offered(attempt) = self.take_offer(ears, plan).await? {
-                    offered = Some(*attempt);
-                }
+                offered = self.take_offer(ears, plan).await?;
             } else if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
                 turn = match self.turn(plan, ears).await? {
                     Chance::Turn(until) => Some(until),
@@ -241,8 +239,8 @@ impl Contest {
             };
             if self.queue.has_offers() {
                 match self.take_offer(ears, plan).await? {
-                    Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
-                    Next::Try | Next::AskAgain => continue,
+                    Some(attempt) => return Ok(Chance::Offer(Box::new(attempt))),
+                    None => continue,
                 }
             }
             self.rounds += 1;
@@ -287,7 +285,8 @@ impl Contest {
         let bell = ears.bell();
         loop {
             if self.queue.has_offers() {
-                return self.take_offer(ears, plan).await;
+                let attempt = self.take_offer(ears, plan).await?;
+                return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
             let told = ears.turns(self.queue.waiter);
             if told.len() > 0 {
@@ -322,8 +321,12 @@ impl Contest {
     }
 
     /// A node has offered the lock: waits for the others, which are on their way. What the nodes tell beside their
-    /// offers is the same change.
-    async fn take_offer(&mut self, ears: &Ears, plan: &Arc<AcquireRequest>) -> Result<Next, AcquireError> {
+    /// offers is the same change. `None` where the offers are too few, or too late: then they are given back.
+    async fn take_offer(
+        &mut self,
+        ears: &Ears,
+        plan: &Arc<AcquireRequest>,
+    ) -> Result<Option<Attempt>, AcquireError> {
         let bell = ears.bell();
         loop {
             let now = self.shared.now();
@@ -331,7 +334,7 @@ impl Contest {
             if let Some(attempt) = self.queue.take_offered(&self.shared, plan) {
                 let left = attempt.deadline().since(now);
                 if left >= least_left(attempt.ttl(), self.queue.round_trip) {
-                    return Ok(Next::Offered(Box::new(attempt)));
+                    return Ok(Some(attempt));
                 }
             } else if now < until {
                 tokio::select! {
@@ -342,9 +345,9 @@ impl Contest {
                 }
                 continue;
             }
-            // Too late, or by too few: the next one shall have it.
+            // The next waiter shall have it.
             self.queue.give_back(&self.shared, plan);
-            return Ok(Next::AskAgain);
+            return Ok(None);
         }
     }
 

@@ -117,13 +117,13 @@ impl Keeper {
     pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
-        let now = shared.now();
-        let begun = if offered { now } else { round.sent };
-        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (begun, deadline));
-        if offered {
-            // It lives for less than its TTL, and is renewed if it is held for longer than a moment.
-            keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
+        if !offered {
+            return Keeper::of(shared, plan, claim, &round, fence, (round.sent, deadline));
         }
+        let now = shared.now();
+        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (now, deadline));
+        // It lives for less than its TTL, and is renewed if it is held for longer than a moment.
+        keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
     }
 

@@ -281,7 +281,7 @@ impl NodeQueue {
 
     /// Whether to ask again, because an offer is about to come.
     pub(super) fn is_soon_first(&self) -> bool {
-        self.questions.are_stale()
+        self.questions.turned_stale()
     }
 
     /// Until when to wait for more offers, which come within the time of a turn from the first.

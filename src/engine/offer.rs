@@ -10,16 +10,19 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::attempt::{Attempt, expect, new_claim};
+use super::cleanup::{Cleanup, CleanupOf};
 use super::context::EngineContext;
 use super::options::{AcquireRequest, Fencing, Renewal};
 use super::queue::Lines;
-use crate::node::{Hint, HintListener, Identity, Request, Response, Vote};
+use super::recently_contended::Contended;
+use crate::node::{Hint, HintListener, Identity, Response, Vote};
+use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Expect, Round};
+use crate::quorum::round::Round;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{
-    Claim, InboxId, InboxMessage, Moment, NextWaiter, OfferTerms, Token, Verdict, WaiterId, is_fresh,
-    least_left, offer_heartbeat, offer_life,
+    Claim, InboxId, InboxMessage, Moment, NextWaiter, OfferTerms, Standing, Token, Verdict, WaiterId,
+    is_fresh, least_left, offer_heartbeat, offer_life,
 };
 
 /// All offers of a coordinator: those that it waits for, and those that it may make.
@@ -31,18 +34,17 @@ pub(crate) struct Offers {
     inside: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     /// The nodes whose messages arrive.
     open: NodeSet,
     /// What was asked for, by the random part of its token.
     questions: HashMap<Box<[u8]>, Arc<Question>>,
-    /// With so many of them, those are forgotten that are over.
+    /// How many there may be before those are forgotten that are over.
     most_questions: usize,
     /// Who is first in the queue of a lock that this process has, or is about to have.
     next: HashMap<Arc<str>, Next>,
-    /// Until when to leave more room for programs that do not stand in the queue of a lock.
-    others: HashMap<Arc<str>, Moment>,
+    /// Locks that programs had a moment ago which do not stand in the queue.
+    others: Contended,
 }
 
 /// To whom the lock may be offered.
@@ -57,14 +59,21 @@ pub(crate) struct Next {
 
 /// For how long a program that does not stand in the queue of a lock is taken into account.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
-/// Questions that are over are kept until there are so many, or twice as many as are not.
+/// Questions that are over are kept until there are this many, or twice as many as are not.
 const LEAST_ROOM: usize = 64;
-/// No more locks are remembered than this, for who is next and for what others want.
+/// No more locks are remembered than this with the waiter that is next.
 const MOST: usize = 1024;
 
 impl Offers {
     pub(crate) fn new(inbox: InboxId) -> Offers {
-        Offers { inbox, used: AtomicBool::new(false), inside: Mutex::default() }
+        let inside = Inner {
+            open: NodeSet::default(),
+            questions: HashMap::new(),
+            most_questions: LEAST_ROOM,
+            next: HashMap::new(),
+            others: Contended::remembering(OTHERS_FOR),
+        };
+        Offers { inbox, used: AtomicBool::new(false), inside: Mutex::new(inside) }
     }
 
     /// The random part of a token of this process.
@@ -72,7 +81,7 @@ impl Offers {
         self.inbox.mark(random)
     }
 
-    /// Whether so many nodes' messages arrive.
+    /// Whether the messages of this many nodes arrive.
     fn is_open_at(&self, needed: usize) -> bool {
         self.lock().open.len() >= needed
     }
@@ -102,12 +111,13 @@ impl Offers {
     }
 
     /// To whom to offer the lock at `key`, which is held with this `token`, if a waiter is known that may take it up in
-    /// time. It is forgotten: the next holder is told anew.
-    pub(crate) fn take_next(&self, key: &str, token: &Token, now: Moment) -> Option<Next> {
+    /// time. It is forgotten: the next holder learns it anew.
+    pub(crate) fn take_next(&self, key: &str, token: &Token, now: impl FnOnce() -> Moment) -> Option<Next> {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
         let next = self.lock().next.remove(key)?;
+        let now = now();
         // A request of ours may have come to the queue after the offer that we have taken up.
         let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
         (is_for_us && is_fresh(now.since(next.heard), next.waiter.terms.life)).then_some(next)
@@ -134,16 +144,12 @@ impl Offers {
 
     /// A program has the lock at `key` that does not stand in its queue.
     pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
-        let mut inside = self.lock();
-        if inside.others.len() >= MOST {
-            inside.others.retain(|_, until| now < *until);
-        }
-        inside.others.insert(key.clone(), now + OTHERS_FOR);
+        self.lock().others.remember(key, now);
     }
 
     /// Whether one had it a moment ago.
     pub(crate) fn has_met_others(&self, key: &str, now: Moment) -> bool {
-        self.lock().others.get(key).is_some_and(|until| now < *until)
+        self.lock().others.is_about(key, now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -180,24 +186,33 @@ impl Question {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node has stored an offer for so long, with this number.
+    /// Whether any node has offered the lock.
+    fn has_votes(&self) -> bool {
+        self.round.has_said(&Vote::Granted)
+    }
+
+    fn attempt(&self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
+        Attempt::offered(shared, &self.runtime, plan, (self.claim.clone(), self.round.clone(), self.life))
+    }
+
+    /// The node has stored an offer for this `life`, with this number.
     fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
         let given_up = self.given_up();
         if !*given_up && life >= self.life {
             return self.round.offered(node, answer, now);
         }
         drop(given_up);
-        // It would keep the lock from others until it ends (rule O-6).
+        // It would keep the lock from others until it ends (rule O-6). Not here: this is the task of that node.
         let (Some(shared), claim) = (self.shared.upgrade(), self.claim.clone()) else { return };
-        let runtime = self.runtime.clone();
-        let release = Request::Release { claim };
+        let at_node = |other| if other == node { Standing::Holds } else { Standing::Without };
+        let standings = KeyStates::of((0..=node).map(at_node));
         let tasks = shared.tasks.clone();
-        tasks.spawn(
-            async move {
-                Round::start_at(&shared.nodes, Expect::Released, life, node, &release.into()).settled().await;
-            },
-            &runtime,
-        );
+        let rest = async move {
+            if let Some(sweep) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
+                sweep.finish().await;
+            }
+        };
+        tasks.spawn(rest, &self.runtime);
     }
 }
 
@@ -252,7 +267,7 @@ impl Questions {
     pub(super) fn voted(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
         let asked = self.asked.clone();
         async move {
-            while !asked.iter().any(|question| question.round.has_said(&Vote::Granted)) {
+            while !asked.iter().any(|question| question.has_votes()) {
                 bell.notified().await;
             }
         }
@@ -260,12 +275,13 @@ impl Questions {
 
     /// Whether any node has offered the lock.
     pub(super) fn has_votes(&self) -> bool {
-        self.asked.iter().any(|question| question.round.has_said(&Vote::Granted))
+        self.asked.iter().any(|question| question.has_votes())
     }
 
-    /// Whether the last of them is so old that an offer, which is about to come, would not last.
-    pub(super) fn are_stale(&self) -> bool {
-        self.asked.back().is_some_and(|question| question.stale.load(Ordering::Relaxed))
+    /// Whether the last of them is so old that an offer, which is about to come, would not last. Says so once: there
+    /// may be no newer one.
+    pub(super) fn turned_stale(&self) -> bool {
+        self.asked.back().is_some_and(|question| question.stale.swap(false, Ordering::Relaxed))
     }
 
     /// Until when to wait for the votes of the others, which come within `patience` of the first.
@@ -291,18 +307,12 @@ impl Questions {
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
         self.since = None;
         for question in self.asked.drain(..) {
-            if question.round.has_said(&Vote::Granted) {
+            if question.has_votes() {
                 drop(question.attempt(shared, plan));
             } else {
                 *question.given_up() = true;
             }
         }
-    }
-}
-
-impl Question {
-    fn attempt(&self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
-        Attempt::offered(shared, &self.runtime, plan, (self.claim.clone(), self.round.clone(), self.life))
     }
 }
 

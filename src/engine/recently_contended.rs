@@ -9,9 +9,15 @@ use quorlock_protocol::Moment;
 /// Remembers locks that others wanted, for those who ask anew: the first request of a contest is to be
 /// put in the way that costs least where others want the lock (see
 /// [`FenceHint::contended`](crate::protocol::FenceHint::contended)).
-#[derive(Default)]
 pub(crate) struct Contended {
+    memory: Duration,
     until: HashMap<Arc<str>, Moment>,
+}
+
+impl Default for Contended {
+    fn default() -> Contended {
+        Contended::remembering(MEMORY)
+    }
 }
 
 /// Whoever waits asks again within three seconds. Who was not heard of for so long has probably gone.
@@ -20,13 +26,18 @@ const MEMORY: Duration = Duration::from_secs(3);
 const MOST: usize = 1024;
 
 impl Contended {
+    /// Remembers each lock for this long.
+    pub(crate) fn remembering(memory: Duration) -> Contended {
+        Contended { memory, until: HashMap::new() }
+    }
+
     /// Others want the lock at `key`, or did at `now`.
     pub(crate) fn remember(&mut self, key: &Arc<str>, now: Moment) {
         if self.until.len() >= MOST && !self.until.contains_key(key) {
             self.until.retain(|_, until| now < *until);
         }
         if self.until.len() < MOST || self.until.contains_key(key) {
-            self.until.insert(key.clone(), now + MEMORY);
+            self.until.insert(key.clone(), now + self.memory);
         }
     }
 

@@ -132,7 +132,7 @@ pub enum Request {
         claim: Arc<Claim>,
         /// Who has the lock next.
         next: Arc<NextWaiter>,
-        /// Whether it stands in the queue of this node: who is behind it there is told to it, too.
+        /// Whether it stands in the queue of this node: then it learns which waiter is behind it there, too.
         queued: bool,
         /// The number to draw for it; `None` where its terms say that there is none.
         fence_hint: Option<FenceHint>,
@@ -166,7 +166,7 @@ impl Request {
     pub fn may_create(&self) -> bool {
         match self {
             Request::Acquire { .. } | Request::Transfer { .. } | Request::Renew { .. } => true,
-            // What it stores belongs to another, which is told.
+            // What it stores belongs to another client.
             Request::Release { .. }
             | Request::Offer { .. }
             | Request::Cancel { .. }

@@ -25,8 +25,8 @@ use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, ConnectionState, HintListener, Node, NodeError, Responder, SharedRequest,
-    StatusListener,
+    Capabilities, Capability, ConnectionState, HintListener, Node, NodeError, Request, Responder,
+    SharedRequest, StatusListener,
 };
 use quorlock_protocol::Slot;
 
@@ -206,7 +206,9 @@ impl Node for ClusterNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        if let Err(error) = self.capabilities().check(&request) {
+        if matches!(*request, Request::Offer { .. })
+            && let Err(error) = self.capabilities().check(&request)
+        {
             return reply.send(Err(error));
         }
         match self.home.begin() {

@@ -117,15 +117,15 @@ impl Connection {
         &mut self,
         requests: &redis::Pipeline,
     ) -> Result<Vec<Value>, ConnectionError> {
-        Ok(self.exchange_subscribing(requests, 0).await?.0)
+        Ok(self.exchange_subscribing(requests, false).await?.0)
     }
 
-    /// The same, where one of the requests subscribes to so many `channels`, and says whether it did: then each is
+    /// The same, where one of the requests `subscribes` to channels, and says whether it did: then each channel is
     /// pushed, and there is no answer to that request.
     pub(crate) async fn exchange_subscribing(
         &mut self,
         requests: &redis::Pipeline,
-        channels: usize,
+        subscribes: bool,
     ) -> Result<(Vec<Value>, bool), ConnectionError> {
         self.outbox().extend(requests.get_packed_pipeline());
         let mut answers = Vec::with_capacity(requests.len());
@@ -140,7 +140,7 @@ impl Connection {
                 while answers.len() < expected {
                     match self.message()? {
                         Some(Message::Answer(answer)) => answers.push(value(answer)?),
-                        Some(Message::Push(push)) if channels > 0 && is_subscription(push) => {
+                        Some(Message::Push(push)) if subscribes && is_subscription(push) => {
                             expected = requests.len() - 1;
                         }
                         Some(Message::Push(_)) => {}
@@ -447,7 +447,7 @@ mod tests {
             let mut requests = redis::Pipeline::new();
             requests.cmd("SUBSCRIBE").arg("a").cmd("INFO");
             let mut line = Connection::new(Box::new(near));
-            let (answers, is_subscribed) = line.exchange_subscribing(&requests, 1).await.unwrap();
+            let (answers, is_subscribed) = line.exchange_subscribing(&requests, true).await.unwrap();
             assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{said:?}");
             assert_eq!(answers.last(), Some(&Value::BulkString(b"info".to_vec())));
         }

@@ -161,18 +161,18 @@ impl Connector {
         if alone {
             SupportedCommands::ask(&mut introduction);
         }
-        let channels = if hints { self.subscribe(&mut introduction) } else { 0 };
+        let asks_for_inboxes = hints && self.subscribe(&mut introduction);
         introduction.cmd("INFO");
         self.login.steps.next(1);
         let asked = self.settings.clock.now();
         let (mut answers, subscribed) =
-            line.exchange_subscribing(&introduction, channels).await.map_err(unconnected)?;
+            line.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
-        if channels > 0 && !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
+        if asks_for_inboxes && !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
             // What it sends there would be taken for answers. A user without the right to it gets an error, and no
             // offers.
             self.has_channels = false;
@@ -241,16 +241,16 @@ impl Connector {
         })
     }
 
-    /// Subscribes to the inboxes of those who listen, where the server may offer locks, and says how many that are.
-    fn subscribe(&self, introduction: &mut Pipeline) -> usize {
+    /// Subscribes to the inboxes of those who listen, where the server may offer locks, and says whether it does.
+    fn subscribe(&self, introduction: &mut Pipeline) -> bool {
         if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
-            return 0;
+            return false;
         }
         let channels: Vec<_> = self.listeners.inboxes().into_iter().map(InboxId::channel).collect();
         if !channels.is_empty() {
             introduction.cmd("SUBSCRIBE").arg(&channels[..]);
         }
-        channels.len()
+        !channels.is_empty()
     }
 
     /// Has the server end earlier connections of ours, if it is the process that they were made to: what

@@ -1,15 +1,22 @@
 //! Offers on real servers: between clients with connections of their own, with and without rights for channels.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Lease, Lock, SystemClock, Wait};
+use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, Token, WaiterId};
+use quorlock::{
+    Address, Clock as _, Coordinator, Lease, Lock, RedisNode, Request, SystemClock, Vote, Wait, ask,
+};
 use quorlock_testkit::{Server, Servers, eventually};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::world::{DEADLINE, knows};
 
 /// Servers that have just been started vote after so long.
 const TTL: Duration = Duration::from_secs(2);
-/// Of so many releases, one of eight is open.
+/// One of eight is open.
 const RELEASES: usize = 40;
 
 fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
@@ -90,10 +97,32 @@ async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_s
     }
     let sent = async || published(&servers[0]).await;
     to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
-    assert_eq!(sent().await, 0, "nobody subscribes, and so nobody is offered anything");
+    assert_eq!(sent().await, 0, "no client subscribes, and so no lock is offered");
     to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
     let before = sent().await;
     to_and_fro([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
     let offered = sent().await - before;
     assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+}
+
+/// A monitor that subscribes to all channels receives what is sent to a waiter that has died. It is no waiter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes_to_all_channels() {
+    let servers = Servers::start(1).await.unwrap();
+    if !servers.kind().is_real() {
+        return println!("skipped: {} has no patterns of channels", servers.kind());
+    }
+    let mut monitor = TcpStream::connect(servers[0].address()).await.unwrap();
+    monitor.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
+    monitor.read_exact(&mut [0; 1]).await.unwrap();
+    let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
+    let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "")));
+    let acquire = Request::Acquire { claim: claim(1), ttl: TTL, fence_hint: None };
+    assert_eq!(ask(&node, acquire).await.unwrap().vote, Vote::Granted);
+    let (inbox, token) = (InboxId::new(7), claim(2).token().clone());
+    let terms = OfferTerms { inbox, life: TTL, fenced: false, token };
+    let next = Arc::new(NextWaiter { waiter: WaiterId::new(7), terms });
+    let offer = Request::Offer { claim: claim(1), next, queued: false, fence_hint: None };
+    assert_eq!(ask(&node, offer).await.unwrap().vote, Vote::Granted, "it is released");
+    assert_eq!(servers[0].command(&["EXISTS", "r"]).await.unwrap().to_string(), "0");
 }

@@ -16,7 +16,7 @@ use crate::record::{Record, Row, Window};
 use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
 
-/// Parts take two to five minutes each, that of the processes nearly half an hour, so that whoever shares the machine
+/// Parts take two to five minutes each, that of the processes nearly half an hour, so that others who share the machine
 /// can be asked to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {

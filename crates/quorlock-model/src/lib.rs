@@ -14,7 +14,7 @@
 //! | [`passing`] | leases that are passed on within a process |
 //! | [`late`] | requests that come late, after the lock was given back |
 //! | [`retained`] | locks that stay taken after their lease has ended |
-//! | [`offer`] | the lock as it is handed to a waiter by whoever gives it back |
+//! | [`offer`] | the lock as its holder offers it to a waiter |
 //! | [`queue`] | the queue of those who wait in different processes |
 //! | [`explore`] | goes through every state of a model |
 //! | [`walk`] | walks through a model at random, where there are too many states |

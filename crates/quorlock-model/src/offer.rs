@@ -42,13 +42,13 @@ pub use self::world::{Clocks, Detail, Fencing, Scheme, Start, World};
 use crate::walk::Wander;
 
 /// No two tokens are believed in at the same instant.
-pub const EXCLUSIVE: &str = "no two hold the lock at once";
+pub const EXCLUSIVE: &str = "no two hold the lock simultaneously";
 /// From when it is acquired until it is last believed in, a lease is of one holder.
 pub const UNBROKEN: &str = "no other holds the lock in the middle of a lease";
 /// A number is above those that were handed out before its attempt was begun, or its question sent.
 pub const ORDERED: &str = "a number is above those that were out when its question was sent";
 /// While clocks are as promised, it is above all that were handed out before.
-pub const LATER: &str = "whoever takes the lock later has the larger number";
+pub const LATER: &str = "the later holder has the larger number";
 /// A waiter may hold the lock.
 pub const TAKEN_UP: &str = "an offer may be taken up";
 /// And others come after.

@@ -53,7 +53,7 @@ impl fmt::Display for InboxId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: it is stored at nodes and read by other clients")]
 pub struct OfferTerms {
-    /// Where it is told.
+    /// Where it receives offers.
     pub inbox: InboxId,
     /// For how long the offer is stored at each node, in whole milliseconds.
     pub life: Duration,
@@ -112,7 +112,7 @@ pub enum InboxMessage<'a> {
         /// For how long it is stored.
         life: Duration,
     },
-    /// Somebody else is first in the queue of a lock that this process has, or is about to have.
+    /// Another process is first in the queue of a lock that this process holds, or is about to hold.
     Next {
         /// The key of the lock.
         key: &'a str,
@@ -189,7 +189,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 /// The least life of an offer. To it adds up what a lock stands still for when a waiter dies with an offer, so it is
 /// as short as a heartbeat of the waiter and a pause of its process allow.
 const LEAST_LIFE: Duration = Duration::from_millis(1_200);
-/// But at least so many round trips: one is spent on the question and one on the offer.
+/// But at least this many round trips: one is spent on the request and one on the offer.
 const LIFE_TRIPS: u32 = 10;
 /// What is left of an offer when it is taken up is at least this part of its life, or three round trips: to renew it.
 const LEAST_LEFT: u32 = 10;
@@ -222,10 +222,10 @@ pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
     known_for < life / 2
 }
 
-/// Of so many releases one is open: the lock is free for a moment, for those who do not stand in the queue.
+/// One release of this many is open: the lock is free for a moment, for clients that do not stand in the queue.
 const OPEN_ONE_OF: u64 = 8;
 
-/// Whether to release the lock openly, though somebody is known to be next. `random` is uniform over all of `u64`.
+/// Whether to release the lock openly, though the next waiter is known. `random` is uniform over all of `u64`.
 #[must_use]
 pub const fn releases_openly(random: u64, others_seen: bool) -> bool {
     random.is_multiple_of(if others_seen { 2 } else { OPEN_ONE_OF })

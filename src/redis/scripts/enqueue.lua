@@ -25,7 +25,7 @@ if ahead < 2 then
   local holder = call('GET', KEYS[1])
   if holder then
     call('GET', KEYS[2])
-    -- The holder is told who is next. Half of what is random in its token is its inbox.
+    -- The holder learns which waiter is next. Half of what is random in its token is its inbox.
     if ahead == 0 and ARGV[6] ~= '1' then
       local to = 'n ' .. string.sub(holder, 1, 32) .. ' '
       local next = to .. name .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. ARGV[6]

@@ -1,24 +1,18 @@
 -- Releases the lock if it is ours, and offers it to the next waiter in the same step (rule O-1). Where no client
--- listens, it is an ordinary release.
+-- listens at the waiter's inbox, it is an ordinary release.
 -- KEYS: lock. ARGV: token, mark, next token, life in milliseconds, inbox, counter or nothing, hint, lead, waiter, or
 -- nothing where it stands in the queue of another node.
-local holder = call('GET', KEYS[1])
-if holder ~= ARGV[1] then
-  -- As in release.lua.
-  if not holder then
-    redis.pcall('SET', KEYS[1], '', 'PX', 1)
-    redis.pcall('DEL', KEYS[1])
-  end
-  return {'free'}
-end
+if not is_ours(ARGV[1]) then return {'free'} end
+local inbox = 'quorlock:inbox:' .. ARGV[5]
+-- PUBLISH also counts clients that have subscribed to a pattern. A user who may not ask finds out by that.
+if redis.pcall('PUBSUB', 'NUMSUB', inbox)[2] == 0 then return {let_go(ARGV[2])} end
 local drawn = 0
 if ARGV[6] ~= '' then
   local done, number = pcall(draw, ARGV[6], ARGV[3], ARGV[7], ARGV[8])
   -- The lock is given back, whether or not a number can be drawn.
   drawn = done and number
   -- As a rule it is the one that the token says itself.
-  local own = tonumber(string.match(ARGV[3], '^%x+:(%d+)'))
-  if done and number ~= own then redis.pcall('ZADD', ARGV[6], number, string.sub(ARGV[3], 1, 32)) end
+  if done then pcall(note, ARGV[6], ARGV[3], number, tonumber(string.match(ARGV[3], '^%x+:(%d+)'))) end
 end
 if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
   local token = string.sub(ARGV[3], 1, 32)
@@ -28,7 +22,7 @@ if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
     local next = next_in_queue(ARGV[2], token)
     if next then said = said .. '\n' .. next end
   end
-  local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. ARGV[5], said)
+  local heard = redis.pcall('PUBLISH', inbox, said)
   -- After the offer, so that it is not taken for a turn.
   if ARGV[9] ~= '' then redis.pcall('DEL', ARGV[2] .. ':' .. ARGV[9]) end
   if type(heard) == 'number' and heard > 0 then return {'told'} end

@@ -6,14 +6,26 @@
 -- They are touched by commands that write, as the tombstone is in acquire.lua: else the server would remember
 -- them for every waiter, and tell each of the others' every move.
 
+-- Whether the lock is ours.
+local function is_ours(token)
+  local holder = redis.call('GET', KEYS[1])
+  -- The server would remember until its next change that the client has read it (acquire.lua), and a key that is
+  -- not there may have none.
+  if not holder then
+    redis.pcall('SET', KEYS[1], '', 'PX', 1)
+    redis.pcall('DEL', KEYS[1])
+  end
+  return holder == token
+end
 -- The terms of the waiter with this key, without its key being remembered where the server can do that (6.2).
 local function terms_at(key)
   local terms = redis.pcall('GETEX', key)
   if type(terms) == 'table' then terms = redis.pcall('GET', key) end
   return type(terms) == 'string' and terms ~= '1' and terms
 end
--- Says who is first in the queue, to be sent to an inbox, for the lease of this token or waiter; nothing where that accepts no offer. The second is told that
--- it will be: an offer counts from when it has asked last.
+-- Says which waiter is first in the queue, to be sent to the inbox of the lease of this token or waiter; nothing where
+-- that waiter accepts no offer. The second receives a message that it will be first soon: an offer counts from its
+-- last request.
 local function next_in_queue(mark, to)
   local front = redis.pcall('ZPOPMIN', mark .. ':order', 2)
   if not front[1] then return false end
@@ -37,7 +49,7 @@ local function tell_next(mark)
     local key = mark .. ':' .. name
     local terms = terms_at(key)
     if redis.pcall('DEL', key) == 1 then
-      -- It is about to have the lock, and is told to whom it may offer it.
+      -- It is about to have the lock: to which waiter it may offer it.
       local next = terms and next_in_queue(mark, name)
       if next then redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(terms, 1, 16), next) end
       break

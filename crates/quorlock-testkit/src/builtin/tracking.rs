@@ -68,7 +68,7 @@ impl Trackers {
         }
     }
 
-    /// `SUBSCRIBE` to an inbox, for a client that is told already. Says whether it is.
+    /// `SUBSCRIBE` to an inbox, for a client that tracks. Says whether it does.
     pub(super) fn subscribe(&mut self, shared: &Shared, client: i64, inbox: &[u8]) -> bool {
         let Some(tracker) = self.clients.get_mut(&client) else { return false };
         tracker.inboxes.push(inbox.to_vec());

@@ -119,7 +119,7 @@ impl Bench<'_> {
             .await
     }
 
-    /// The same by somebody who accepts an offer.
+    /// The same by a waiter that accepts an offer.
     pub(super) async fn enqueue_on(
         &self,
         key: &str,

@@ -47,7 +47,7 @@ impl News {
     }
 }
 
-/// A change, as those are told who listen to this server.
+/// A change, as the listeners of this server receive it.
 fn news(change: Change, server: &Server) -> News {
     match change {
         Change::Key(key) => News::Changed(key),

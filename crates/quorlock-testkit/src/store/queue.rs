@@ -42,7 +42,7 @@ pub struct Offer<'a> {
     pub next: &'a [u8],
     /// For how long it is stored.
     pub life: Duration,
-    /// Where its owner is told.
+    /// Where its owner receives the offer.
     pub inbox: &'a [u8],
     /// The number to draw.
     pub drawing: Option<Drawing<'a>>,
