@@ -4,8 +4,11 @@
 //! `cargo bench --bench processes`, or with settings behind it:
 //!
 //! ```text
-//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [PROCESSES]...
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--plain] [PROCESSES]...
 //! ```
+//!
+//! `--plain` adds a client that wants the lock, too, and knows nothing of a queue: it sends `SET NX PX` to all nodes,
+//! and again after 0 to 200 ms. What it waited is printed.
 //!
 //! `--kill` ends so many of the processes in the middle of the window by `SIGKILL`, and `--stop` holds so many up
 //! by `SIGSTOP`. Their own grants are not counted. One of them may be the holder then: its lock stays until its TTL
@@ -30,8 +33,9 @@ mod tools;
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::future::join_all;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Fencing, SystemClock, Wait};
+use quorlock::{Clock, Coordinator, Entropy as _, Fencing, SystemClock, SystemEntropy, Wait};
 use quorlock_testkit::{Proxy, Servers, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -54,6 +58,7 @@ struct Settings {
     fencing: bool,
     killed: usize,
     stopped: usize,
+    plain: bool,
     processes: Vec<usize>,
 }
 
@@ -66,6 +71,7 @@ impl Settings {
             fencing: true,
             killed: 0,
             stopped: 0,
+            plain: false,
             processes: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
@@ -77,6 +83,7 @@ impl Settings {
                 "--seconds" => settings.window = Duration::from_secs(number()),
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
                 "--fencing-off" => settings.fencing = false,
+                "--plain" => settings.plain = true,
                 "--kill" => settings.killed = usize::try_from(number()).unwrap(),
                 "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
                 word => settings.processes.push(word.parse().expect("a number of processes")),
@@ -154,6 +161,18 @@ async fn compare(settings: &Settings) {
             1.0 - worst(|f| 1.0 - f.jain),
             worst(|f| f.unserved),
         );
+        if settings.plain {
+            let waits: Vec<_> = figures.iter().flat_map(|figures| &figures.plain).collect();
+            let seen = figures.iter().filter_map(|figures| figures.plain.iter().skip(1).max()).max();
+            let millis = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
+            println!(
+                "           plain client: {} grants, {} ms on average, at most {} ms, {} ms after its first grant",
+                waits.len(),
+                waits.iter().copied().sum::<Duration>().as_millis() as usize / waits.len().max(1),
+                millis(waits.iter().max().copied()),
+                millis(seen),
+            );
+        }
     }
 }
 
@@ -174,6 +193,8 @@ struct Figures {
     jain: f64,
     /// How many processes were not served at all.
     unserved: f64,
+    /// What a plain client waited for each of its grants.
+    plain: Vec<Duration>,
 }
 
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
@@ -222,12 +243,9 @@ async fn measure(
     round: usize,
 ) -> Figures {
     let on = |whether: bool, word| if whether { word } else { "-" };
-    let order = format!(
-        "{} contended-{processes}-{round} {} {}",
-        urls.join(","),
-        settings.window.as_millis(),
-        on(settings.fencing, "on")
-    );
+    let name = format!("contended-{processes}-{round}");
+    let order =
+        format!("{} {name} {} {}", urls.join(","), settings.window.as_millis(), on(settings.fencing, "on"));
     let start = |_| {
         let mut worker = Command::new(std::env::current_exe().unwrap());
         worker.env(WORKER, &order).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -242,6 +260,7 @@ async fn measure(
     for (_, worker) in &mut workers {
         worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
     }
+    let plain = settings.plain.then(|| tokio::spawn(want_plainly(urls.to_vec(), name, settings.window)));
     let victims = workers.split_off(processes - settings.killed - settings.stopped);
     if !victims.is_empty() {
         let clock = SystemClock::default();
@@ -292,7 +311,47 @@ async fn measure(
         gap: gap.as_secs_f64() * 1e3,
         jain: count * count / (each.len() as f64 * squares),
         unserved: each.iter().filter(|held| **held == 0.0).count() as f64,
+        plain: match plain {
+            Some(waits) => waits.await.unwrap(),
+            None => Vec::new(),
+        },
     }
+}
+
+/// Redlock by hand, without a queue: what it waited for each of its grants, and at the end.
+async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
+    let connect = async |url: &String| {
+        redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    };
+    let nodes = join_all(urls.iter().map(connect)).await;
+    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+    let end = clock.now() + window;
+    let (mut since, mut waits) = (clock.now(), Vec::new());
+    while clock.now() < end {
+        let token = format!("{:032x}", entropy.bits());
+        let set = async |mut node: redis::aio::MultiplexedConnection| {
+            let mut set = redis::cmd("SET");
+            set.arg(&name).arg(&token).arg("NX").arg("PX").arg(5_000);
+            set.query_async::<Option<String>>(&mut node).await.unwrap().is_some()
+        };
+        let granted = join_all(nodes.iter().cloned().map(set)).await.into_iter().filter(|set| *set).count();
+        let has = granted > nodes.len() / 2;
+        if has {
+            waits.push(clock.now().since(since));
+            clock.sleep_until(clock.now() + HOLD).await;
+            since = clock.now();
+        }
+        let free = async |mut node: redis::aio::MultiplexedConnection| {
+            let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+            let mut free = redis::cmd("EVAL");
+            free.arg(script).arg(1).arg(&name).arg(&token);
+            free.query_async::<i64>(&mut node).await.unwrap();
+        };
+        join_all(nodes.iter().cloned().map(free)).await;
+        clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+    }
+    waits.push(clock.now().since(since));
+    waits
 }
 
 /// What the servers have done so far.

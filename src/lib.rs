@@ -153,8 +153,8 @@ pub use {
     node::{
         Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,
         Holding, Identity, MaxTtlNotes, Node, NodeAddress, NodeError, NodeErrorKind, NodeKind, NodeLimits,
-        Order, Queued, Request, Responder, Response, Seams, SharedRequest, StandsFor, StatusListener, Vote,
-        ask,
+        Order, QueueListing, Queued, QueuedWaiter, Request, Responder, Response, Seams, SharedRequest,
+        StandsFor, StatusListener, Vote, ask,
     },
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
     quorum::board::{NodeHealth, NodeStatus},

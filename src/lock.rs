@@ -19,7 +19,7 @@ use crate::engine::readers;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
-use crate::node::Capability;
+use crate::node::{Capability, QueueListing};
 use crate::quorum::vote_report::VoteReport;
 use crate::runtime::tasks::Helped;
 use crate::runtime::timer::Until;
@@ -27,6 +27,7 @@ use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict};
 
 mod multi;
 mod revoke;
+mod waiters;
 
 /// A name and options. Making one asks nobody; acquire it as often as you like, from anywhere.
 ///
@@ -332,6 +333,29 @@ impl Lock {
         self.check()?;
         self.shared.introduced().await;
         Ok(Box::pin(self.inspect_each()).await)
+    }
+
+    /// Asks all nodes who waits for the lock in a queue, and lists these processes in the order in which they come, a
+    /// hundred at most. Readers, and those who want several locks at once or a permit of a semaphore, wait without a
+    /// place in a queue, and are not listed. A process that was killed may still be for six seconds. Where no
+    /// node has answered, [nobody is listed](QueueListing::has_more), and there may be more. Waits for the nodes as
+    /// [`inspect`](Lock::inspect) does.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Config`] when name or options cannot work.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub async fn waiters(&self) -> Result<QueueListing, AcquireError> {
+        self.check()?;
+        self.shared.introduced().await;
+        Ok(Box::pin(self.list_waiters()).await)
     }
 
     /// Deletes the counter of the lock's fencing tokens at every node that answers in time: for a name that

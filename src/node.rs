@@ -29,7 +29,7 @@ pub use max_ttls::MaxTtlNotes;
 pub use request::Request;
 pub(crate) use responder::{Collect, ReceivedAt};
 pub use responder::{Responder, ask};
-pub use response::{Expiry, Holding, Identity, Queued, Response, Vote};
+pub use response::{Expiry, Holding, Identity, QueueListing, Queued, QueuedWaiter, Response, Vote};
 pub use seams::Seams;
 pub use shared_request::SharedRequest;
 

@@ -263,3 +263,36 @@ async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes
     let took = bench.clock.now().since(before);
     assert!(took <= 25 * MS, "{took:?} for a trip of 20 ms");
 }
+
+/// What one of the waiters has seen the holders learn from the node with the queue.
+#[tokio::test(start_paused = true)]
+async fn o9_while_another_program_was_seen_each_release_is_open() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "another program's token", Expiry::In(TTL));
+    }
+    let (seen, unseen) = (client(&bench), client(&bench));
+    let waiting = waiter_of(&bench, &seen).await;
+    for node in &bench.nodes {
+        node.remove("r");
+    }
+    let mut held = waiting.await.unwrap();
+    let rounds = async |mut held: Lease| {
+        let before = offers(&bench);
+        for round in 0..12 {
+            let client = if round % 2 == 0 { &unseen } else { &seen };
+            let client = client.clone();
+            let waiting = tokio::spawn(async move { lock(&client).acquire().await.unwrap() });
+            bench.pass(60 * MS).await;
+            held.release().await.unwrap();
+            held = waiting.await.unwrap();
+        }
+        (held, offers(&bench) - before)
+    };
+    let (there, offers) = rounds(held).await;
+    assert_eq!(offers, 0, "the lock was not free for the program");
+    held = there;
+    bench.pass(Duration::from_secs(4)).await;
+    let (_, offers) = rounds(held).await;
+    assert!(offers > 6 * 5, "it has gone, and {offers} offers were made");
+}

@@ -57,7 +57,21 @@ fn home(bench: &Bench) -> &MemoryNode {
 async fn dead(bench: &Bench, number: u64) {
     let (key, waiter) = ("r".into(), WaiterId::new(number));
     let [elapsed, patience, turn] = [3_600, 9, 1].map(Duration::from_secs);
-    ask(home(bench), Request::Enqueue { key, waiter, elapsed, patience, turn, terms: None }).await.unwrap();
+    ask(
+        home(bench),
+        Request::Enqueue {
+            key,
+            waiter,
+            elapsed,
+            patience,
+            turn,
+            terms: None,
+            context: "anna:1".into(),
+            others_seen: false,
+        },
+    )
+    .await
+    .unwrap();
 }
 
 fn asked(bench: &Bench) -> usize {
@@ -402,4 +416,36 @@ async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
     }
     drop(next.await.unwrap().unwrap());
     assert!(bench.clock.now().since(before) <= MS, "{:?}", bench.clock.now().since(before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_told_in_order_by_name_and_for_how_long() {
+    let bench = bench(5);
+    let held = lock(&bench.coordinator).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for label in ["the first", "the second"] {
+        let client = client(&bench);
+        let lock = lock(&client).label(label);
+        waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+        bench.pass(Duration::from_secs(2)).await;
+    }
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    let labels: Vec<_> =
+        seen.waiters.iter().map(|waiter| waiter.context.split_once(' ').unwrap().1).collect();
+    assert_eq!(labels, ["the first", "the second"]);
+    assert!(!seen.has_more);
+    let waited: Vec<_> = seen.waiters.iter().map(|waiter| waiter.waited.as_secs()).collect();
+    assert_eq!(waited, [4, 2]);
+
+    // The node with the queue is away: they stand in that of the next.
+    home(&bench).hang();
+    bench.pass(LATE).await;
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    assert_eq!(seen.waiters.len(), 2, "{seen:?}");
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    assert!(seen.waiters.is_empty() && seen.has_more, "nobody knows: {seen:?}");
+    bench.nodes.iter().for_each(MemoryNode::resume);
+    drop(held);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -8,6 +8,7 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::node::QueueListing;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::Token;
 
@@ -143,6 +144,15 @@ impl Lock {
     /// As there, and [`AcquireError::InAsyncContext`].
     pub fn inspect(&self) -> Result<VoteReport, AcquireError> {
         self.background.run(self.lock.inspect())?
+    }
+
+    /// As [`crate::Lock::waiters`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AcquireError::InAsyncContext`].
+    pub fn waiters(&self) -> Result<QueueListing, AcquireError> {
+        self.background.run(self.lock.waiters())?
     }
 
     /// As [`crate::Lock::forget`].

@@ -276,8 +276,8 @@ impl Offer {
     /// `None` where it is not known who is next, or the lock is to be free for a moment (rule O-9).
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (shared.offers.as_ref()?, claim.key());
-        let Next { waiter, home, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.half(), offers.has_met_others(key, shared.now())) {
+        let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
+        if releases_openly(shared.entropy.half(), others_seen || shared.has_met_others(key)) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));

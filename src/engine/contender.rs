@@ -250,6 +250,7 @@ impl Contest {
                 let node = self.shared.nodes.name(place.home);
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
+            self.look_for_others(&place.report);
             self.intend(plan, &place.report, now);
             // Who is far from the front is not told by the node who holds the lock.
             let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
@@ -397,6 +398,7 @@ impl Contest {
     /// one is asked instead. When all were asked, and somebody has a quorum, it is known which nodes
     /// hold something else.
     fn learn(&mut self, report: &VoteReport) {
+        self.look_for_others(report);
         if let Some(contested) = report.holder().and_then(|holder| holder.key) {
             // There those are who contend for it alone, or together with others.
             self.preference.home = Some(preferred_node(&contested, report.quorum().nodes()));
@@ -437,15 +439,21 @@ impl Contest {
         }
     }
 
+    /// Whether a program has the lock at a node that does not stand in the queue: then the lock is to be free for a
+    /// moment (rule O-9).
+    fn look_for_others(&self, report: &VoteReport) {
+        let by_others = |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if holding.token.context().is_none());
+        if let Some(offers) = &self.shared.offers
+            && report.votes().iter().any(by_others)
+        {
+            offers.meet_others(self.keys.first(), self.shared.now());
+        }
+    }
+
     /// Tells those of this process who wait what has come of asking, and how many processes wait before it, as far
     /// as a node has told.
     fn tell(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
         if let Some(holder) = news.report.holder() {
-            if let Some(offers) = &self.shared.offers
-                && holder.token.context().is_none()
-            {
-                offers.meet_others(self.keys.first(), now);
-            }
             self.holder = Some(holder);
         }
         let holder = self.holder.clone();

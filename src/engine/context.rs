@@ -115,6 +115,11 @@ impl EngineContext {
         FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
+    /// Whether a program had the lock at `key` a moment ago that does not stand in its queue.
+    pub(crate) fn has_met_others(&self, key: &str) -> bool {
+        self.offers.as_ref().is_some_and(|offers| offers.has_met_others(key, self.now()))
+    }
+
     /// As long as wall clocks differ by no more than this, fencing tokens keep their order even
     /// when nodes lose their data.
     pub(crate) fn clock_bound(&self) -> Duration {

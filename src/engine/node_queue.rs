@@ -129,6 +129,8 @@ impl NodeQueue {
                     patience: QUEUE_PATIENCE,
                     turn,
                     terms,
+                    context: shared.context(&plan.label),
+                    others_seen: shared.has_met_others(keys.first()),
                 };
                 self.standing.insert(home);
                 let round =

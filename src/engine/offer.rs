@@ -21,8 +21,8 @@ use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::Round;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{
-    Claim, InboxId, InboxMessage, Moment, NextWaiter, OfferTerms, Standing, Token, Verdict, WaiterId,
-    is_fresh, least_left, offer_heartbeat, offer_life,
+    Claim, InboxId, InboxMessage, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Standing, Token, Verdict,
+    WaiterId, is_fresh, least_left, offer_heartbeat, offer_life,
 };
 
 /// All offers of a coordinator: those that it waits for, and those that it may make.
@@ -55,10 +55,10 @@ pub(crate) struct Next {
     /// For which lease: by the random part of its token, or by the waiter whose turn it is.
     to: Box<[u8]>,
     heard: Moment,
+    /// Whether a waiter has seen a program with the lock that does not stand in the queue.
+    pub(crate) others_seen: bool,
 }
 
-/// For how long a program that does not stand in the queue of a lock is taken into account.
-const OTHERS_FOR: Duration = Duration::from_secs(10);
 /// Questions that are over are kept until there are this many, or twice as many as are not.
 const LEAST_ROOM: usize = 64;
 /// No more locks are remembered than this with the waiter that is next.
@@ -362,9 +362,10 @@ impl HintListener for Inbox {
                     lines.ring_for(question.claim.key());
                 }
             }
-            InboxMessage::Next { key, to, next } => {
+            InboxMessage::Next { key, to, next, others_seen } => {
                 if let Some(key) = lines.known(key) {
-                    let next = Next { waiter: Arc::new(next), home: self.node, to: to.into(), heard: now };
+                    let (waiter, to) = (Arc::new(next), to.into());
+                    let next = Next { waiter, home: self.node, to, heard: now, others_seen };
                     offers.note_next(&key, next, now);
                 }
             }

@@ -58,6 +58,12 @@ pub enum Request {
         /// On which terms it accepts an [`Offer`](Request::Offer); `None` where it accepts none. Who is first tells
         /// them to the holder by this node: [`InboxMessage::Next`](crate::protocol::InboxMessage::Next).
         terms: Option<Arc<OfferTerms>>,
+        /// Which process it is, for people: the context of its tokens.
+        context: Arc<str>,
+        /// Whether this client has seen a program with the lock lately that does not stand in its queue. The holders
+        /// learn it from this node, and let the lock be free for a moment:
+        /// [`releases_openly`](crate::protocol::releases_openly).
+        others_seen: bool,
     },
     /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
     /// not [ahead](FencingToken::may_follow) already.
@@ -152,6 +158,11 @@ pub enum Request {
         /// The key of the lock.
         key: Arc<str>,
     },
+    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::Vote::Waiters).
+    ListWaiters {
+        /// The key of the lock.
+        key: Arc<str>,
+    },
     /// Tell who holds the key. Changes nothing.
     Inspect {
         /// The key.
@@ -176,7 +187,8 @@ impl Request {
             | Request::Desist { .. }
             | Request::Forget { .. }
             | Request::Enqueue { .. }
-            | Request::LeaveQueue { .. } => false,
+            | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. } => false,
         }
     }
 
@@ -184,7 +196,9 @@ impl Request {
     #[must_use]
     pub fn needs(&self) -> Option<Capability> {
         match self {
-            Request::Enqueue { .. } | Request::LeaveQueue { .. } => Some(Capability::Queue),
+            Request::Enqueue { .. } | Request::LeaveQueue { .. } | Request::ListWaiters { .. } => {
+                Some(Capability::Queue)
+            }
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Offer { .. } => Some(Capability::Offer),
             Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
@@ -215,6 +229,7 @@ impl Request {
             | Request::Cancel { claim, .. } => claim.key(),
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
+            | Request::ListWaiters { key }
             | Request::Intend { key, .. }
             | Request::Desist { key, .. }
             | Request::Forget { key }
@@ -234,6 +249,7 @@ impl Request {
             | Request::Cancel { claim, .. } => Some(claim),
             Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock_protocol::{FencingToken, Moment, Quarantine, Token};
+use quorlock_protocol::{FencingToken, Moment, Quarantine, Token, WaiterId};
 
 /// What a node says to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ pub enum Vote {
     Behind,
     /// In the [queue](crate::Request::Enqueue).
     Queued(Box<Queued>),
+    /// Those who wait in the [queue](crate::Request::Enqueue).
+    Waiters(Box<QueueListing>),
     /// Not done: the counter has gone beyond the number that was to be written back.
     Ahead,
     /// Not done, and nobody else is in the way: the key is free, the claim was
@@ -50,6 +52,50 @@ impl Queued {
     #[must_use]
     pub fn new(ahead: u32, holding: Option<Holding>) -> Queued {
         Queued { ahead, holding }
+    }
+}
+
+/// Those who wait for a lock in the queue of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct QueueListing {
+    /// In the order in which they come.
+    pub waiters: Vec<QueuedWaiter>,
+    /// Whether there may be more than the node has told.
+    pub has_more: bool,
+}
+
+impl QueueListing {
+    /// These, and perhaps more.
+    #[must_use]
+    pub fn new(waiters: Vec<QueuedWaiter>, has_more: bool) -> QueueListing {
+        QueueListing { waiters, has_more }
+    }
+}
+
+impl From<QueueListing> for Vote {
+    fn from(listing: QueueListing) -> Vote {
+        Vote::Waiters(Box::new(listing))
+    }
+}
+
+/// A process that waits for a lock in the queue of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct QueuedWaiter {
+    /// What it is called there: another name for each wait.
+    pub id: WaiterId,
+    /// For how long it has waited, on the node's clock.
+    pub waited: Duration,
+    /// Which process it is: the context of its tokens, as [`Token::context`] has it.
+    pub context: String,
+}
+
+impl QueuedWaiter {
+    /// With this name, which has waited for so long, and is this process.
+    #[must_use]
+    pub fn new(id: WaiterId, waited: Duration, context: String) -> QueuedWaiter {
+        QueuedWaiter { id, waited, context }
     }
 }
 

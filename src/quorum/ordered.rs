@@ -228,6 +228,7 @@ fn keys(request: &Request) -> Keys {
         | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
         Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
+        | Request::ListWaiters { key }
         | Request::Inspect { key }
         | Request::Intend { key, .. }
         | Request::Desist { key, .. }

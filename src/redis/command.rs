@@ -8,8 +8,8 @@ use super::scripts;
 use super::scripts::{Family, Library, Script};
 use crate::node::{Request, SharedRequest};
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Mode, WaiterId, fence_counter_key, intents_sibling, readers_sibling,
-    turn_key, want_mark_sibling,
+    Claim, FenceHint, FencingToken, Mode, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling,
+    queue_entry, readers_sibling, turn_key, want_mark_sibling,
 };
 
 pub(super) mod reply;
@@ -155,6 +155,7 @@ fn script_of(request: &Request) -> &'static Script {
         Request::Enqueue { .. } => &scripts::ENQUEUE,
         Request::WriteBack { .. } => &scripts::WRITE_BACK,
         Request::LeaveQueue { .. } => &scripts::LEAVE_QUEUE,
+        Request::ListWaiters { .. } => &scripts::LIST_WAITERS,
         Request::Transfer { .. } => &scripts::TRANSFER,
         Request::Renew { .. } => &scripts::RENEW,
         Request::Cancel { .. } => &scripts::CANCEL,
@@ -190,6 +191,7 @@ impl Family {
             | Request::Transfer { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
@@ -212,15 +214,16 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.joined(&claim.tombstone_key().pieces());
             drawing(command, claim, *fence_hint);
         }
-        Request::Enqueue { key, waiter, elapsed, patience, turn, terms } => {
+        Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen } => {
             waiting(command, key, *waiter)
                 .number(micros(*elapsed))
                 .number(millis(*patience))
                 .number(millis(*turn));
             command.joined(&want_mark_sibling(key).pieces());
-            match terms {
-                Some(terms) => command.word(terms.to_bytes()),
-                None => command.word("1"),
+            command.word(queue_entry(terms.as_deref(), context));
+            match others_seen {
+                true => command.number(millis(OTHERS_FOR)),
+                false => command.word("0"),
             };
         }
         Request::WriteBack { claim, fencing_token: fence } => {
@@ -228,6 +231,9 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
         }
         Request::LeaveQueue { key, waiter } => {
             waiting(command, key, *waiter).joined(&want_mark_sibling(key).pieces());
+        }
+        Request::ListWaiters { key } => {
+            command.word("1").word(&**key).joined(&want_mark_sibling(key).pieces());
         }
         Request::Transfer { from, to, ttl, fence_hint } => {
             owned(command, from).word(to.token().as_bytes()).number(millis(*ttl));
@@ -297,6 +303,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         }
         Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
+        | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }
@@ -319,6 +326,7 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::Offer { .. }
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
+        | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::Intend { .. }
         | Request::Desist { .. }

@@ -74,11 +74,13 @@ pub struct Script {
 /// Stores the token if the key is free, and draws its fencing token.
 pub static ACQUIRE: LazyLock<Script> = fenced!(0, "acquire");
 /// Waits in the queue for a lock.
-pub static ENQUEUE: LazyLock<Script> = plain!(1, "enqueue");
+pub static ENQUEUE: LazyLock<Script> = queued!(1, "enqueue");
 /// Raises the counter of fencing tokens if the key is ours.
 pub static WRITE_BACK: LazyLock<Script> = fenced!(2, "write_back");
 /// Waits in the queue no longer.
 pub static LEAVE_QUEUE: LazyLock<Script> = queued!(3, "leave_queue");
+/// Lists those who wait in the queue.
+pub static LIST_WAITERS: LazyLock<Script> = queued!(27, "list_waiters");
 /// Passes the key on from one token to the next.
 pub static TRANSFER: LazyLock<Script> = fenced!(4, "transfer");
 /// Prolongs the key if it is ours, or stores it anew.
@@ -158,13 +160,14 @@ pub static MAX_TTL: LazyLock<Script> = plain!(25, "max_ttl");
 
 /// Each of them.
 #[must_use]
-pub fn all() -> [&'static Script; 25] {
+pub fn all() -> [&'static Script; 26] {
     [
         &TAKE,
         &ACQUIRE,
         &ENQUEUE,
         &WRITE_BACK,
         &LEAVE_QUEUE,
+        &LIST_WAITERS,
         &TRANSFER,
         &RENEW,
         &RELEASE,

@@ -56,7 +56,16 @@ fn enqueue(waiter: WaiterId) -> Request {
 }
 
 fn enqueue_at(key: &str, waiter: WaiterId, turn: Duration) -> Request {
-    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn, terms: None }
+    Request::Enqueue {
+        key: key.into(),
+        waiter,
+        elapsed: Duration::ZERO,
+        patience: LONG,
+        turn,
+        terms: None,
+        context: "anna:1".into(),
+        others_seen: false,
+    }
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Request {

@@ -160,9 +160,13 @@ fn combined(
             Ok(Response { vote: Vote::Restored, ..of_both(limit, slot) })
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
-        Vote::Wanted | Vote::Notified | Vote::Behind | Vote::Queued(_) | Vote::Ahead | Vote::Free => {
-            unconfirmed("the semaphore's limit was not stored")
-        }
+        Vote::Wanted
+        | Vote::Notified
+        | Vote::Behind
+        | Vote::Queued(_)
+        | Vote::Waiters(_)
+        | Vote::Ahead
+        | Vote::Free => unconfirmed("the semaphore's limit was not stored"),
     }
 }
 

@@ -270,7 +270,7 @@ impl Drop for NodeMeter {
 }
 
 const ANSWERS: &[&str] =
-    &["granted", "wanted", "restored", "held", "behind", "ahead", "free", "told", "queued"];
+    &["granted", "wanted", "restored", "held", "behind", "ahead", "free", "told", "queued", "waiters"];
 
 fn kind_of(vote: &Vote) -> usize {
     match vote {
@@ -283,6 +283,7 @@ fn kind_of(vote: &Vote) -> usize {
         Vote::Free => 6,
         Vote::Notified => 7,
         Vote::Queued(_) => 8,
+        Vote::Waiters(_) => 9,
     }
 }
 
@@ -330,6 +331,7 @@ impl Op {
                 Request::WriteBack { .. }
                 | Request::Enqueue { .. }
                 | Request::LeaveQueue { .. }
+                | Request::ListWaiters { .. }
                 | Request::Inspect { .. }
                 | Request::Intend { .. }
                 | Request::Desist { .. }

@@ -173,6 +173,8 @@ async fn a_server_remembers_no_counter_for_who_listens() {
                     patience: ttl,
                     turn: ttl,
                     terms: None,
+                    context: "anna:1".into(),
+                    others_seen: false,
                 },
                 Request::LeaveQueue { key: fenced.clone(), waiter },
                 Request::Transfer { from: holder, to: refused.clone(), ttl, fence_hint },

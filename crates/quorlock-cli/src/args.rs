@@ -51,7 +51,7 @@ pub(crate) enum Verb {
     /// Run a command while holding a lock
     #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = RUN_SHORT, after_long_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
-    /// Ask all nodes who holds a lock
+    /// Ask all nodes who holds a lock, and who waits for it
     #[command(after_long_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
     Status(StatusArgs),
     /// Examine the nodes: what makes locks unsafe, slow or impossible, and what to do about it

@@ -1,10 +1,10 @@
-//! `quorlock status`: who holds a lock, node by node, once or again and again.
+//! `quorlock status`: who holds a lock, node by node, and who waits for it, once or again and again.
 
 use std::io;
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use quorlock::{Coordinator, NodeHealth, NodeStatus, VoteReport, duration};
+use futures::future::{try_join, try_join_all};
+use quorlock::{Coordinator, NodeHealth, NodeStatus, QueueListing, VoteReport, duration};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -90,6 +90,8 @@ struct Look {
     /// For how much longer each node does not vote, in the order of the votes.
     quarantines: Vec<Duration>,
     finding: Finding,
+    /// Who waits for it.
+    queue: QueueListing,
     /// How many permits there are, if the name is that of a semaphore as well.
     permits: Option<usize>,
 }
@@ -118,11 +120,12 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
 const MOST_PERMITS: usize = 64;
 
 async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
-    let report = coordinator.lock(&resource).inspect().await;
-    let report = report.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+    let lock = coordinator.lock(&resource);
+    let seen = try_join(lock.inspect(), lock.waiters()).await;
+    let (report, queue) = seen.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
     let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
     let finding = Finding::of(&report, &quarantines);
-    Ok(Look { resource, report, quarantines, finding, permits: None })
+    Ok(Look { resource, report, quarantines, finding, queue, permits: None })
 }
 
 /// For how much longer its vote does not count.
@@ -145,11 +148,12 @@ fn code(looks: &[Look]) -> u8 {
 
 impl Look {
     fn text(&self, json: bool) -> String {
-        let Look { resource, report, quarantines, finding, .. } = self;
+        let Look { resource, report, quarantines, finding, queue, .. } = self;
         if json {
-            return format!("{}\n", show::in_json(resource, report, quarantines, finding));
+            return format!("{}\n", show::in_json(resource, report, quarantines, finding, queue));
         }
-        format!("{}\n\n{}\n", self.table(width::of(io::stdout())), finding.painted(&self.sentence()))
+        let waiters = [show::waiters(queue), vec![String::new()]].concat().join("\n");
+        format!("{}\n\n{}\n{waiters}", self.table(width::of(io::stdout())), finding.painted(&self.sentence()))
     }
 
     /// In lines of at most `width` characters, if that is given.

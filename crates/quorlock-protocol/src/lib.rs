@@ -34,8 +34,8 @@ pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError};
 pub use limits::{RoundTrip, node_limit, overdue_after};
 pub use moment::Moment;
 pub use offer::{
-    InboxId, InboxMessage, NextWaiter, OfferTerms, is_fresh, least_left, offer_heartbeat, offer_life,
-    releases_openly,
+    InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,
+    offer_heartbeat, offer_life, queue_entry, releases_openly,
 };
 pub use queue::{
     LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,

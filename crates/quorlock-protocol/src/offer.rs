@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::queue::hex;
 use crate::token::RANDOM_DIGITS;
 use crate::{FencingToken, Token, WaiterId};
 
@@ -89,6 +90,22 @@ impl OfferTerms {
     }
 }
 
+/// What a node keeps of a waiter in its queue: on which terms it accepts an offer, if it does, and who it is, by the
+/// context of its tokens.
+#[must_use]
+pub fn queue_entry(terms: Option<&OfferTerms>, context: &str) -> Vec<u8> {
+    terms.map_or_else(|| format!("1 {context}").into_bytes(), OfferTerms::to_bytes)
+}
+
+/// Who the waiter of a [`queue_entry`] is. Empty where it does not say.
+#[must_use]
+pub fn entry_context(entry: &[u8]) -> String {
+    match OfferTerms::parse(entry) {
+        Some(terms) => terms.token.context().unwrap_or_default(),
+        None => String::from_utf8_lossy(entry.strip_prefix(b"1 ").unwrap_or_default()).into_owned(),
+    }
+}
+
 /// Who is first in the queue of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: read from what nodes store")]
@@ -120,6 +137,9 @@ pub enum InboxMessage<'a> {
         to: &'a [u8],
         /// Who that is.
         next: NextWaiter,
+        /// Whether a waiter has said lately that it has seen a program with the lock that does not stand in the queue:
+        /// see [`releases_openly`].
+        others_seen: bool,
     },
     /// The process is second in the queue, and will be first soon.
     Soon {
@@ -155,15 +175,17 @@ fn offered(message: &[u8]) -> Option<InboxMessage<'_>> {
     })
 }
 
-/// `n to waiter length key terms`.
+/// `n others to waiter length key terms`, where `others` is 1 or 0.
 fn next(message: &[u8]) -> Option<InboxMessage<'_>> {
-    let [b"n", to, waiter, rest] = words(message)? else { return None };
+    let [b'n', b' ', others @ (b'0' | b'1'), b' ', message @ ..] = message else { return None };
+    let mut parts = message.splitn(3, |byte| *byte == b' ');
+    let (to, waiter, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let (length, rest) = (rest.get(..space)?, rest.get(space + 1..)?);
     let (key, rest) = rest.split_at_checked(usize::try_from(decimal(length)?).ok()?)?;
     let (b" ", terms) = rest.split_at_checked(1)? else { return None };
-    let next = NextWaiter { waiter: WaiterId::new(hex(waiter)?), terms: OfferTerms::parse(terms)? };
-    Some(InboxMessage::Next { key: str::from_utf8(key).ok()?, to, next })
+    let next = NextWaiter { waiter: WaiterId::parse(waiter)?, terms: OfferTerms::parse(terms)? };
+    Some(InboxMessage::Next { key: str::from_utf8(key).ok()?, to, next, others_seen: *others == b'1' })
 }
 
 /// Four words: the last goes to the end, and may have spaces.
@@ -171,11 +193,6 @@ fn words(bytes: &[u8]) -> Option<[&[u8]; 4]> {
     let mut words = bytes.splitn(4, |byte| *byte == b' ');
     let mut word = || words.next();
     Some([word()?, word()?, word()?, word()?])
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    let is_hex = digits.len() == OWN_DIGITS && digits.iter().all(u8::is_ascii_hexdigit);
-    u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_hex)?, 16).ok()
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -225,10 +242,14 @@ pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
 /// One release of this many is open: the lock is free for a moment, for clients that do not stand in the queue.
 const OPEN_ONE_OF: u64 = 8;
 
+/// For how long each release is open after a program was seen with the lock that does not stand in its queue. It is
+/// seen again when it has the lock again.
+pub const OTHERS_FOR: Duration = Duration::from_secs(2);
+
 /// Whether to release the lock openly, though the next waiter is known. `random` is uniform over all of `u64`.
 #[must_use]
 pub const fn releases_openly(random: u64, others_seen: bool) -> bool {
-    random.is_multiple_of(if others_seen { 2 } else { OPEN_ONE_OF })
+    others_seen || random.is_multiple_of(OPEN_ONE_OF)
 }
 
 #[cfg(test)]
@@ -259,13 +280,21 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_of_a_queue_says_who_waits() {
+        for terms in [Some(&terms()), None] {
+            assert_eq!(entry_context(&queue_entry(terms, "db-7:41 nightly job")), "db-7:41 nightly job");
+        }
+        assert_eq!(entry_context(b"another program's"), "");
+    }
+
+    #[test]
     fn a_message_says_both_what_is_offered_and_who_is_next() {
         let terms = terms();
         let key = "a key with spaces";
         let next = |head: &str| {
             [
                 head.as_bytes(),
-                format!("n 4567 0000000000000009 {} {key} ", key.len()).as_bytes(),
+                format!("n 1 4567 0000000000000009 {} {key} ", key.len()).as_bytes(),
                 &terms.to_bytes(),
             ]
             .concat()
@@ -274,6 +303,7 @@ mod tests {
             key,
             to: b"4567",
             next: NextWaiter { waiter: WaiterId::new(9), terms: terms.clone() },
+            others_seen: true,
         };
         assert!(InboxMessage::parse(&next("")).eq([is_next.clone()]));
         let is_offered = InboxMessage::Offered {
@@ -285,8 +315,17 @@ mod tests {
         assert_eq!(InboxMessage::parse(&both).collect::<Vec<_>>(), [is_offered.clone(), is_next]);
         assert_eq!(InboxMessage::parse(b"o 0123 42 1000").collect::<Vec<_>>(), [is_offered]);
         assert_eq!(InboxMessage::parse(b"s 01").collect::<Vec<_>>(), [InboxMessage::Soon { token: b"01" }]);
-        for other in ["", "o", "o 1 2", "o 1 -2 3", "n", "n 1 2 3", "x 1 2 3", "n 7 0000000000000009 99 a b"]
-        {
+        for other in [
+            "",
+            "o",
+            "o 1 2",
+            "o 1 -2 3",
+            "n",
+            "n 1 2 3",
+            "x 1 2 3",
+            "n 2 7 0000000000000009 1 a b",
+            "n 0 7 0000000000000009 99 a b",
+        ] {
             assert_eq!(InboxMessage::parse(other.as_bytes()).next(), None, "{other}");
         }
     }

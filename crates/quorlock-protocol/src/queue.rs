@@ -17,6 +17,18 @@ impl WaiterId {
     pub const fn new(random: u64) -> WaiterId {
         WaiterId(random)
     }
+
+    /// The same, read again from its digits.
+    #[must_use]
+    pub fn parse(digits: &[u8]) -> Option<WaiterId> {
+        hex(digits).map(WaiterId)
+    }
+}
+
+/// Sixteen digits.
+pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
+    let is_hex = digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit);
+    u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_hex)?, 16).ok()
 }
 
 /// Sixteen digits.

@@ -322,6 +322,8 @@ pub struct Requests {
     pub write_back: usize,
     /// [`Request::LeaveQueue`](quorlock::Request::LeaveQueue).
     pub leave_queue: usize,
+    /// [`Request::ListWaiters`](quorlock::Request::ListWaiters).
+    pub list_waiters: usize,
     /// [`Request::Transfer`](quorlock::Request::Transfer).
     pub transfer: usize,
     /// [`Request::Renew`](quorlock::Request::Renew).
@@ -347,7 +349,7 @@ impl Requests {
     #[must_use]
     pub fn total(self) -> usize {
         let acquire = self.acquire + self.enqueue + self.transfer + self.write_back;
-        let waiting = self.leave_queue + self.intend + self.desist;
+        let waiting = self.leave_queue + self.list_waiters + self.intend + self.desist;
         acquire + self.renew + self.release + self.cancel + waiting + self.inspect + self.forget
     }
 }

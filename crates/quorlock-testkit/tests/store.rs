@@ -170,7 +170,17 @@ const MARK: &[u8] = b"want";
 /// A request of the one of this name, whose turn is told by a key of the same name.
 fn enqueue(name: &[u8]) -> Enqueue<'_> {
     let (key, elapsed) = (b"k", Duration::ZERO);
-    Enqueue { key, turn_key: name, mark: MARK, name, elapsed, patience: PATIENCE, turn: TURN, terms: b"1" }
+    Enqueue {
+        key,
+        turn_key: name,
+        mark: MARK,
+        name,
+        elapsed,
+        patience: PATIENCE,
+        turn: TURN,
+        entry: b"1 a",
+        others_seen: false,
+    }
 }
 
 fn ahead(store: &mut Store, now: Moment, asked: &Enqueue<'_>) -> Result<Option<u32>, Failure> {
@@ -312,7 +322,16 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
             // Nobody's patience ends within the test: votes do not depend on time.
             8..13 => {
                 let key = claim.key().into();
-                Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL, terms: None }
+                Request::Enqueue {
+                    key,
+                    waiter,
+                    elapsed,
+                    patience: TTL,
+                    turn: TTL,
+                    terms: None,
+                    context: "anna:1".into(),
+                    others_seen: false,
+                }
             }
             13..16 => {
                 Request::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }

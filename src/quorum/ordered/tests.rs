@@ -40,6 +40,7 @@ impl Store {
             | Request::Inspect { .. }
             | Request::Offer { .. }
             | Request::Enqueue { .. }
+            | Request::ListWaiters { .. }
             | Request::Intend { .. }
             | Request::Desist { .. }
             | Request::LeaveQueue { .. } => format!("{request:?}"),

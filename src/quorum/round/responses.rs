@@ -171,6 +171,7 @@ impl Responses {
                 | Vote::Restored
                 | Vote::Held(_)
                 | Vote::Queued(_)
+                | Vote::Waiters(_)
                 | Vote::Behind
                 | Vote::Ahead
                 | Vote::Free => Standing::Without,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
-use crate::node::{NodeError, NodeErrorKind, Response, Vote};
+use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
@@ -67,7 +67,8 @@ impl Round {
                 let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
             }
-            (_, Expect::Released) | (Vote::Granted | Vote::Wanted | Vote::Notified, Expect::AnyAnswer) => {
+            (_, Expect::Released)
+            | (Vote::Granted | Vote::Wanted | Vote::Notified | Vote::Waiters(_), Expect::AnyAnswer) => {
                 VoteOutcome::Granted
             }
             (Vote::Restored, _) => VoteOutcome::Restored,
@@ -77,7 +78,8 @@ impl Round {
             }
             (Vote::Behind, _) => VoteOutcome::Behind,
             (Vote::Ahead, _) => VoteOutcome::Ahead,
-            (Vote::Free, _) => VoteOutcome::Free,
+            // A list grants nothing.
+            (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
         }
     }
 
@@ -128,6 +130,17 @@ impl Round {
             | State::Skipped => None,
         };
         self.slots().nodes.iter().filter_map(number).max()
+    }
+
+    /// What nodes have told of their queues.
+    pub(crate) fn listings(&self) -> Vec<QueueListing> {
+        let listing = |slot: &Slot| match &slot.state {
+            State::Answered { result: Ok(Response { vote: Vote::Waiters(listing), .. }), .. } => {
+                Some((**listing).clone())
+            }
+            State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
+        };
+        self.slots().nodes.iter().filter_map(listing).collect()
     }
 
     /// Whether a node has said this.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::node::{Expiry, Holding, NodeError, Queued, Request, Vote};
+use crate::node::{Expiry, Holding, NodeError, QueueListing, Queued, QueuedWaiter, Request, Vote};
 use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::server_error::{ServerError, ServerErrorKind};
-use quorlock_protocol::{FencingToken, Token};
+use quorlock_protocol::{FencingToken, Token, WaiterId, entry_context};
 
 /// What the answer of its script to the request says. The server may be broken or hostile: whatever is not a
 /// vote is an error, and never a panic.
@@ -109,6 +109,7 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
         b"wanted" => Vote::Wanted,
         b"told" => Vote::Notified,
         b"queued" => return queued(parts),
+        b"waiters" if matches!(request, Request::ListWaiters { .. }) => return waiters(parts),
         b"restored" => Vote::Restored,
         b"behind" => Vote::Behind,
         b"ahead" => Vote::Ahead,
@@ -162,6 +163,23 @@ fn queued(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
     let mut rest = parts.clone();
     let holding = if rest.next().is_none() { None } else { holding(&mut parts)? };
     Some(CommandOutcome::Voted { vote: Queued::new(ahead, holding).into(), fence: None })
+}
+
+/// Those who wait in a queue.
+fn waiters(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
+    let Some(RespValue::Number(has_more @ (0 | 1))) = parts.next() else { return None };
+    let mut waiters = Vec::new();
+    while let Some(part) = parts.next() {
+        let (RespValue::Text(id), Some(RespValue::Number(waited)), Some(RespValue::Text(entry))) =
+            (part, parts.next(), parts.next())
+        else {
+            return None;
+        };
+        // It may have begun by a clock that was ahead.
+        let waited = Duration::from_micros(u64::try_from(waited).unwrap_or_default());
+        waiters.push(QueuedWaiter::new(WaiterId::parse(id)?, waited, entry_context(entry)));
+    }
+    Some(CommandOutcome::Voted { vote: QueueListing::new(waiters, has_more == 1).into(), fence: None })
 }
 
 /// The key of the lock, or the keys of several: for messages.

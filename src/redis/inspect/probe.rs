@@ -111,8 +111,20 @@ impl Probe {
         if queues {
             let (key, waiter) = (Arc::from(self.one.key()), self.waiter);
             let elapsed = Duration::ZERO;
-            queued(node, Request::Enqueue { key, waiter, elapsed, patience: TTL, turn: TTL, terms: None })
-                .await?;
+            queued(
+                node,
+                Request::Enqueue {
+                    key,
+                    waiter,
+                    elapsed,
+                    patience: TTL,
+                    turn: TTL,
+                    terms: None,
+                    context: "anna:1".into(),
+                    others_seen: false,
+                },
+            )
+            .await?;
             let key = Arc::from(self.one.key());
             expect(node, Request::LeaveQueue { key, waiter }, &[Vote::Granted]).await?;
         }

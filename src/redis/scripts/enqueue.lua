@@ -1,13 +1,15 @@
 -- Waits in the queue for a lock, and tells how many come before, up to 8. Where the lock is free and nobody's turn, it
 -- is the turn of who asks: those before it have not taken theirs. It grants nothing.
 -- KEYS: lock, key that tells the turn. ARGV: name, for how long it has waited in microseconds, for how long it is
--- waited for and how long a turn takes in milliseconds, mark, and the terms on which it accepts an offer, or 1.
+-- waited for and how long a turn takes in milliseconds, mark, its entry (queue.lua), and for
+-- how long other programs count as seen, or 0.
 local call = redis.call
 local name, mark = ARGV[1], ARGV[5]
 local order, told = mark .. ':order', mark .. ':told'
 local time = call('TIME')
 call('SET', KEYS[2], ARGV[6], 'PX', ARGV[3])
 call('SET', mark, '1', 'PX', ARGV[3])
+if ARGV[7] ~= '0' then call('SET', mark .. ':others', '1', 'PX', ARGV[7]) end
 call('ZADD', order, string.format('%.0f', time[1] * 1000000 + time[2] - ARGV[2]), name)
 
 -- There is no command that writes and tells a place: the first nine are taken out and put back.
@@ -26,9 +28,8 @@ if ahead < 2 then
   if holder then
     call('GET', KEYS[2])
     -- The holder learns which waiter is next. Half of what is random in its token is its inbox.
-    if ahead == 0 and ARGV[6] ~= '1' then
-      local to = 'n ' .. string.sub(holder, 1, 32) .. ' '
-      local next = to .. name .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. ARGV[6]
+    if ahead == 0 and terms_of(ARGV[6]) then
+      local next = next_message(mark, string.sub(holder, 1, 32), name, ARGV[6])
       redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(holder, 17, 32), next)
     end
     return {'queued', ahead, string.sub(holder, 1, 4096), call('PTTL', KEYS[1])}

@@ -1,6 +1,7 @@
 -- The queue of those who wait for a lock, for the scripts that follow (ADR 25). Its keys begin like the mark: a
 -- sorted set of names, by when each began to wait; for each name a key that lives for as long as it is waited
--- for, which it has read (CLIENT TRACKING), and that holds the terms on which it accepts an offer, if it does (ADR 26);
+-- for, which it has read (CLIENT TRACKING), and that holds the terms on which it accepts an offer (ADR 26), or 1 and
+-- who it is;
 -- and when somebody was told last that it is its turn.
 --
 -- They are touched by commands that write, as the tombstone is in acquire.lua: else the server would remember
@@ -17,11 +18,21 @@ local function is_ours(token)
   end
   return holder == token
 end
--- The terms of the waiter with this key, without its key being remembered where the server can do that (6.2).
-local function terms_at(key)
-  local terms = redis.pcall('GETEX', key)
-  if type(terms) == 'table' then terms = redis.pcall('GET', key) end
-  return type(terms) == 'string' and terms ~= '1' and terms
+-- What the waiter with this key has said of itself, without its key being remembered where the server can do that
+-- (6.2).
+local function entry_at(key)
+  local entry = redis.pcall('GETEX', key)
+  if type(entry) == 'table' then entry = redis.pcall('GET', key) end
+  return type(entry) == 'string' and entry
+end
+-- The terms on which it accepts an offer, if it does.
+local function terms_of(entry)
+  return entry and string.sub(entry, 1, 2) ~= '1 ' and entry
+end
+-- That a waiter is next, for the lease of this token or waiter; and whether another program was seen.
+local function next_message(mark, to, name, terms)
+  local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
+  return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. terms
 end
 -- Says which waiter is first in the queue, to be sent to the inbox of the lease of this token or waiter; nothing where
 -- that waiter accepts no offer. The second receives a message that it will be first soon: an offer counts from its
@@ -31,14 +42,14 @@ local function next_in_queue(mark, to)
   if not front[1] then return false end
   if front[3] then
     redis.pcall('ZADD', mark .. ':order', front[2], front[1], front[4], front[3])
-    local inbox, token = string.match(terms_at(mark .. ':' .. front[3]) or '', '^(%x+) %d+ %a (%x+)')
+    local inbox, token = string.match(entry_at(mark .. ':' .. front[3]) or '', '^(%x+) %d+ %a (%x+)')
     if inbox then redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token) end
   else
     redis.pcall('ZADD', mark .. ':order', front[2], front[1])
   end
   redis.pcall('PEXPIRE', mark .. ':order', 6000)
-  local terms = terms_at(mark .. ':' .. front[1])
-  return terms and 'n ' .. to .. ' ' .. front[1] .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. terms
+  local terms = terms_of(entry_at(mark .. ':' .. front[1]))
+  return terms and next_message(mark, to, front[1], terms)
 end
 -- Tells the first who lives, by deleting its key, and says whether anybody waits. No more than 32 are dropped who
 -- have died, so that no script takes long: then those who live find out by asking. What is refused costs a heartbeat.
@@ -47,7 +58,7 @@ local function tell_next(mark)
     local name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
     if not name then return false end
     local key = mark .. ':' .. name
-    local terms = terms_at(key)
+    local terms = terms_of(entry_at(key))
     if redis.pcall('DEL', key) == 1 then
       -- It is about to have the lock: to which waiter it may offer it.
       local next = terms and next_in_queue(mark, name)

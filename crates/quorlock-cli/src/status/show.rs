@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
-use quorlock::{Expiry, FencingToken, NodeVote, Token, VoteOutcome, VoteReport, duration};
+use quorlock::{
+    Expiry, FencingToken, NodeVote, QueueListing, QueuedWaiter, Token, VoteOutcome, VoteReport, duration,
+};
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::report::millis;
+use crate::report::{millis, plain};
 use crate::width::wrapped;
 
 /// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
@@ -102,6 +104,7 @@ pub(super) fn in_json(
     report: &VoteReport,
     quarantines: &[Duration],
     finding: &Finding,
+    queue: &QueueListing,
 ) -> Value {
     let holder = report.holder();
     let holder = holder.map(|holder| {
@@ -124,9 +127,42 @@ pub(super) fn in_json(
             Finding::NotYet(left) => millis(*left),
             Finding::Held(_) | Finding::Free | Finding::Unclear(_) => 0,
         },
+        "waiters": queue.waiters.iter().map(waiter_in_json).collect::<Vec<_>>(),
+        "more_waiters": queue.has_more,
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }
+
+fn waiter_in_json(waiter: &QueuedWaiter) -> Value {
+    json!({
+        "id": waiter.id.to_string(),
+        "context": waiter.context,
+        "waited_ms": millis(waiter.waited),
+    })
+}
+
+/// Who waits, in the order in which they come, a line for each of the first.
+pub(super) fn waiters(QueueListing { waiters, has_more, .. }: &QueueListing) -> Vec<String> {
+    if waiters.is_empty() {
+        return Vec::new();
+    }
+    let more = if *has_more { " or more" } else { "" };
+    let wait = if waiters.len() == 1 { "process waits" } else { "processes wait, in this order" };
+    let mut lines = vec![format!("{}{more} {wait}:", waiters.len())];
+    lines.extend(waiters.iter().take(SHOWN_WAITERS).map(|waiter| {
+        let context: String = plain(&waiter.context).chars().take(SHOWN_CONTEXT).collect();
+        format!("  {context}, for {}", duration::format(waiter.waited))
+    }));
+    if waiters.len() > SHOWN_WAITERS {
+        lines.push(format!("  and {}{more}", waiters.len() - SHOWN_WAITERS));
+    }
+    lines
+}
+
+/// What a client says of itself may be long.
+const SHOWN_CONTEXT: usize = 80;
+/// As many as one reads.
+const SHOWN_WAITERS: usize = 8;
 
 fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
     let mut node = json!({ "node": &*vote.node });
@@ -166,7 +202,7 @@ fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
 
 /// What has to differ for a change to be worth a word: neither the time that remains, nor how fast
 /// the nodes are.
-pub(super) fn gist(report: &VoteReport, finding: &Finding) -> String {
+pub(super) fn gist(report: &VoteReport, finding: &Finding, queue: &QueueListing) -> String {
     let node = |vote: &NodeVote| {
         if let VoteOutcome::Held(holding) = &vote.outcome {
             format!("{:?} {:?}", holding.token, holding.readers)
@@ -177,5 +213,7 @@ pub(super) fn gist(report: &VoteReport, finding: &Finding) -> String {
         }
     };
     let not_yet = if matches!(finding, Finding::NotYet(_)) { " later" } else { "" };
-    format!("{}{not_yet} {}", finding.word(), report.votes().iter().map(node).collect::<Vec<_>>().join(" "))
+    let nodes = report.votes().iter().map(node).collect::<Vec<_>>().join(" ");
+    let waiters: Vec<_> = queue.waiters.iter().map(|waiter| waiter.id.to_string()).collect();
+    format!("{}{not_yet} {nodes} {}", finding.word(), waiters.join(" "))
 }

@@ -107,6 +107,8 @@ impl Picture {
             lines.push(String::new());
             let sentence = wrapped(&look.sentence(), usize::from(width));
             lines.extend(sentence.iter().map(|line| look.finding.painted(line)));
+            lines
+                .extend(show::waiters(&look.queue).iter().flat_map(|line| wrapped(line, usize::from(width))));
             lines.push(String::new());
         }
         lines.pop();
@@ -120,7 +122,7 @@ impl Look {
     /// What has to differ for a change to be worth a line: not the time that remains, which always
     /// does.
     fn gist(&self) -> String {
-        show::gist(&self.report, &self.finding)
+        show::gist(&self.report, &self.finding, &self.queue)
     }
 
     fn line(&self, json: bool) -> String {
@@ -128,6 +130,11 @@ impl Look {
             return self.text(true);
         }
         let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
-        format!("{at}  {}\n", self.finding.painted(&self.sentence()))
+        let waiters = match self.queue.waiters.len() {
+            0 => String::new(),
+            1 => "; 1 process waits".to_owned(),
+            more => format!("; {more} processes wait"),
+        };
+        format!("{at}  {}\n", self.finding.painted(&(self.sentence() + &waiters)))
     }
 }

@@ -20,7 +20,8 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"token=[0-9a-f]{8}", "token=TOKEN"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "DATE"),
         (r"\b1[0-9]{15}\b", "FENCING"),
-        (r#"[^ "\x60(]+:\d+( (?:the first|bench))"#, "HOST:PID$1"),
+        (r#""id":"[0-9a-f]{16}""#, r#""id":"ID""#),
+        (r#"[^ "\x60(]+:\d+( (?:the first|the second|bench))"#, "HOST:PID$1"),
         (r"\b(?:redis|valkey)-server \d[^)]*\([^)]*\)", "SERVER VERSION"),
         (
             r#""(\w+_ms|at_ms|p50|p99|max|count|round_trip_us|seconds|locks_per_second)":[0-9.e-]+"#,
@@ -122,6 +123,21 @@ async fn status_of_a_lock_that_is_held_or_free_or_nobody_knows() {
     assert_snapshot!("status_held_json", shows(&servers, &["status", "--json", "job"]).await);
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     assert_snapshot!("status_unclear", shows(&servers, &["status", "-q", "job"]).await);
+}
+
+#[tokio::test]
+async fn status_of_a_lock_that_others_wait_for() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = holder(&servers).await;
+    let _waiter = run(&servers, &["--label", "the second"], "true").start();
+    eventually("a waiter", SOON, async || {
+        let ended = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await;
+        ended.stdout.contains("the second")
+    })
+    .await
+    .unwrap();
+    assert_snapshot!("status_waited_for", shows(&servers, &["status", "job"]).await);
+    assert_snapshot!("status_waited_for_json", shows(&servers, &["status", "--json", "job"]).await);
 }
 
 #[tokio::test]

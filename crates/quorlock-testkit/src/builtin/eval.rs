@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::protocol::{FenceHint, FencingToken, Moment};
+use quorlock::protocol::{FenceHint, FencingToken, Moment, queue_entry};
 use quorlock::scripts::{self, Script};
 use quorlock::{Expiry, Vote};
 
@@ -163,11 +163,18 @@ fn waiting(
     arguments: &[&[u8]],
 ) -> Option<Result<Told, Failure>> {
     Some(match (keys, arguments) {
-        ([key, turn_key], [name, elapsed, patience, turn, mark, terms]) if is(script, &scripts::ENQUEUE) => {
+        ([key, turn_key], [name, elapsed, patience, turn, mark, entry, others])
+            if is(script, &scripts::ENQUEUE) =>
+        {
             let elapsed = number(elapsed).map_or(Duration::ZERO, Duration::from_micros);
             let [patience, turn] = [patience, turn].map(|time| millis(time).unwrap_or_default());
-            store.enqueue(now, &Enqueue { key, turn_key, mark, name, elapsed, patience, turn, terms })
+            let others_seen = *others != b"0";
+            store.enqueue(
+                now,
+                &Enqueue { key, turn_key, mark, name, elapsed, patience, turn, entry, others_seen },
+            )
         }
+        ([_], [mark]) if is(script, &scripts::LIST_WAITERS) => Ok(store.list_waiters(now, mark).into()),
         ([key, turn_key], [name, mark]) if is(script, &scripts::LEAVE_QUEUE) => {
             Ok(store.leave_queue(now, [key, turn_key, mark], name).into())
         }
@@ -257,6 +264,15 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
             if let Some(holding) = &queued.holding {
                 parts
                     .extend([Resp::text(holding.token.as_bytes()), Resp::Number(pttl(Some(holding.expiry)))]);
+            }
+            parts
+        }
+        Vote::Waiters(listing) => {
+            let mut parts = vec![Resp::text("waiters"), Resp::Number(listing.has_more.into())];
+            for waiter in &listing.waiters {
+                let entry = queue_entry(None, &waiter.context);
+                let waited = i64::try_from(waiter.waited.as_micros()).unwrap_or(i64::MAX);
+                parts.extend([Resp::text(waiter.id.to_string()), Resp::Number(waited), Resp::text(entry)]);
             }
             parts
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use quorlock::protocol::{
     Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId, fence_counter,
 };
-use quorlock::{Clock, Entropy, Expiry, Node, NodeError, Request, Response, SystemEntropy, Vote, ask};
+use quorlock::{
+    Clock, Entropy, Expiry, Node, NodeError, QueuedWaiter, Request, Response, SystemEntropy, Vote, ask,
+};
 
 use super::{Ear, Plant};
 use crate::store::Value;
@@ -115,8 +117,25 @@ impl Bench<'_> {
         elapsed: Duration,
         patience: Duration,
     ) -> Result<Vote, String> {
-        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience, turn: LONG, terms: None })
-            .await
+        self.vote(Request::Enqueue {
+            key: key.into(),
+            waiter,
+            elapsed,
+            patience,
+            turn: LONG,
+            terms: None,
+            context: "anna:1".into(),
+            others_seen: false,
+        })
+        .await
+    }
+
+    /// Those who wait.
+    pub(super) async fn listed(&self, key: &str) -> Result<Vec<QueuedWaiter>, String> {
+        let vote = self.vote(Request::ListWaiters { key: key.into() }).await?;
+        let Vote::Waiters(listing) = vote else { return Err(format!("expected a list, found {vote:?}")) };
+        ensure(!listing.has_more, format!("there may be more than {listing:?}"))?;
+        Ok(listing.waiters)
     }
 
     /// The same by a waiter that accepts an offer.
@@ -127,9 +146,29 @@ impl Bench<'_> {
         elapsed: Duration,
         terms: OfferTerms,
     ) -> Result<Vote, String> {
+        self.enqueue_beside(key, waiter, elapsed, (terms, false)).await
+    }
+
+    /// The same by a waiter that may have seen another program with the lock.
+    pub(super) async fn enqueue_beside(
+        &self,
+        key: &str,
+        waiter: WaiterId,
+        elapsed: Duration,
+        (terms, others_seen): (OfferTerms, bool),
+    ) -> Result<Vote, String> {
         let terms = Some(Arc::new(terms));
-        self.vote(Request::Enqueue { key: key.into(), waiter, elapsed, patience: LONG, turn: LONG, terms })
-            .await
+        self.vote(Request::Enqueue {
+            key: key.into(),
+            waiter,
+            elapsed,
+            patience: LONG,
+            turn: LONG,
+            terms,
+            context: "anna:1".into(),
+            others_seen,
+        })
+        .await
     }
 
     pub(super) async fn leave_queue(&self, key: &str, waiter: WaiterId) -> Result<Vote, String> {

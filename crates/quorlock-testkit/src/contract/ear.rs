@@ -92,7 +92,10 @@ impl HintListener for Ear {
                 let number = number.map_or(0, FencingToken::get);
                 format!("offered {} {number} {}", words(token), life.as_millis())
             }
-            InboxMessage::Next { key, to, next } => format!("next {key} to {}: {}", words(to), next.waiter),
+            InboxMessage::Next { key, to, next, others_seen } => {
+                let seen = if others_seen { ", others seen" } else { "" };
+                format!("next {key} to {}: {}{seen}", words(to), next.waiter)
+            }
             InboxMessage::Soon { token } => format!("soon {}", words(token)),
         };
         self.heard().messages.insert(message);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, WaiterId};
-use quorlock::{Request, Vote};
+use quorlock::{QueuedWaiter, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 
@@ -87,6 +87,33 @@ pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>
     bench.until_received(&format!("next {key} to {}: {}", name(&holder), WAITERS[0])).await?;
     let second = format!("next {key} to {}: {}", name(&holder), WAITERS[1]);
     ensure(!bench.ear.received(&second), "it was told of the second, too")
+}
+
+pub(super) async fn those_who_accept_offers_are_listed_with_their_contexts(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    bench.enqueue_on(&key, WAITERS[0], Duration::from_secs(20), terms(&next, inbox)).await?;
+    let listed = bench.listed(&key).await?;
+    let context = next.token().context();
+    let is_next = |waiter: &QueuedWaiter| Some(&waiter.context) == context.as_ref();
+    ensure(listed.len() == 1 && listed.iter().all(is_next), format!("{listed:?}"))
+}
+
+/// By any of those that wait: the second has seen it.
+pub(super) async fn a_holder_is_told_that_a_waiter_has_seen_another_program(bench: &Bench<'_>) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds, seen) in [(WAITERS[0], 20, false), (WAITERS[1], 10, true), (WAITERS[0], 20, false)]
+    {
+        let beside = (terms(&next, inbox), seen);
+        bench.enqueue_beside(&key, waiter, Duration::from_secs(seconds), beside).await?;
+    }
+    bench.until_received(&format!("next {key} to {}: {}", name(&holder), WAITERS[0])).await?;
+    bench.until_received(&format!("next {key} to {}: {}, others seen", name(&holder), WAITERS[0])).await
 }
 
 pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {

@@ -58,6 +58,33 @@ pub(super) async fn the_first_two_learn_who_holds_the_key(bench: &Bench<'_>) -> 
     Ok(())
 }
 
+pub(super) async fn those_who_wait_are_listed(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, gone]) = (bench.key(), WAITERS);
+    let nobody: [WaiterId; 0] = [];
+    ensure(
+        bench.listed(&key).await?.iter().map(|waiter| waiter.id).eq(nobody),
+        "somebody waits for a new key",
+    )?;
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    bench.enqueue(&key, gone, Duration::from_secs(90), PATIENCE).await?;
+    for (waiter, seconds) in [(second, 10), (first, 30)] {
+        place(bench, &key, waiter, seconds).await?;
+    }
+    bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
+    for _ in 0..2 {
+        let listed = bench.listed(&key).await?;
+        ensure(listed.iter().map(|waiter| waiter.id).eq([first, second]), format!("{listed:?}"))?;
+        let [for_30, for_10] = [0, 1].map(|at| listed.get(at).map_or(0, |waiter| waiter.waited.as_secs()));
+        let named = listed.iter().all(|waiter| waiter.context == "anna:1");
+        ensure(named && (30..90).contains(&for_30) && (10..30).contains(&for_10), format!("{listed:?}"))?;
+    }
+    // Nobody has lost its place, not even who has gone.
+    is_behind(bench, &key, second, 10, 2).await?;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    was_told(bench, &key, first).await
+}
+
 pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let turn = |waiter| bench.enqueue(&key, waiter, Duration::ZERO, LONG);
@@ -95,7 +122,16 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
 }
 
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
-    Request::Enqueue { key: key.into(), waiter, elapsed: Duration::ZERO, patience: LONG, turn, terms: None }
+    Request::Enqueue {
+        key: key.into(),
+        waiter,
+        elapsed: Duration::ZERO,
+        patience: LONG,
+        turn,
+        terms: None,
+        context: "anna:1".into(),
+        others_seen: false,
+    }
 }
 
 pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {

@@ -337,6 +337,7 @@ fn key_of(request: &Request) -> Option<&str> {
         Request::Inspect { key }
         | Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
+        | Request::ListWaiters { key }
         | Request::Intend { key, .. }
         | Request::Desist { key, .. }
         | Request::Forget { key } => Some(key),
@@ -352,6 +353,7 @@ impl Requests {
             Request::Enqueue { .. } => self.enqueue += 1,
             Request::WriteBack { .. } => self.write_back += 1,
             Request::LeaveQueue { .. } => self.leave_queue += 1,
+            Request::ListWaiters { .. } => self.list_waiters += 1,
             Request::Transfer { .. } => self.transfer += 1,
             Request::Renew { .. } => self.renew += 1,
             Request::Release { .. } => self.release += 1,

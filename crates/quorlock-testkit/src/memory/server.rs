@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, FenceHint, FencingToken, InboxId, Mode, Moment, Token, fence_counter, intents_key, readers_key,
-    turn_key, want_mark,
+    Claim, FenceHint, FencingToken, InboxId, Mode, Moment, Token, fence_counter, intents_key, queue_entry,
+    readers_key, turn_key, want_mark,
 };
 use quorlock::{
     Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
@@ -79,8 +79,8 @@ impl Server {
         }
         let told = match request {
             Request::Acquire { claim, ttl, fence_hint } => self.acquire(now, claim, *ttl, *fence_hint),
-            Request::Enqueue { key, waiter, elapsed, patience, turn, terms } => {
-                let terms = terms.as_ref().map_or_else(|| b"1".to_vec(), |terms| terms.to_bytes());
+            Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen } => {
+                let entry = queue_entry(terms.as_deref(), context);
                 let (turn_key, mark, name) = (turn_key(key, *waiter), want_mark(key), waiter.to_string());
                 let asked = Enqueue {
                     key: key.as_bytes(),
@@ -90,7 +90,8 @@ impl Server {
                     elapsed: *elapsed,
                     patience: *patience,
                     turn: *turn,
-                    terms: &terms,
+                    entry: &entry,
+                    others_seen: *others_seen,
                 };
                 self.store.enqueue(now, &asked)
             }
@@ -102,6 +103,9 @@ impl Server {
                 let (turn_key, mark) = (turn_key(key, *waiter), want_mark(key));
                 let keys = [key.as_bytes(), turn_key.as_bytes(), mark.as_bytes()];
                 Ok(self.store.leave_queue(now, keys, waiter.to_string().as_bytes()).into())
+            }
+            Request::ListWaiters { key } => {
+                Ok(self.store.list_waiters(now, want_mark(key).as_bytes()).into())
             }
             Request::Transfer { from, to, ttl, fence_hint } => {
                 let (key, tomb, token) = bytes(to);
@@ -210,6 +214,7 @@ impl Server {
             | Request::Desist { .. }
             | Request::Forget { .. }
             | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | _ => return None,
         })
@@ -263,6 +268,7 @@ impl Server {
             | Request::Desist { .. }
             | Request::Forget { .. }
             | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | _ => return None,
         })

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, OfferTerms, Token};
-use quorlock::{Queued, Vote};
+use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context};
+use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
 
 use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
 
@@ -26,8 +26,10 @@ pub struct Enqueue<'a> {
     pub patience: Duration,
     /// How long a turn takes.
     pub turn: Duration,
-    /// The terms on which it accepts an offer, or `1`.
-    pub terms: &'a [u8],
+    /// Its [`queue_entry`](quorlock::protocol::queue_entry).
+    pub entry: &'a [u8],
+    /// Whether it has seen a program with the lock that does not stand in the queue.
+    pub others_seen: bool,
 }
 
 /// What [`Store::offer`] is asked: the arguments of the script.
@@ -52,6 +54,8 @@ pub struct Offer<'a> {
 
 /// How many who have stopped asking are dropped by one request.
 const MOST_AT_ONCE: usize = 32;
+/// No more are listed.
+const MOST_LISTED: usize = 100;
 /// How many places are told apart.
 const MOST_PLACES: usize = 8;
 /// For how long it is kept when somebody was told last.
@@ -90,11 +94,15 @@ impl Store {
     ///
     /// If something other than a string stands under the lock.
     pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<Told, Failure> {
-        let Enqueue { key, turn_key, mark, name, elapsed, patience, turn, terms } = *asked;
+        let Enqueue { key, turn_key, mark, name, elapsed, patience, turn, entry, others_seen } = *asked;
         let at = millis(now);
         let ends = at.saturating_add(span(patience));
-        self.put_silently(turn_key, terms, ends);
+        self.put_silently(turn_key, entry, ends);
         self.put(mark, Value::from("1"), Some(ends));
+        if others_seen {
+            let until = at.saturating_add(span(OTHERS_FOR));
+            self.put(&[mark, b":others"].concat(), Value::from("1"), Some(until));
+        }
         let since = i128::try_from(now.since(Moment::ORIGIN).as_micros()).unwrap_or(i128::MAX)
             - i128::try_from(elapsed.as_micros()).unwrap_or(i128::MAX);
         let queue = self.live_queue(now, mark);
@@ -106,9 +114,10 @@ impl Store {
         // The first two look at the lock, and the others only whether it is there.
         if ahead < 2 {
             if let Vote::Held(holding) = self.holding(now, key)? {
-                if ahead == 0 && terms != b"1" {
+                if ahead == 0 && OfferTerms::parse(entry).is_some() {
                     let to = holding.token.random_part();
-                    self.send_to(to.get(16..).unwrap_or_default(), next_message(to, name, key, terms));
+                    let next = self.next_message(now, mark, [to, name, key, entry]);
+                    self.send_to(to.get(16..).unwrap_or_default(), next);
                 }
                 return Ok(Vote::from(Queued::new(ahead, Some(*holding))).into());
             }
@@ -136,6 +145,20 @@ impl Store {
             () if !self.exists(now, key) && self.tell_next(now, key, mark) => Vote::Notified,
             () => Vote::Free,
         }
+    }
+
+    /// `list_waiters.lua`: those who wait and have asked lately.
+    pub fn list_waiters(&mut self, now: Moment, mark: &[u8]) -> Vote {
+        let at = i128::try_from(now.since(Moment::ORIGIN).as_micros()).unwrap_or(i128::MAX);
+        let queue: Vec<_> = self.live_queue(now, mark).waiters.clone().into_iter().collect();
+        let mut waiters = Vec::new();
+        for ((since, name), turn_key) in queue.iter().take(MOST_LISTED) {
+            let Ok(Some(entry)) = self.get(now, turn_key) else { continue };
+            let context = entry_context(entry);
+            let waited = Duration::from_micros(u64::try_from(at - since).unwrap_or_default());
+            waiters.extend(WaiterId::parse(name).map(|id| QueuedWaiter::new(id, waited, context)));
+        }
+        QueueListing::new(waiters, queue.len() > MOST_LISTED).into()
     }
 
     /// `offer.lua`: releases the lock if it is ours, and offers it to the next.
@@ -206,7 +229,15 @@ impl Store {
         }
         let (name, turn_key) = front.into_iter().next()?;
         let terms = self.get(now, &turn_key).ok()??;
-        (terms != b"1").then(|| next_message(to, &name, key, terms))
+        OfferTerms::parse(terms)?;
+        let terms = terms.to_vec();
+        Some(self.next_message(now, mark, [to, &name, key, &terms]))
+    }
+
+    /// As `queue.lua` says who is next.
+    fn next_message(&mut self, now: Moment, mark: &[u8], [to, name, key, terms]: [&[u8]; 4]) -> Vec<u8> {
+        let seen = if self.exists(now, &[mark, b":others"].concat()) { b"1 " } else { b"0 " };
+        [b"n ", seen, to, b" ", name, format!(" {} ", key.len()).as_bytes(), key, b" ", terms].concat()
     }
 
     /// Tells the first who lives, by deleting its key, and says whether anybody waits.
@@ -218,7 +249,7 @@ impl Store {
             let terms = self.get(now, &turn_key).ok().flatten().map(<[u8]>::to_vec);
             if self.del(now, &turn_key) {
                 if let Some(inbox) =
-                    terms.filter(|terms| terms != b"1").and_then(|terms| Some(terms.get(..16)?.to_vec()))
+                    terms.and_then(|entry| Some(OfferTerms::parse(&entry)?.inbox.to_string().into_bytes()))
                     && let Some(next) = self.next_in_queue(now, key, mark, &name)
                 {
                     self.send_to(&inbox, next);
@@ -249,9 +280,4 @@ impl Store {
         }
         queue
     }
-}
-
-/// As `queue.lua` says who is next.
-fn next_message(to: &[u8], name: &[u8], key: &[u8], terms: &[u8]) -> Vec<u8> {
-    [b"n ", to, b" ", name, format!(" {} ", key.len()).as_bytes(), key, b" ", terms].concat()
 }
