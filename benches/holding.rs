@@ -2,7 +2,8 @@
 //! and ten thousand tasks that wait for one lock, in this process, on five real servers.
 //!
 //! Prints the resident memory and the share of a core, beside those of a bare table of names and
-//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many.
+//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many, and `ROUND_TRIP`
+//! puts the servers so many milliseconds away.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
 
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Proxy, Servers, Way};
 use tools::{commands, processor_time, resident, setting};
 
 mod tools;
@@ -31,7 +32,8 @@ const WAITED: Duration = Duration::from_secs(10);
 
 /// Each is measured in a process of its own: memory that the one before has given back to the
 /// allocator would not be seen to be used again.
-const SUBJECTS: [&str; 3] = ["leases, plain", "leases, fenced", "tasks that wait for one lock"];
+const SUBJECTS: [&str; 4] =
+    ["leases, plain", "leases, fenced", "leases, fenced, watched", "tasks that wait for one lock"];
 
 fn main() {
     if let Ok(subject) = std::env::var("SUBJECT") {
@@ -54,7 +56,17 @@ fn main() {
 async fn measure(subject: &str) {
     let servers = Servers::start(5).await.unwrap();
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
-    let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
+    let (mut urls, mut proxies) = (servers.urls(), Vec::new());
+    let round_trip = Duration::from_millis(setting("ROUND_TRIP", 0) as u64);
+    if !round_trip.is_zero() {
+        for server in servers.iter() {
+            let proxy = Proxy::start(server.address()).await.unwrap();
+            proxy.delay(Way::Both, round_trip / 2);
+            proxies.push(proxy);
+        }
+        urls = proxies.iter().map(Proxy::url).collect();
+    }
+    let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off);
     let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
     let fencing = if subject.ends_with("plain") { Fencing::Off } else { Fencing::On };
     // Connections, buffers and the allocator's pools are there in any case.
@@ -73,6 +85,14 @@ async fn hold(servers: &Servers, coordinator: &Coordinator, subject: &str, fenci
     let (clock, count) = (SystemClock::default(), setting("COUNT", COUNT));
     let before = resident();
     let leases = acquire(coordinator, subject, count, fencing).await;
+    let watches = if subject.ends_with("watched") { &leases[..] } else { &[] };
+    let watching: Vec<_> = watches
+        .iter()
+        .map(|lease| {
+            let watch = lease.watch();
+            tokio::spawn(async move { watch.lost().await })
+        })
+        .collect();
     // A first renewal of each, so that what renewing needs is counted as well.
     clock.sleep_until(clock.now() + Duration::from_secs(12)).await;
     let memory = resident().saturating_sub(before);
@@ -81,6 +101,7 @@ async fn hold(servers: &Servers, coordinator: &Coordinator, subject: &str, fenci
     let (processor, asked) =
         (processor_time().saturating_sub(processor), commands(servers, false).await - asked);
     report(subject, each(memory, count), processor, WATCHED, asked);
+    assert!(watching.iter().all(|watching| !watching.is_finished()), "a lease was lost");
     for lease in leases {
         lease.check().expect("no lease is lost on a machine with two cores");
     }
@@ -119,7 +140,8 @@ async fn acquire(
     let mut leases = Vec::with_capacity(count);
     let mut next = 0;
     while next < count {
-        let some = (next..count.min(next + 64)).map(|number| {
+        // As many as a node is sent at once, if it is near.
+        let some = (next..count.min(next + 500)).map(|number| {
             let lock = coordinator.lock(format!("{name}/{number}")).fencing(fencing);
             async move { lock.acquire().await.unwrap() }
         });

@@ -216,7 +216,7 @@ impl Lease {
             return Err(RetainError::Unsupported { resource: self.resource().clone(), reason });
         };
         let (reply, replied) = oneshot::channel();
-        let wanted = Retention::new(state.clock.now() + time.min(RETAIN_LONGEST), note, reply);
+        let wanted = Retention::new(state.timers.now() + time.min(RETAIN_LONGEST), note, reply);
         match state.take_keeper() {
             Some(keeper) => keeper.leave_taken(wanted).await,
             None => state.post(|commands| commands.retain = Some(wanted)),

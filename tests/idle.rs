@@ -70,6 +70,36 @@ async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
     }
 }
 
+/// Each had a timer of its own, which fired once a second.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_watchers_of_leases_wait_for_one_timer_and_are_all_told_of_the_loss() {
+    let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
+    let bench = bench_with(5, |builder| builder.clock(clock.clone()));
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    let watching: Vec<_> = leases
+        .iter()
+        .map(|lease| {
+            let (watch, clock) = (lease.watch(), clock.clone());
+            tokio::spawn(async move {
+                let lost = watch.lost().await;
+                (lost, clock.now())
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        bench.pass(common::TTL).await;
+        let sleeping = clock.sleeping.load(Ordering::Relaxed);
+        assert!(sleeping <= 1, "{sleeping} timers for {} watchers", watching.len());
+    }
+    let ends: Vec<_> = leases.iter().map(|lease| clock.now() + lease.remaining()).collect();
+    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
+    for (watching, end) in watching.into_iter().zip(ends) {
+        let (_, told) = watching.await.unwrap();
+        assert!(told <= end, "it was told {:?} after the end of its lease", told.since(end));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn leases_that_are_merely_held_have_no_task() {
     let bench = bench(5);

@@ -115,6 +115,11 @@ impl EngineContext {
         FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
+    /// Whether so many renewals are on their way that others have to wait.
+    pub(crate) fn are_many_renewing(&self) -> bool {
+        self.renewals.are_many(|| self.nodes.quorum_round_trip())
+    }
+
     /// Whether a program had the lock at `key` a moment ago that does not stand in its queue.
     pub(crate) fn has_met_others(&self, key: &str) -> bool {
         self.offers.as_ref().is_some_and(|offers| offers.has_met_others(key, self.now()))

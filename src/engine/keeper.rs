@@ -29,10 +29,9 @@ use crate::node::{Capabilities, Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{Holder, VoteReport};
-use crate::runtime::clock::Clock;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
-use crate::runtime::timer::Timer;
+use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
 use quorlock_protocol::{COURTESY, Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
 use repair::RepairSchedule;
@@ -324,7 +323,7 @@ impl Keeper {
     /// Puts off what is due, while many other renewals are on their way, and says whether it has.
     fn put_off(&mut self, now: Moment) -> bool {
         let shared = &self.shared;
-        shared.renewals.are_many() && self.schedule.put_off(now, || shared.entropy.half())
+        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.half())
     }
 
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
@@ -511,8 +510,8 @@ impl Keeper {
 }
 
 /// What the state of a lease needs of those that all leases share.
-fn lease_env(shared: &EngineContext) -> (&Arc<dyn Clock>, Weak<Registry>, Capabilities) {
-    (&shared.nodes.clock, shared.tasks.registry(), shared.nodes.capabilities)
+fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilities) {
+    (&shared.nodes.timers, shared.tasks.registry(), shared.nodes.capabilities)
 }
 
 impl ParkedKeeper for Keeper {

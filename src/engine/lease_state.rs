@@ -16,9 +16,9 @@ use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{OnSettled, Round};
 use crate::quorum::vote_report::VoteReport;
-use crate::runtime::clock::Clock;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::{Helped, Registry};
+use crate::runtime::timer::Timers;
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
@@ -34,13 +34,14 @@ pub(crate) struct LeaseState {
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
     hold_until: Moment,
-    pub(crate) clock: Arc<dyn Clock>,
+    /// Wakes those who wait for its end.
+    pub(crate) timers: Arc<Timers>,
     /// What all nodes can do.
     pub(crate) capabilities: Capabilities,
     /// Of the tasks, of which one may have the keeper.
     pub(crate) registry: Weak<Registry>,
-    /// Wakes those who wait for the loss. They have timers of their own for the end of validity;
-    /// this is for ends that come earlier.
+    /// Wakes those who wait for the loss. They have timers for the end of validity; this is for ends that
+    /// come earlier.
     pub(crate) over: Notify,
     reason: Mutex<Option<LossReason>>,
     /// How often its owner has it.
@@ -126,7 +127,7 @@ impl LeaseState {
         fence: Option<FencingToken>,
         deadline: Moment,
         hold_until: Option<Moment>,
-        (clock, registry, capabilities): (&Arc<dyn Clock>, Weak<Registry>, Capabilities),
+        (timers, registry, capabilities): (&Arc<Timers>, Weak<Registry>, Capabilities),
     ) -> Arc<LeaseState> {
         let hold_until = hold_until.unwrap_or(Moment::NEVER);
         Arc::new(LeaseState {
@@ -137,7 +138,7 @@ impl LeaseState {
             term: Term::until(hold_until.min(deadline)),
             hold_until,
             capabilities,
-            clock: clock.clone(),
+            timers: timers.clone(),
             registry,
             over: Notify::new(),
             reason: Mutex::new(None),
@@ -174,12 +175,12 @@ impl LeaseState {
 
     /// The loss of a lease whose deadline has passed.
     pub(crate) fn lapse(&self) -> Lost {
-        self.lost_for(self.lapsed(self.clock.now()))
+        self.lost_for(self.lapsed(self.timers.now()))
     }
 
     /// Ends the term of a lease that nobody keeps any more.
     pub(crate) fn forsake(&self) -> Lost {
-        self.end(self.lapsed(self.clock.now()))
+        self.end(self.lapsed(self.timers.now()))
     }
 
     /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.

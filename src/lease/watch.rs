@@ -12,7 +12,6 @@ use futures::future::{Either, select};
 use crate::engine::lease_state::LeaseState;
 use crate::error::Lost;
 use crate::quorum::vote_report::VoteReport;
-use crate::runtime::clock::Clock;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// Watches a [`Lease`](crate::Lease), and cannot release it. As many as you like, in any task.
@@ -63,7 +62,7 @@ impl LeaseWatch {
     ///
     /// [`Lost`] once the lease is over.
     pub fn check(&self) -> Result<(), Lost> {
-        match self.state.term.remaining(self.state.clock.now()) {
+        match self.state.term.remaining(self.state.timers.now()) {
             Some(_) => Ok(()),
             None => Err(self.state.lapse()),
         }
@@ -72,7 +71,7 @@ impl LeaseWatch {
     /// As [`Lease::remaining`](crate::Lease::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let now = self.state.clock.now();
+        let now = self.state.timers.now();
         self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
@@ -94,7 +93,7 @@ impl LeaseWatch {
             let over = self.state.over.notified();
             tokio::pin!(over);
             over.as_mut().enable();
-            let now = self.state.clock.now();
+            let now = self.state.timers.now();
             let Some(deadline) = self.state.term.remaining(now) else {
                 return self.state.lapse();
             };
@@ -102,10 +101,7 @@ impl LeaseWatch {
             if now >= last_call {
                 return self.state.end(self.state.lapsed(deadline));
             }
-            // The runtime's timers stand still during suspend. Looking at the clock now and then
-            // bounds how late a machine that wakes up notices.
-            let look = last_call.min(now + SUSPEND_CHECK);
-            match select(over, self.state.clock.sleep_until(look)).await {
+            match select(over, self.state.timers.until(Some(last_call))).await {
                 Either::Left(_) | Either::Right(_) => {}
             }
         }
@@ -141,8 +137,6 @@ impl LeaseWatch {
 /// Timers have a resolution of a millisecond and fire late. Whoever waits for the loss is told this
 /// much before the end of validity, so as not to be told after it.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
-/// How often [`LeaseWatch::lost`] looks at the clock.
-const SUSPEND_CHECK: Duration = Duration::from_secs(1);
 
 impl fmt::Debug for LeaseWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -143,6 +143,13 @@ impl Nodes {
         self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
     }
 
+    /// How long a quorum takes to answer, as far as the nodes have been measured.
+    pub(crate) fn quorum_round_trip(&self) -> Duration {
+        let mut trips: Vec<_> = (0..self.quorum.nodes()).filter_map(|node| self.round_trip(node)).collect();
+        trips.sort_unstable();
+        trips.get(self.quorum.needed() - 1).copied().unwrap_or_default()
+    }
+
     /// How long a round waits for this node.
     pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
         node_limit(self.limit_of(member), self.expected(member), ttl)

@@ -11,8 +11,9 @@ use crate::node::{
     ConnectionState, Identity, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest,
     StatusListener,
 };
+use quorlock_protocol::most_in_flight;
 
-/// The most unanswered requests of a node that may create a key.
+/// The most unanswered requests of a node that may create a key; of a far one [more](most_in_flight).
 ///
 /// A hung server carries out its backlog when it goes on: without a bound, a thousand requests
 /// that timed out became a thousand stored keys (measured). Far above what a healthy node has
@@ -145,10 +146,13 @@ impl State {
         // the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
         let place = AdmissionPermit { state: Arc::clone(self), creates, ended };
-        let waiting = usize::try_from(unanswered % VOTE).unwrap_or(usize::MAX);
-        let votes = if creates { unanswered / VOTE } else { 0 };
-        if waiting >= QUESTIONS || votes >= VOTES {
-            return Err(NodeError::Overloaded { waiting });
+        let (waiting, votes) = (unanswered % VOTE, if creates { unanswered / VOTE } else { 0 });
+        if waiting >= QUESTIONS as u64 || votes >= VOTES {
+            let most = |near| most_in_flight(near, self.round_trip().unwrap_or_default());
+            if waiting >= most(QUESTIONS as u64) || votes >= most(VOTES) {
+                let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
+                return Err(NodeError::Overloaded { waiting });
+            }
         }
         Ok(place)
     }
@@ -291,6 +295,16 @@ mod tests {
         assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
         drop((votes, clean_up));
         assert!(state.admit(&acquire()).is_ok(), "answered requests give their places back");
+    }
+
+    #[test]
+    fn a_far_node_takes_as_many_votes_a_second_as_a_near_one() {
+        let state = Arc::new(State::new());
+        state.introduced(Facts::default(), Duration::from_millis(300));
+        // Twenty thousand leases of half a minute are renewed two thousand times a second.
+        let votes: Vec<_> = (0..12 * VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
+        assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 6_144 })));
+        drop(votes);
     }
 
     #[test]

@@ -25,7 +25,8 @@ use quorlock_protocol::Moment;
 /// The timers of a coordinator.
 ///
 /// They fire at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
-/// clock.
+/// clock. After a suspend of the machine they fire within a second: the clock goes on meanwhile, the
+/// runtime's timers do not, and so the clock is looked at once a second while any timer is set.
 pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     inside: Mutex<Inner>,
@@ -113,7 +114,11 @@ impl Timers {
         let before = timer.place.take().and_then(|place| inside.take(place));
         inside.places += 1;
         let number = inside.places;
-        let driver = if inside.runtime(runtime).is_some() { None } else { Some(inside.begin(runtime, at)) };
+        let driver = if inside.runtime(runtime).is_some() {
+            None
+        } else {
+            Some(inside.begin(runtime, next_look(at, self.clock.now())))
+        };
         if let Some(queue) = inside.runtime(runtime) {
             let key = queue.set.insert(Set { at, number, waker: context.waker().clone() });
             queue.order.push(Reverse((at, key)));
@@ -131,7 +136,7 @@ impl Timers {
             let sleep = {
                 // A timer of that runtime.
                 let _there = here.enter();
-                self.clock.sleep_until(at)
+                self.clock.sleep_until(next_look(at, self.clock.now()))
             };
             drop(here.spawn(drive(driver, sleep)));
         }
@@ -242,6 +247,13 @@ impl RuntimeTimers {
     }
 }
 
+/// When the driver looks at the clock, for a timer that is due at `at`.
+fn next_look(at: Moment, now: Moment) -> Moment {
+    at.min(now + SUSPEND_CHECK)
+}
+
+/// How often a driver looks at the clock at least.
+const SUSPEND_CHECK: Duration = Duration::from_secs(1);
 /// The most that fire at once. After a standstill of the process all of them may be due, and each may
 /// start a task.
 const HANDFUL: usize = 64;
@@ -321,7 +333,7 @@ impl TimerDriver {
                 Some(Reverse((at, key))) if !RuntimeTimers::is_set(&queue.set, at, key) => {
                     queue.order.pop();
                 }
-                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(at),
+                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(next_look(at, now)),
                 Some(Reverse((_, key))) => {
                     due.extend(queue.set.try_remove(key).map(|set| set.waker));
                     queue.order.pop();

@@ -65,6 +65,18 @@ impl RoundTrip {
     }
 }
 
+/// How many requests may be on their way to a node at once, where `near` are enough for one in the same datacenter: a
+/// node that is far answers as many a second, and has more on their way meanwhile.
+#[must_use]
+pub fn most_in_flight(near: u64, round_trip: Duration) -> u64 {
+    near.saturating_mul((nanos(round_trip) / nanos(NEAR)).clamp(1, FARTHEST))
+}
+
+/// A round trip up to which a node is near.
+const NEAR: Duration = Duration::from_millis(25);
+/// No node may have more than this many times as many: a node that hangs carries all of them out when it goes on.
+const FARTHEST: u64 = 16;
+
 /// An nth of the way from one to the other.
 fn part(from: u64, to: u64, nth: u64) -> u64 {
     (from - from / nth).saturating_add(to / nth)

@@ -85,7 +85,7 @@ impl Keeper {
         let lacks = |node: usize| {
             matches!(standing(node), Standing::Without | Standing::Unknown) && !again.silent.contains(node)
         };
-        if !waits && !self.shared.renewals.are_many() && (0..quorum.nodes()).any(lacks) {
+        if !waits && !self.shared.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
             let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
             self.standings = self.settle();

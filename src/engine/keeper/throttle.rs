@@ -5,16 +5,19 @@
 //! than it takes in: so those that are due while there are many wait for a moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// As many are enough to keep servers busy, and a quarter of what a node takes in: the rest is for those
-/// who acquire.
-const MANY: usize = 128;
+use quorlock_protocol::most_in_flight;
+
+/// As many are enough to keep near servers busy, and a quarter of what a node takes in: the rest is for those
+/// who acquire. Of far ones [more](most_in_flight).
+const MANY: u64 = 128;
 /// The renewals of a coordinator that wait for their verdict. A node that hangs holds none of them up, as
 /// long as it is not needed for that.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
-    open: AtomicUsize,
+    open: AtomicU64,
 }
 
 impl Renewals {
@@ -24,9 +27,10 @@ impl Renewals {
         InFlight(self.clone())
     }
 
-    /// Whether so many are on their way that others have to wait.
-    pub(crate) fn are_many(&self) -> bool {
-        self.open.load(Ordering::Relaxed) >= MANY
+    /// Whether so many are on their way that others have to wait. The `round_trip` is that to a quorum.
+    pub(crate) fn are_many(&self, round_trip: impl FnOnce() -> Duration) -> bool {
+        let open = self.open.load(Ordering::Relaxed);
+        open >= MANY && open >= most_in_flight(MANY, round_trip())
     }
 }
 
