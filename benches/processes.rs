@@ -4,11 +4,12 @@
 //! `cargo bench --bench processes`, or with settings behind it:
 //!
 //! ```text
-//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--plain] [PROCESSES]...
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--beside WHAT] [PROCESSES]...
 //! ```
 //!
-//! `--plain` adds a client that wants the lock, too, and knows nothing of a queue: it sends `SET NX PX` to all nodes,
-//! and again after 0 to 200 ms. What it waited is printed.
+//! `--beside` adds a client that wants the lock, too, has it for as long, and wants it again after 0 to 200 ms: `plain`
+//! knows nothing of a queue, sends `SET NX PX` to all nodes, and again after 0 to 200 ms; `shared` is a reader, and
+//! `several` wants another lock as well, neither of which stands in a queue. What it waited is printed.
 //!
 //! `--kill` ends so many of the processes in the middle of the window by `SIGKILL`, and `--stop` holds so many up
 //! by `SIGSTOP`. Their own grants are not counted. One of them may be the holder then: its lock stays until its TTL
@@ -50,6 +51,56 @@ const TTL: Duration = Duration::from_secs(5);
 /// What a worker is to do: the same program is started again as a worker.
 const WORKER: &str = "QUORLOCK_BENCH_WORKER";
 
+/// Who wants the lock beside the processes.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Plain,
+    Shared,
+    Several,
+}
+
+impl Beside {
+    fn named(word: &str) -> Beside {
+        match word {
+            "plain" => Beside::Plain,
+            "shared" => Beside::Shared,
+            "several" => Beside::Several,
+            _ => panic!("`{word}` is neither plain nor shared nor several"),
+        }
+    }
+
+    /// What it waited for each of its grants, and at the end.
+    async fn want(self, urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
+        let client = Coordinator::builder().nodes(&urls).ttl(TTL).max_ttl(TTL).build().unwrap();
+        let lock = match self {
+            Beside::Plain => return want_plainly(urls, name, window).await,
+            Beside::Shared => client.lock(&name).shared(),
+            Beside::Several => client.lock_all([name.clone(), format!("{name} and another")]),
+        };
+        let lock = lock.wait(Wait::Forever);
+        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+        let end = clock.now() + window;
+        let (mut waits, mut since) = (Vec::new(), clock.now());
+        let loops = async {
+            loop {
+                let lease = lock.acquire().await.unwrap();
+                waits.push(clock.now().since(since));
+                clock.sleep_until(clock.now() + HOLD).await;
+                lease.release().await.unwrap();
+                clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+                since = clock.now();
+            }
+        };
+        tokio::select! {
+            () = loops => {}
+            () = clock.sleep_until(end) => {}
+        }
+        waits.push(clock.now().since(since));
+        client.close(Duration::from_secs(1)).await;
+        waits
+    }
+}
+
 #[derive(Clone)]
 struct Settings {
     round_trip: Duration,
@@ -58,7 +109,7 @@ struct Settings {
     fencing: bool,
     killed: usize,
     stopped: usize,
-    plain: bool,
+    beside: Option<Beside>,
     processes: Vec<usize>,
 }
 
@@ -71,11 +122,15 @@ impl Settings {
             fencing: true,
             killed: 0,
             stopped: 0,
-            plain: false,
+            beside: None,
             processes: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
+            if word == "--beside" {
+                settings.beside = words.next().map(|word| Beside::named(&word));
+                continue;
+            }
             let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
             match &*word {
                 "--bench" => {}
@@ -83,7 +138,6 @@ impl Settings {
                 "--seconds" => settings.window = Duration::from_secs(number()),
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
                 "--fencing-off" => settings.fencing = false,
-                "--plain" => settings.plain = true,
                 "--kill" => settings.killed = usize::try_from(number()).unwrap(),
                 "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
                 word => settings.processes.push(word.parse().expect("a number of processes")),
@@ -161,12 +215,12 @@ async fn compare(settings: &Settings) {
             1.0 - worst(|f| 1.0 - f.jain),
             worst(|f| f.unserved),
         );
-        if settings.plain {
-            let waits: Vec<_> = figures.iter().flat_map(|figures| &figures.plain).collect();
-            let seen = figures.iter().filter_map(|figures| figures.plain.iter().skip(1).max()).max();
+        if let Some(beside) = settings.beside {
+            let waits: Vec<_> = figures.iter().flat_map(|figures| &figures.beside).collect();
+            let seen = figures.iter().filter_map(|figures| figures.beside.iter().skip(1).max()).max();
             let millis = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
             println!(
-                "           plain client: {} grants, {} ms on average, at most {} ms, {} ms after its first grant",
+                "           {beside:?}: {} grants, {} ms on average, at most {} ms, {} ms after its first grant",
                 waits.len(),
                 waits.iter().copied().sum::<Duration>().as_millis() as usize / waits.len().max(1),
                 millis(waits.iter().max().copied()),
@@ -193,8 +247,8 @@ struct Figures {
     jain: f64,
     /// How many processes were not served at all.
     unserved: f64,
-    /// What a plain client waited for each of its grants.
-    plain: Vec<Duration>,
+    /// What the client beside the processes waited for each of its grants.
+    beside: Vec<Duration>,
 }
 
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
@@ -260,7 +314,8 @@ async fn measure(
     for (_, worker) in &mut workers {
         worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
     }
-    let plain = settings.plain.then(|| tokio::spawn(want_plainly(urls.to_vec(), name, settings.window)));
+    let beside =
+        settings.beside.map(|beside| tokio::spawn(beside.want(urls.to_vec(), name, settings.window)));
     let victims = workers.split_off(processes - settings.killed - settings.stopped);
     if !victims.is_empty() {
         let clock = SystemClock::default();
@@ -311,7 +366,7 @@ async fn measure(
         gap: gap.as_secs_f64() * 1e3,
         jain: count * count / (each.len() as f64 * squares),
         unserved: each.iter().filter(|held| **held == 0.0).count() as f64,
-        plain: match plain {
+        beside: match beside {
             Some(waits) => waits.await.unwrap(),
             None => Vec::new(),
         },

@@ -380,9 +380,12 @@ impl Lock {
 
     async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let since = self.shared.now();
-        let asking = AcquireSpan::begin(&self.name, &self.options.meter, since, || {
-            self.shared.context(&self.options.label)
-        });
+        let asking = AcquireSpan::begin(
+            &self.name,
+            &self.options.meter,
+            (since, || self.shared.nodes.clock.wall()),
+            || self.shared.context(&self.options.label),
+        );
         // Apart from what follows: what is matched on would be kept for as long as it waits.
         let (plan, owner) =
             match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {

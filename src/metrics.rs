@@ -112,6 +112,8 @@ metrics! {
     "How many rounds it took to acquire: 1 without a contest, 0 when handed over"
     WAITERS = Gauge "quorlock_waiters" in Count by ["class"], in &[];
     "Calls that are asking for a lock now"
+    OLDEST_WAITER = Gauge "quorlock_oldest_waiter_start_time_seconds" in Seconds by ["class"], in &[];
+    "When the call began that has been asking for a lock for the longest time; 0 where none is"
     HELD = Gauge "quorlock_held" in Count by ["class"], in &[];
     "Leases that are held now"
     HOLD_SECONDS = Histogram "quorlock_hold_duration_seconds" in Seconds by ["class"], in HOLDS;

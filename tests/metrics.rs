@@ -48,7 +48,7 @@ impl Counted {
     #[track_caller]
     fn at_rest(&self) {
         for (series, value) in samples(&self.recorder.handle()) {
-            let gauge = ["quorlock_held", "quorlock_waiters", "quorlock_node_up"];
+            let gauge = ["quorlock_held", "quorlock_waiters", "quorlock_oldest", "quorlock_node_up"];
             if gauge.iter().any(|name| series.starts_with(name)) {
                 assert!(value == 0.0, "{series} is {value}");
             }
@@ -151,14 +151,19 @@ async fn each_outcome_of_asking_is_counted_by_its_name() {
     // Dropped while it waits.
     let waiting = counted.next(&counted.lock()).await;
     assert_eq!(counted.sample("quorlock_waiters"), 1.0);
+    let began = counted.sample("quorlock_oldest_waiter_start_time_seconds");
+    let second = counted.next(&counted.lock()).await;
+    assert!(began > 0.0 && counted.sample("quorlock_oldest_waiter_start_time_seconds") <= began);
+    second.abort();
+    counted.bench.settle().await;
     waiting.abort();
     counted.bench.settle().await;
-    assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
     // Dropped before it was ever polled to its end, which nodes that answer at once would be.
     counted.bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
     assert!(counted.lock().acquire().now_or_never().is_none());
     counted.bench.nodes.iter().for_each(|node| node.delay(Duration::ZERO, Duration::ZERO));
-    assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
+    assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 3.0);
     drop(theirs);
     counted.bench.settle().await;
 

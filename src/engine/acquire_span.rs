@@ -1,6 +1,7 @@
 //! What is told of a call that asks for a lock: its span, and its place in the metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
@@ -36,7 +37,7 @@ impl AcquireSpan {
     pub(crate) fn begin(
         resource: &str,
         meter: &LockMeter,
-        since: Moment,
+        (since, wall): (Moment, impl FnOnce() -> Duration),
         owner: impl FnOnce() -> Arc<str>,
     ) -> AcquireSpan {
         let span = debug_span!(
@@ -48,7 +49,7 @@ impl AcquireSpan {
             outcome = Empty,
             elapsed = Empty
         );
-        AcquireSpan { since, span: SpanHandle::by(span), meter: Some(meter.acquiring(since)) }
+        AcquireSpan { since, span: SpanHandle::by(span), meter: Some(meter.acquiring(since, wall)) }
     }
 
     /// For whoever acts for the caller.

@@ -19,6 +19,9 @@ use quorlock_protocol::{
     preferred_node, turn,
 };
 
+/// For how long a node that has not answered is passed over by those of this process who wait next: each of them
+/// would wait for it as long. Then it is asked again.
+const PASSED_FOR: Duration = Duration::from_secs(1);
 /// How long the node may name the same holder until another one is asked.
 const LOOKS: Duration = Duration::from_secs(2);
 
@@ -33,6 +36,8 @@ pub(crate) struct NodeQueue {
     turns: NodeSet,
     /// How many nodes to pass over, from the preferred one on: those that did not answer.
     passed: usize,
+    /// When the last of them was passed over.
+    passed_at: Option<Moment>,
     /// No node keeps a queue that this process may use…
     pub(super) closed: bool,
     /// …for good.
@@ -90,6 +95,7 @@ impl NodeQueue {
             standing: NodeSet::default(),
             turns: NodeSet::default(),
             passed: 0,
+            passed_at: None,
             closed: false,
             refused: false,
             heartbeat: QueueHeartbeat::default(),
@@ -114,12 +120,17 @@ impl NodeQueue {
         strays: NodeSet,
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
+        if self.standing.len() == 0
+            && self.passed_at.is_some_and(|passed| shared.now().since(passed) >= PASSED_FOR)
+        {
+            (self.passed, self.passed_at) = (0, None);
+        }
         for _ in 0..nodes {
             let home = (preferred_node(keys.first(), nodes) + self.passed) % nodes;
             if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) {
                 let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
-                let terms = self.questions.ask(shared, plan, round_trip);
+                let terms = self.questions.ask(shared, plan, (home, round_trip));
                 self.round_trip = round_trip;
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
@@ -148,6 +159,7 @@ impl NodeQueue {
                 self.refused |= round.report().votes().get(home).is_some_and(failed);
             }
             self.passed += 1;
+            self.passed_at = Some(shared.now());
         }
         self.closed = true;
         None
@@ -313,8 +325,9 @@ impl NodeQueue {
     /// Ends for one waiter, and returns the nodes that are to know: those in whose queues it may stand, and those
     /// that have left the lock to it where it `has` not got it.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
-        let NodeQueue { standing, turns, closed, refused, .. } =
+        let NodeQueue { standing, turns, closed, refused, passed, passed_at, .. } =
             std::mem::replace(self, NodeQueue::new(entropy));
+        (self.passed, self.passed_at) = (passed, passed_at);
         self.closed = closed && refused;
         self.refused = refused;
         if has { standing } else { standing.union(turns) }

@@ -81,9 +81,10 @@ impl Offers {
         self.inbox.mark(random)
     }
 
-    /// Whether the messages of this many nodes arrive.
-    fn is_open_at(&self, needed: usize) -> bool {
-        self.lock().open.len() >= needed
+    /// Whether the messages of this many nodes arrive, and of `home` among them.
+    fn is_open_at(&self, home: usize, needed: usize) -> bool {
+        let inside = self.lock();
+        inside.open.contains(home) && inside.open.len() >= needed
     }
 
     fn expect(&self, question: &Arc<Question>, now: Moment) {
@@ -225,18 +226,18 @@ pub(super) struct Questions {
 }
 
 impl Questions {
-    /// Asks for an offer, with a token that nothing was asked for before. `None` where an offer would not do: nodes
-    /// that cannot tell, a lease that its holder renews, or one that is too short to be taken up.
+    /// Asks for an offer in the queue of `home`, with a token that nothing was asked for before. `None` where an offer
+    /// would not do: nodes that cannot tell, a lease that its holder renews, or one that is too short to be taken up.
     pub(super) fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
         plan: &AcquireRequest,
-        round_trip: Duration,
+        (home, round_trip): (usize, Duration),
     ) -> Option<Arc<OfferTerms>> {
         let offers = shared.offers.as_ref()?;
         let (now, nodes) = (shared.now(), &shared.nodes);
         self.asked.retain(|question| now < question.forgotten);
-        if plan.renewal == Renewal::Manual || !offers.is_open_at(nodes.quorum.needed()) {
+        if plan.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
             return None;
         }
         let life = offer_life(round_trip, plan.ttl, shared.max_ttl);

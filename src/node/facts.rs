@@ -265,6 +265,8 @@ pub enum Feature {
     Speed,
     /// Waiting in a queue, so that one release wakes one process.
     Queue,
+    /// Offering a lock to the next who waits for it, so that it goes from process to process in one trip.
+    Offers,
     /// Voting again after a promotion.
     Promotion,
     /// Shared locks, and writers that readers are not to starve.

@@ -38,7 +38,7 @@ impl Meters {
 }
 
 impl LockMeter {
-    pub(crate) fn acquiring(&self, _: Moment) -> Acquiring {
+    pub(crate) fn acquiring(&self, _: Moment, _: impl FnOnce() -> Duration) -> Acquiring {
         Acquiring
     }
 

@@ -1,6 +1,7 @@
 //! With the feature `metrics`: handles of the recorder that was installed when they were made.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -53,6 +54,9 @@ struct LockHandles {
     acquire_seconds: Histogram,
     rounds: Histogram,
     waiters: Gauge,
+    oldest: Gauge,
+    /// When those who ask began to, in microseconds since 1970, and how many at each.
+    asking: Mutex<BTreeMap<u64, usize>>,
     held: Gauge,
     hold_seconds: Histogram,
     remaining: Vec<Histogram>,
@@ -71,6 +75,8 @@ impl LockMeter {
             acquire_seconds: histogram(&list::ACQUIRE_SECONDS, labels),
             rounds: histogram(&list::ACQUIRE_ROUNDS, labels),
             waiters: gauge(&list::WAITERS, labels),
+            oldest: gauge(&list::OLDEST_WAITER, labels),
+            asking: Mutex::default(),
             held: gauge(&list::HELD, labels),
             hold_seconds: histogram(&list::HOLD_SECONDS, labels),
             remaining: At::WORDS.iter().map(at).collect(),
@@ -81,10 +87,12 @@ impl LockMeter {
         }))
     }
 
-    /// Somebody asks for a lock.
-    pub(crate) fn acquiring(&self, since: Moment) -> Acquiring {
+    /// A call asks for a lock, and began to at this time of the calendar.
+    pub(crate) fn acquiring(&self, since: Moment, wall: impl FnOnce() -> Duration) -> Acquiring {
         self.0.waiters.increment(1);
-        Acquiring { meter: self.clone(), since, outcome: Outcome::Cancelled }
+        let began = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
+        self.0.change_asking(|asking| *asking.entry(began).or_default() += 1);
+        Acquiring { meter: self.clone(), since, began, outcome: Outcome::Cancelled }
     }
 
     /// Somebody has one.
@@ -118,10 +126,25 @@ impl LockMeter {
     }
 }
 
+impl LockHandles {
+    /// Changes who asks, and tells since when the first of them does.
+    #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact for some centuries")]
+    fn change_asking(&self, change: impl FnOnce(&mut BTreeMap<u64, usize>)) {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = asking.first_key_value().map(|(began, _)| *began);
+        change(&mut asking);
+        let oldest = asking.first_key_value().map(|(began, _)| *began);
+        if oldest != before {
+            self.oldest.set(oldest.unwrap_or_default() as f64 / 1e6);
+        }
+    }
+}
+
 /// Somebody who asks for a lock, until that is over in whatever way.
 pub(crate) struct Acquiring {
     meter: LockMeter,
     since: Moment,
+    began: u64,
     outcome: Outcome,
 }
 
@@ -137,6 +160,14 @@ impl Acquiring {
 impl Drop for Acquiring {
     fn drop(&mut self) {
         self.meter.0.waiters.decrement(1);
+        self.meter.0.change_asking(|asking| {
+            if let Entry::Occupied(mut others) = asking.entry(self.began) {
+                *others.get_mut() -= 1;
+                if *others.get() == 0 {
+                    others.remove();
+                }
+            }
+        });
         self.meter.0.acquisitions.count(self.outcome as usize);
     }
 }

@@ -126,3 +126,46 @@ async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes
     assert_eq!(ask(&node, offer).await.unwrap().vote, Vote::Granted, "it is released");
     assert_eq!(servers[0].command(&["EXISTS", "r"]).await.unwrap().to_string(), "0");
 }
+
+/// Each server is restarted empty as soon as the one before votes again. Those who wait take no vote of one that has
+/// forgotten who holds the lock, and are back in the queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_with_32_waiters_survives_the_restart_of_one_server_after_the_other() {
+    let servers = Servers::start(5).await.unwrap();
+    let holder = client(&servers, None);
+    let first = eventually("a vote", DEADLINE, async || {
+        lock(&holder).try_acquire().await.is_ok_and(|it| it.is_some())
+    });
+    first.await.unwrap();
+    let held = lock(&holder).acquire().await.unwrap();
+    let number = held.fencing_token();
+    let waiting: Vec<_> = (0..32)
+        .map(|_| {
+            let client = client(&servers, None);
+            tokio::spawn(async move {
+                let lease = client.lock("r").wait(Wait::Forever).acquire().await.unwrap();
+                let number = lease.fencing_token();
+                lease.release().await.unwrap();
+                number
+            })
+        })
+        .collect();
+    let all_wait = async || lock(&holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 32);
+    eventually("32 waiters", DEADLINE, all_wait).await.unwrap();
+    for server in servers.iter() {
+        server.restart_empty().await.unwrap();
+        // It tells its age in whole seconds.
+        pause(TTL + Duration::from_secs(2)).await;
+        assert_eq!(held.check(), Ok(()));
+        assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "there were two holders");
+        eventually("32 waiters", DEADLINE, all_wait).await.unwrap();
+    }
+    held.release().await.unwrap();
+    let mut numbers = vec![number];
+    for waiting in waiting {
+        numbers.push(waiting.await.unwrap());
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!((numbers.len(), numbers[0]), (33, number), "each has a number of its own, above the holder's");
+}

@@ -27,14 +27,16 @@ fn documented(servers: &Servers) -> Vec<String> {
     words.map(|word| word.replace("PASSWORD", "pw")).collect()
 }
 
-/// The same, with what semaphores and shared locks need as well.
+/// The same, with what semaphores, shared locks and offers need as well.
 fn documented_for_all(servers: &Servers) -> Vec<String> {
     let text = include_str!("../../SECURITY.md");
-    let more = ["Semaphores need `", "Shared locks need `"].map(|before| {
-        let (_, rest) = text.split_once(before).unwrap();
-        rest.split_once('`').unwrap().0
+    let channels = knows(servers.kind(), "resetchannels");
+    let parts = [("Semaphores need `", true), ("Shared locks need `", true), ("With `&", channels)];
+    let more = parts.into_iter().filter(|(_, known)| *known).map(|(before, _)| {
+        let at = text.find(before).unwrap() + before.find('`').unwrap() + 1;
+        text[at..].split_once('`').unwrap().0
     });
-    let more = more.into_iter().flat_map(|words| words.split(' ')).map(str::to_owned);
+    let more = more.flat_map(|words| words.split(' ')).map(str::to_owned);
     documented(servers).into_iter().chain(more).collect()
 }
 
@@ -146,7 +148,8 @@ fn missed(examination: &Examination) -> Vec<&str> {
 async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented_for_all(&servers);
-    let rights = documented.iter().filter(|word| word.starts_with('+') || word.starts_with('~'));
+    // Who may publish at the inboxes, and not subscribe to them, is told by no check-up.
+    let rights = documented.iter().filter(|word| word.starts_with(['+', '~', '&']) && *word != "+subscribe");
     for taken in rights {
         let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();
         set_user(&servers[0], &left).await;

@@ -136,7 +136,8 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
         for turn in 0..plan.repeat {
             for (subject, driver) in &mut troupe {
                 let Some(runs) = driver else { continue };
-                let name = format!("{}-{turn}", work_name(work));
+                // What one of them leaves behind must not be in the way of the next.
+                let name = format!("{}-{}-{tasks}-{turn}", work_name(work), subject.name.replace(' ', "-"));
                 let order = Order {
                     work,
                     tasks,

@@ -259,6 +259,7 @@ fn clauses() -> &'static [Clause] {
         offer::an_offer_of_what_is_not_held_changes_nothing [Offer],
         queue::those_who_wait_are_listed [Queue],
         offer::those_who_accept_offers_are_listed_with_their_contexts [Offer, Queue],
+        offer::who_has_died_is_passed_over_where_its_inbox_has_no_listener [Offer, Queue],
         offer::a_holder_is_told_who_is_first_in_the_queue [Offer, Queue],
         offer::a_holder_is_told_that_a_waiter_has_seen_another_program [Offer, Queue],
         offer::who_is_offered_the_lock_is_told_who_comes_behind [Offer, Queue],

@@ -39,6 +39,8 @@ pub struct Store {
     changes: Vec<Change>,
     /// How many clients listen at each inbox.
     inboxes: BTreeMap<Vec<u8>, usize>,
+    /// What stood under keys and does so no longer, for a simulation that looks between its events only.
+    replaced: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -481,13 +483,26 @@ impl Store {
     }
 
     fn put(&mut self, key: &[u8], value: Value, ends: Option<Millis>) {
-        self.keys.insert(key.to_vec(), Entry { value, ends });
+        let before = self.keys.insert(key.to_vec(), Entry { value, ends });
+        self.note_replaced(key, before);
         self.changed(key);
     }
 
     fn remove(&mut self, key: &[u8]) {
-        if self.keys.remove(key).is_some() {
+        if let Some(before) = self.keys.remove(key) {
+            self.note_replaced(key, Some(before));
             self.changed(key);
+        }
+    }
+
+    /// From now on keeps what is replaced or deleted, and returns what was since the last time.
+    pub fn take_replaced(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.replaced.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn note_replaced(&mut self, key: &[u8], before: Option<Entry>) {
+        if let (Some(replaced), Some(Entry { value: Value::Text(text), .. })) = (&mut self.replaced, before) {
+            replaced.push((key.to_vec(), text));
         }
     }
 

@@ -225,6 +225,9 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
             Feature::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
             Feature::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
             Feature::Queue => (Severity::Note, "as those must who wait in a queue"),
+            Feature::Offers => {
+                (Severity::Note, "without which a lock takes two trips from process to process")
+            }
             Feature::Sharing => (Severity::Note, "as shared locks must"),
             Feature::Semaphores => (Severity::Note, "as semaphores must"),
             Feature::Waiting => (Severity::Note, "without which waiters ask again and again"),
@@ -248,6 +251,10 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
                 Some(keys) => {
                     (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
                 }
+                None if refusal.need == Feature::Offers => (
+                    format!("run {} on its channels", refusal.command),
+                    format!("grant both: `ACL SETUSER {user} &quorlock:inbox:* +subscribe +publish`"),
+                ),
                 None => {
                     (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`"))
                 }

@@ -96,7 +96,7 @@ fn with_a_sound_deployment_nothing_is_found() {
 }
 
 /// What of one node is found with the restart guard on, and how bad it is.
-const OF_A_NODE: [(Change, Severity, Check); 40] = [
+const OF_A_NODE: [(Change, Severity, Check); 41] = [
     (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
     (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
     (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
@@ -132,6 +132,7 @@ const OF_A_NODE: [(Change, Severity, Check); 40] = [
     (|it| it.refusals = vec![refusal("zincrby", Feature::Fencing)], Severity::Warning, Check::MissingRight),
     (|it| it.refusals = vec![refusal("zadd", Feature::Queue)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("zincrby", Feature::Sharing)], Severity::Note, Check::MissingRight),
+    (|it| it.refusals = vec![refusal("publish", Feature::Offers)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("set", Feature::Semaphores)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("client", Feature::Waiting)], Severity::Note, Check::MissingRight),
     (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Check::LockFails),

@@ -29,7 +29,7 @@ const EXEC: Right = right("exec", Feature::Speed, "EXEC");
 const MULTI: Right = right("multi", Feature::Speed, "MULTI");
 
 /// In an order in which none of them leaves a key behind that never ends.
-const RIGHTS: [Right; 33] = [
+const RIGHTS: [Right; 34] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -57,6 +57,8 @@ const RIGHTS: [Right; 33] = [
     right("incrby", Feature::Queue, "INCRBY {told} 0"),
     right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
+    // Whoever may publish there and not subscribe has made a mistake that nobody else makes.
+    right("publish", Feature::Offers, "PUBLISH {inbox} x"),
     right("zincrby", Feature::Sharing, "ZINCRBY {readers} 0 a"),
     right("zadd", Feature::Sharing, "ZADD {readers} 1 a"),
     right("pexpireat", Feature::Sharing, "PEXPIREAT {readers} 4000000000000"),

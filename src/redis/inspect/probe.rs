@@ -12,7 +12,8 @@ use crate::redis::RedisNode;
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Moment, Token, WaiterId, gate, readers_key, semaphore_limit, turn_key,
+    Claim, FenceHint, FencingToken, InboxId, Moment, Token, WaiterId, gate, readers_key, semaphore_limit,
+    turn_key,
 };
 
 /// Long against the check-up's pauses, and soon over if it is interrupted.
@@ -20,17 +21,23 @@ const TTL: Duration = Duration::from_secs(10);
 /// What others would read of the holder.
 const CONTEXT: &str = "quorlock doctor";
 
+/// The place of a channel in a command.
+const INBOX: &str = "{inbox}";
+
 /// A free key, and two who take it from each other.
 pub(super) struct Probe {
     one: Arc<Claim>,
     two: Arc<Claim>,
     waiter: WaiterId,
+    /// To which no client has subscribed.
+    inbox: InboxId,
 }
 
 impl Probe {
     pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
         let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.bits(), CONTEXT)));
-        Probe { one: claim(), two: claim(), waiter: WaiterId::new(entropy.half()) }
+        let [waiter, inbox] = [(); 2].map(|()| entropy.half());
+        Probe { one: claim(), two: claim(), waiter: WaiterId::new(waiter), inbox: InboxId::new(inbox) }
     }
 
     fn keys(&self) -> [(&'static str, String); 10] {
@@ -56,13 +63,17 @@ impl Probe {
         let filled = |word: &str| match keys.iter().find(|(place, _)| *place == word) {
             Some((_, key)) => key.clone(),
             None if word == "{nothing}" => String::new(),
+            None if word == INBOX => self.inbox.channel(),
             None => word.to_owned(),
         };
         template.split(' ').map(filled).collect()
     }
 
-    /// What allows the keys in a command: `~` and a pattern.
+    /// What allows the keys in a command: `~` and a pattern. Or its channel: `&`.
     pub(super) fn pattern(&self, template: &str) -> String {
+        if template.contains(INBOX) {
+            return "&quorlock:inbox:*".to_owned();
+        }
         let keys = self.keys();
         let key = keys.iter().find(|(place, _)| template.contains(place)).map_or("", |(_, key)| key);
         // A key of ours begins with `quorlock:KIND:`; a lock's with its prefix.
@@ -120,7 +131,7 @@ impl Probe {
                     patience: TTL,
                     turn: TTL,
                     terms: None,
-                    context: "anna:1".into(),
+                    context: "the check-up".into(),
                     others_seen: false,
                 },
             )

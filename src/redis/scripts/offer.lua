@@ -4,8 +4,7 @@
 -- nothing where it stands in the queue of another node.
 if not is_ours(ARGV[1]) then return {'free'} end
 local inbox = 'quorlock:inbox:' .. ARGV[5]
--- PUBLISH also counts clients that have subscribed to a pattern. A user who may not ask finds out by that.
-if redis.pcall('PUBSUB', 'NUMSUB', inbox)[2] == 0 then return {let_go(ARGV[2])} end
+if has_no_listener(inbox) then return {let_go(ARGV[2])} end
 local drawn = 0
 if ARGV[6] ~= '' then
   local done, number = pcall(draw, ARGV[6], ARGV[3], ARGV[7], ARGV[8])

@@ -51,6 +51,11 @@ local function next_in_queue(mark, to)
   local terms = terms_of(entry_at(mark .. ':' .. front[1]))
   return terms and next_message(mark, to, front[1], terms)
 end
+-- Whether no client listens there: that of a process which was killed. PUBLISH also counts clients that have subscribed
+-- to a pattern. A user who may not ask finds out by the turn that is not taken.
+local function has_no_listener(inbox)
+  return redis.pcall('PUBSUB', 'NUMSUB', inbox)[2] == 0
+end
 -- Tells the first who lives, by deleting its key, and says whether anybody waits. No more than 32 are dropped who
 -- have died, so that no script takes long: then those who live find out by asking. What is refused costs a heartbeat.
 local function tell_next(mark)
@@ -59,10 +64,11 @@ local function tell_next(mark)
     if not name then return false end
     local key = mark .. ':' .. name
     local terms = terms_of(entry_at(key))
-    if redis.pcall('DEL', key) == 1 then
+    local inbox = terms and 'quorlock:inbox:' .. string.sub(terms, 1, 16)
+    if redis.pcall('DEL', key) == 1 and not (inbox and has_no_listener(inbox)) then
       -- It is about to have the lock: to which waiter it may offer it.
       local next = terms and next_in_queue(mark, name)
-      if next then redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(terms, 1, 16), next) end
+      if next then redis.pcall('PUBLISH', inbox, next) end
       break
     end
   end

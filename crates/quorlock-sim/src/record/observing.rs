@@ -25,6 +25,12 @@ impl Recorder {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         for (node, server) in servers.iter().enumerate() {
+            // Requests of several connections may have come in one event, and a token have come and gone.
+            for (key, token) in server.take_replaced() {
+                if self.plan.keys().into_iter().any(|resource| self.plan.key(resource).as_bytes() == key) {
+                    state.standings.see(token, node, now);
+                }
+            }
             for resource in self.plan.keys() {
                 if let Some(token) = server.holder(&self.plan.key(resource)) {
                     state.standings.see(token, node, now);

@@ -81,6 +81,12 @@ impl BuiltinServer {
         self.shared.store().get(now, key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
     }
 
+    /// What stood under each key and was replaced or deleted since the last time that this was asked.
+    #[must_use]
+    pub fn take_replaced(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.shared.store().take_replaced()
+    }
+
     /// Those who share the lock at `key` at this moment.
     #[must_use]
     pub fn readers(&self, key: &str) -> Vec<Vec<u8>> {

@@ -247,12 +247,14 @@ impl Store {
                 return false;
             };
             let terms = self.get(now, &turn_key).ok().flatten().map(<[u8]>::to_vec);
-            if self.del(now, &turn_key) {
-                if let Some(inbox) =
-                    terms.and_then(|entry| Some(OfferTerms::parse(&entry)?.inbox.to_string().into_bytes()))
+            let inbox =
+                terms.and_then(|entry| OfferTerms::parse(&entry)).map(|terms| terms.inbox.to_string());
+            let has_died = inbox.as_ref().is_some_and(|inbox| !self.has_listener(inbox.as_bytes()));
+            if self.del(now, &turn_key) && !has_died {
+                if let Some(inbox) = inbox
                     && let Some(next) = self.next_in_queue(now, key, mark, &name)
                 {
-                    self.send_to(&inbox, next);
+                    self.send_to(inbox.as_bytes(), next);
                 }
                 break;
             }

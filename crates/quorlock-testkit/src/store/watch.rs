@@ -74,9 +74,14 @@ impl Store {
         self.inboxes = inboxes.map(|inbox| (inbox, 1)).collect();
     }
 
+    /// Whether a client listens at the inbox.
+    pub(super) fn has_listener(&self, inbox: &[u8]) -> bool {
+        self.inboxes.contains_key(inbox)
+    }
+
     /// `PUBLISH` to an inbox. Tells whether a client listens there.
     pub(super) fn send_to(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
-        let heard = self.inboxes.contains_key(inbox);
+        let heard = self.has_listener(inbox);
         if heard {
             self.changes.push(Change::Message { inbox: inbox.to_vec(), payload });
         }
