@@ -212,6 +212,11 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     match (name, arguments) {
         ("PING", []) => Resp::Status("PONG".to_owned()),
         ("PING" | "ECHO", [text]) => Resp::text(text),
+        ("PUBLISH", [channel, payload]) => {
+            // Nobody can subscribe to any other.
+            let inbox = channel.strip_prefix(b"quorlock:inbox:").unwrap_or_default();
+            Resp::Number(shared.store().send_to(inbox, payload.clone()).into())
+        }
         ("SELECT", [database]) if database == b"0" => Resp::ok(),
         ("SELECT", [_]) => Resp::Error("ERR DB index is out of range: there is only database 0".to_owned()),
         ("GET", [_]) => match shared.store().get(now, key) {
@@ -248,10 +253,10 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
             Resp::ok()
         }
         (
-            "PING" | "ECHO" | "SELECT" | "GET" | "SET" | "DEL" | "UNLINK" | "EXISTS" | "PTTL" | "PEXPIRE"
-            | "RPUSH" | "SETRANGE" | "PEXPIREAT" | "ZADD" | "ZSCORE" | "ZINCRBY" | "ZREM" | "ZREMRANGEBYRANK"
-            | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "INCRBY" | "HSET" | "HINCRBY"
-            | "HDEL",
+            "PING" | "ECHO" | "PUBLISH" | "SELECT" | "GET" | "SET" | "DEL" | "UNLINK" | "EXISTS" | "PTTL"
+            | "PEXPIRE" | "RPUSH" | "SETRANGE" | "PEXPIREAT" | "ZADD" | "ZSCORE" | "ZINCRBY" | "ZREM"
+            | "ZREMRANGEBYRANK" | "ZRANGEBYSCORE" | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "INCRBY"
+            | "HSET" | "HINCRBY" | "HDEL",
             _,
         ) => wrong_number(name),
         (_, _) => unknown(name),

@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// `PUBLISH` to an inbox. Tells whether a client listens there.
-    pub(super) fn send_to(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
+    pub(crate) fn send_to(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
         let heard = self.has_listener(inbox);
         if heard {
             self.changes.push(Change::Message { inbox: inbox.to_vec(), payload });
