@@ -3,7 +3,7 @@
 //!
 //! Prints the resident memory and the share of a core, beside those of a bare table of names and
 //! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many, and `ROUND_TRIP`
-//! puts the servers so many milliseconds away.
+//! puts the servers that many milliseconds away.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -140,7 +140,7 @@ async fn acquire(
     let mut leases = Vec::with_capacity(count);
     let mut next = 0;
     while next < count {
-        // As many as a node is sent at once, if it is near.
+        // Fewer than may be on their way to a near node.
         let some = (next..count.min(next + 500)).map(|number| {
             let lock = coordinator.lock(format!("{name}/{number}")).fencing(fencing);
             async move { lock.acquire().await.unwrap() }

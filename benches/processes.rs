@@ -80,22 +80,23 @@ impl Beside {
         let lock = lock.wait(Wait::Forever);
         let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
         let end = clock.now() + window;
-        let (mut waits, mut since) = (Vec::new(), clock.now());
+        let (mut waits, mut since) = (Vec::new(), None);
         let loops = async {
             loop {
+                let began = *since.insert(clock.now());
                 let lease = lock.acquire().await.unwrap();
-                waits.push(clock.now().since(since));
+                waits.push(clock.now().since(began));
+                since = None;
                 clock.sleep_until(clock.now() + HOLD).await;
                 lease.release().await.unwrap();
                 clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
-                since = clock.now();
             }
         };
         tokio::select! {
             () = loops => {}
             () = clock.sleep_until(end) => {}
         }
-        waits.push(clock.now().since(since));
+        waits.extend(since.map(|began| clock.now().since(began)));
         client.close(Duration::from_secs(1)).await;
         waits
     }
@@ -220,7 +221,7 @@ async fn compare(settings: &Settings) {
             let seen = figures.iter().filter_map(|figures| figures.beside.iter().skip(1).max()).max();
             let millis = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
             println!(
-                "           {beside:?}: {} grants, {} ms on average, at most {} ms, {} ms after its first grant",
+                "           {beside:?}: {} waits, {} ms on average, at most {} ms, {} ms after its first grant",
                 waits.len(),
                 waits.iter().copied().sum::<Duration>().as_millis() as usize / waits.len().max(1),
                 millis(waits.iter().max().copied()),

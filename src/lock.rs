@@ -336,9 +336,9 @@ impl Lock {
     }
 
     /// Asks all nodes who waits for the lock in a queue, and lists these processes in the order in which they come, a
-    /// hundred at most. Readers, and those who want several locks at once or a permit of a semaphore, wait without a
+    /// hundred at most. Readers, and clients that want several locks simultaneously or a permit of a semaphore, wait without a
     /// place in a queue, and are not listed. A process that was killed may still be for six seconds. Where no
-    /// node has answered, [nobody is listed](QueueListing::has_more), and there may be more. Waits for the nodes as
+    /// node has answered, [the list is empty](QueueListing::has_more), and there may be more. Waits for the nodes as
     /// [`inspect`](Lock::inspect) does.
     ///
     /// # Errors

@@ -50,6 +50,21 @@ async fn check_needs_no_timer_and_no_task() {
     assert_eq!(lease.remaining(), Duration::ZERO);
 }
 
+/// The runtime's timers stand still meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_watcher_is_told_of_the_loss_within_a_second_after_a_suspend() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    let watch = lease.watch();
+    let watching = tokio::spawn(async move { watch.lost().await });
+    bench.settle().await;
+    clock.jump_forward(TTL);
+    bench.pass(Duration::from_millis(1_010)).await;
+    assert!(watching.is_finished(), "it sleeps until the timer of before the suspend");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_suspended_machine_does_not_renew_what_has_lapsed() {
     let bench = bench(3);

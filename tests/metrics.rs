@@ -151,12 +151,15 @@ async fn each_outcome_of_asking_is_counted_by_its_name() {
     // Dropped while it waits.
     let waiting = counted.next(&counted.lock()).await;
     assert_eq!(counted.sample("quorlock_waiters"), 1.0);
-    let began = counted.sample("quorlock_oldest_waiter_start_time_seconds");
+    let oldest = || counted.sample("quorlock_oldest_waiter_start_time_seconds");
+    let began = oldest();
+    counted.bench.pass(Duration::from_secs(2)).await;
     let second = counted.next(&counted.lock()).await;
-    assert!(began > 0.0 && counted.sample("quorlock_oldest_waiter_start_time_seconds") <= began);
-    second.abort();
-    counted.bench.settle().await;
+    assert!(began > 0.0 && (oldest() - began).abs() < 0.001, "the first waits for longer");
     waiting.abort();
+    counted.bench.settle().await;
+    assert!((2.0..3.0).contains(&(oldest() - began)), "the second is the oldest now");
+    second.abort();
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
     // Dropped before it was ever polled to its end, which nodes that answer at once would be.

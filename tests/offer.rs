@@ -124,19 +124,17 @@ async fn processes_that_want_the_lock_again_and_again_have_it_one_trip_after_eac
 #[tokio::test(start_paused = true)]
 async fn processes_have_the_lock_one_trip_after_each_other_when_the_node_with_the_queue_has_gone() {
     let far: Fault = |node| node.delay(60 * MS, 60 * MS);
-    for (what, fault, longest) in [
-        ("gone", MemoryNode::disconnect as Fault, 1_500),
-        ("hung", MemoryNode::hang, 2_500),
-        ("far", far, 500),
-    ] {
+    for (what, fault, longest) in
+        [("gone", MemoryNode::disconnect as Fault, 250), ("hung", MemoryNode::hang, 250), ("far", far, 250)]
+    {
         for processes in [2, 8] {
             let (gaps, _) = closed_loop(processes, 20 * MS, fault).await;
-            let (before, after) = gaps.split_at(gaps.len() / 3);
-            let worst = after.iter().max().copied().unwrap_or_default();
-            assert!(worst <= longest, "{what}, {processes} processes, {worst} ms: {gaps:?}");
-            let mut later = after[after.len() / 2..].to_vec();
-            later.sort_unstable();
-            println!("{what}, {processes}: {:?} {worst}, p50 {:?}", &before[..4], later[later.len() / 2]);
+            let mut after = gaps[gaps.len() / 3..].to_vec();
+            after.sort_unstable();
+            let (median, worst) = (after[after.len() / 2], after[after.len() - 1]);
+            // Two processes take two trips, as with that node: they release before they know who is next.
+            let most = if processes == 2 { 42 } else { 22 };
+            assert!(median <= most && worst <= longest, "{what}, {processes}: {median}, {worst}: {gaps:?}");
         }
     }
 }
@@ -323,4 +321,20 @@ async fn o9_while_another_program_was_seen_each_release_is_open() {
     bench.pass(Duration::from_secs(4)).await;
     let (_, offers) = rounds(held).await;
     assert!(offers > 6 * 5, "it has gone, and {offers} offers were made");
+}
+
+/// It would be taken for a dead one there, and passed over at each turn.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_accepts_no_offer_from_a_queue_whose_node_cannot_reach_its_inbox() {
+    let bench = bench(5);
+    let held = lock(&client(&bench)).acquire().await.unwrap();
+    let home = &bench.nodes[preferred_node("r", 5)];
+    home.hints(false);
+    let waiting = waiter(&bench).await;
+    let turn_key =
+        home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap();
+    let entry = home.holder(&turn_key).unwrap();
+    assert_eq!(OfferTerms::parse(entry.as_bytes()), None, "{entry:?}");
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
 }

@@ -57,21 +57,7 @@ fn home(bench: &Bench) -> &MemoryNode {
 async fn dead(bench: &Bench, number: u64) {
     let (key, waiter) = ("r".into(), WaiterId::new(number));
     let [elapsed, patience, turn] = [3_600, 9, 1].map(Duration::from_secs);
-    ask(
-        home(bench),
-        Request::Enqueue {
-            key,
-            waiter,
-            elapsed,
-            patience,
-            turn,
-            terms: None,
-            context: "anna:1".into(),
-            others_seen: false,
-        },
-    )
-    .await
-    .unwrap();
+    ask(home(bench), Request::enqueue(key, waiter, elapsed, patience, turn)).await.unwrap();
 }
 
 fn asked(bench: &Bench) -> usize {
@@ -419,7 +405,7 @@ async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_told_in_order_by_name_and_for_how_long() {
+async fn waiters_are_listed_in_order_by_name_and_for_how_long() {
     let bench = bench(5);
     let held = lock(&bench.coordinator).acquire().await.unwrap();
     let mut waiting = Vec::new();
@@ -444,7 +430,7 @@ async fn those_who_wait_are_told_in_order_by_name_and_for_how_long() {
     assert_eq!(seen.waiters.len(), 2, "{seen:?}");
     bench.nodes.iter().for_each(MemoryNode::hang);
     let seen = lock(&bench.coordinator).waiters().await.unwrap();
-    assert!(seen.waiters.is_empty() && seen.has_more, "nobody knows: {seen:?}");
+    assert!(seen.waiters.is_empty() && seen.has_more, "it is not known: {seen:?}");
     bench.nodes.iter().for_each(MemoryNode::resume);
     drop(held);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);

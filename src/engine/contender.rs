@@ -442,7 +442,8 @@ impl Contest {
     /// Whether a program has the lock at a node that does not stand in the queue: then the lock is to be free for a
     /// moment (rule O-9).
     fn look_for_others(&self, report: &VoteReport) {
-        let by_others = |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if holding.token.context().is_none());
+        let by_others =
+            |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if !holding.token.is_ours());
         if let Some(offers) = &self.shared.offers
             && report.votes().iter().any(by_others)
         {

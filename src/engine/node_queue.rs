@@ -36,8 +36,6 @@ pub(crate) struct NodeQueue {
     turns: NodeSet,
     /// How many nodes to pass over, from the preferred one on: those that did not answer.
     passed: usize,
-    /// When the last of them was passed over.
-    passed_at: Option<Moment>,
     /// No node keeps a queue that this process may use…
     pub(super) closed: bool,
     /// …for good.
@@ -95,7 +93,6 @@ impl NodeQueue {
             standing: NodeSet::default(),
             turns: NodeSet::default(),
             passed: 0,
-            passed_at: None,
             closed: false,
             refused: false,
             heartbeat: QueueHeartbeat::default(),
@@ -120,14 +117,11 @@ impl NodeQueue {
         strays: NodeSet,
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
-        if self.standing.len() == 0
-            && self.passed_at.is_some_and(|passed| shared.now().since(passed) >= PASSED_FOR)
-        {
-            (self.passed, self.passed_at) = (0, None);
-        }
         for _ in 0..nodes {
             let home = (preferred_node(keys.first(), nodes) + self.passed) % nodes;
-            if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) {
+            // Another wait of this process has waited for it in vain, if not this one.
+            let is_silent = shared.nodes.is_passed_over(home) && !self.standing.contains(home);
+            if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) && !is_silent {
                 let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
                 let terms = self.questions.ask(shared, plan, (home, round_trip));
@@ -156,10 +150,10 @@ impl NodeQueue {
                     return Some(Place { home, queued, report: round.report(), turn });
                 }
                 let failed = |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Failed(error) if error.is_permanent());
+                shared.nodes.pass_over(home, PASSED_FOR);
                 self.refused |= round.report().votes().get(home).is_some_and(failed);
             }
             self.passed += 1;
-            self.passed_at = Some(shared.now());
         }
         self.closed = true;
         None
@@ -264,7 +258,7 @@ impl NodeQueue {
         // An offer counts from the last request.
         let offers = match (&place.queued, self.offer_life) {
             (Some(Queued { ahead: 0 | 1, holding: Some(holding), .. }), Some(life))
-                if holding.token.context().is_some() =>
+                if holding.token.is_ours() =>
             {
                 let longest = offer_heartbeat(life);
                 longest * 3 / 4 + fraction(longest / 4, random)
@@ -325,9 +319,8 @@ impl NodeQueue {
     /// Ends for one waiter, and returns the nodes that are to know: those in whose queues it may stand, and those
     /// that have left the lock to it where it `has` not got it.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
-        let NodeQueue { standing, turns, closed, refused, passed, passed_at, .. } =
+        let NodeQueue { standing, turns, closed, refused, .. } =
             std::mem::replace(self, NodeQueue::new(entropy));
-        (self.passed, self.passed_at) = (passed, passed_at);
         self.closed = closed && refused;
         self.refused = refused;
         if has { standing } else { standing.union(turns) }

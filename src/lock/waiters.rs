@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use futures::future::join_all;
+
 use super::Lock;
 use crate::node::{Capability, QueueListing, QueuedWaiter, Request};
 use crate::quorum::round::{Expect, Round};
@@ -14,19 +16,20 @@ impl Lock {
         let nodes = &self.shared.nodes;
         let mut known: BTreeMap<WaiterId, QueuedWaiter> = BTreeMap::new();
         let (mut answered, mut has_more) = (false, false);
-        for key in self.keys.iter() {
+        let listings = self.keys.iter().map(async |key| {
             let request =
                 |node| nodes.can(node, Capability::Queue).then(|| Request::ListWaiters { key: key.clone() });
             let round = Round::start(nodes, Expect::AnyAnswer, self.options.ttl, request);
             round.settled().await;
-            for listing in round.listings() {
-                (answered, has_more) = (true, has_more | listing.has_more);
-                for waiter in listing.waiters {
-                    // It may stand in the queues of two nodes, after the first was away.
-                    let longest = known.entry(waiter.id).or_insert_with(|| waiter.clone());
-                    if longest.waited < waiter.waited {
-                        *longest = waiter;
-                    }
+            round.listings()
+        });
+        for listing in join_all(listings).await.into_iter().flatten() {
+            (answered, has_more) = (true, has_more | listing.has_more);
+            for waiter in listing.waiters {
+                // It may stand in the queues of two nodes, after the first was away.
+                let longest = known.entry(waiter.id).or_insert_with(|| waiter.clone());
+                if longest.waited < waiter.waited {
+                    *longest = waiter;
                 }
             }
         }

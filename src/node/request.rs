@@ -171,6 +171,20 @@ pub enum Request {
 }
 
 impl Request {
+    /// A request for a place by a waiter that accepts no offers, gives no name, and has seen no other program: see
+    /// [`Enqueue`](Request::Enqueue) for the times.
+    #[must_use]
+    pub fn enqueue(
+        key: Arc<str>,
+        waiter: WaiterId,
+        elapsed: Duration,
+        patience: Duration,
+        turn: Duration,
+    ) -> Request {
+        let (terms, context, others_seen) = (None, Arc::default(), false);
+        Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen }
+    }
+
     /// Whether the request may create the key, and so must not be sent once the attempt is given
     /// up.
     #[must_use]

@@ -87,7 +87,7 @@ pub struct QueuedWaiter {
     pub id: WaiterId,
     /// For how long it has waited, on the node's clock.
     pub waited: Duration,
-    /// Which process it is: the context of its tokens, as [`Token::context`] has it.
+    /// Which process it is: the context of its tokens, as [`Token`] shows it.
     pub context: String,
 }
 

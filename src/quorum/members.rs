@@ -42,6 +42,8 @@ pub(super) struct NodeHandle {
     pub(super) node: Arc<dyn Node>,
     pub(super) name: Arc<str>,
     measured: Measured,
+    /// Until when it is not asked to queue waiters, in nanoseconds.
+    passed_until: AtomicU64,
     pub(super) meter: Arc<NodeMeter>,
 }
 
@@ -65,7 +67,13 @@ impl Nodes {
                 clock: clock.clone(),
                 introduced: introduced.clone(),
             }));
-            NodeHandle { node: in_order(node), name, measured: Measured::default(), meter }
+            NodeHandle {
+                node: in_order(node),
+                name,
+                measured: Measured::default(),
+                passed_until: AtomicU64::new(0),
+                meter,
+            }
         };
         let members: Vec<_> = nodes.into_iter().enumerate().map(member).collect();
         let able = |capability: &Capability| members.iter().all(|member| member.can(*capability));
@@ -92,6 +100,7 @@ impl Nodes {
             node: made(known.node.clone()),
             name: known.name.clone(),
             measured: Measured::of(known.measured.get()),
+            passed_until: AtomicU64::new(0),
             meter: known.meter.clone(),
         };
         Nodes {
@@ -141,6 +150,19 @@ impl Nodes {
     /// The smoothed round trip of the node at `index`, once it has been measured.
     pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
         self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
+    }
+
+    /// The node at `index` has not answered a waiter: for this long others of the process do not wait for it in a queue.
+    pub(crate) fn pass_over(&self, index: usize, time: Duration) {
+        if let Some(member) = self.members.get(index) {
+            member.passed_until.store((self.clock.now() + time).nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether that has happened lately.
+    pub(crate) fn is_passed_over(&self, index: usize) -> bool {
+        let until = self.members.get(index).map_or(0, |member| member.passed_until.load(Ordering::Relaxed));
+        until > 0 && self.clock.now().nanos() < until
     }
 
     /// How long a quorum takes to answer, as far as the nodes have been measured.

@@ -221,10 +221,7 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
                 .number(millis(*turn));
             command.joined(&want_mark_sibling(key).pieces());
             command.word(queue_entry(terms.as_deref(), context));
-            match others_seen {
-                true => command.number(millis(OTHERS_FOR)),
-                false => command.word("0"),
-            };
+            command.number(if *others_seen { millis(OTHERS_FOR) } else { 0 });
         }
         Request::WriteBack { claim, fencing_token: fence } => {
             owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());

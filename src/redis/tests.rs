@@ -56,16 +56,7 @@ fn enqueue(waiter: WaiterId) -> Request {
 }
 
 fn enqueue_at(key: &str, waiter: WaiterId, turn: Duration) -> Request {
-    Request::Enqueue {
-        key: key.into(),
-        waiter,
-        elapsed: Duration::ZERO,
-        patience: LONG,
-        turn,
-        terms: None,
-        context: "anna:1".into(),
-        others_seen: false,
-    }
+    Request::enqueue(key.into(), waiter, Duration::ZERO, LONG, turn)
 }
 
 fn transfer(from: &Arc<Claim>, to: &Arc<Claim>) -> Request {

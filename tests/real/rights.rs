@@ -148,7 +148,7 @@ fn missed(examination: &Examination) -> Vec<&str> {
 async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented_for_all(&servers);
-    // Who may publish at the inboxes, and not subscribe to them, is told by no check-up.
+    // The check-up does not subscribe.
     let rights = documented.iter().filter(|word| word.starts_with(['+', '~', '&']) && *word != "+subscribe");
     for taken in rights {
         let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();

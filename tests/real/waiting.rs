@@ -166,16 +166,7 @@ async fn a_server_remembers_no_counter_for_who_listens() {
                 // From here on the counter stays as it is, and nothing makes the server forget it.
                 Request::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
                 Request::Acquire { claim: refused.clone(), ttl, fence_hint },
-                Request::Enqueue {
-                    key: fenced.clone(),
-                    waiter,
-                    elapsed: ttl,
-                    patience: ttl,
-                    turn: ttl,
-                    terms: None,
-                    context: "anna:1".into(),
-                    others_seen: false,
-                },
+                Request::enqueue(fenced.clone(), waiter, ttl, ttl, ttl),
                 Request::LeaveQueue { key: fenced.clone(), waiter },
                 Request::Transfer { from: holder, to: refused.clone(), ttl, fence_hint },
                 Request::WriteBack { claim: refused, fencing_token: large },

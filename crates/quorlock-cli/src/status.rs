@@ -152,8 +152,11 @@ impl Look {
         if json {
             return format!("{}\n", show::in_json(resource, report, quarantines, finding, queue));
         }
-        let waiters = [show::waiters(queue), vec![String::new()]].concat().join("\n");
-        format!("{}\n\n{}\n{waiters}", self.table(width::of(io::stdout())), finding.painted(&self.sentence()))
+        let mut lines = vec![self.table(width::of(io::stdout())), String::new()];
+        lines.push(finding.painted(&self.sentence()));
+        lines.extend(show::waiters(queue));
+        lines.push(String::new());
+        lines.join("\n")
     }
 
     /// In lines of at most `width` characters, if that is given.

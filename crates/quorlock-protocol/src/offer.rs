@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::queue::hex;
-use crate::token::RANDOM_DIGITS;
+use crate::token::{RANDOM_DIGITS, SHOWN, printable};
 use crate::{FencingToken, Token, WaiterId};
 
 /// Where a process receives the messages that nodes send it without a request: the name of its channel.
@@ -97,13 +97,15 @@ pub fn queue_entry(terms: Option<&OfferTerms>, context: &str) -> Vec<u8> {
     terms.map_or_else(|| format!("1 {context}").into_bytes(), OfferTerms::to_bytes)
 }
 
-/// Who the waiter of a [`queue_entry`] is. Empty where it does not say.
+/// Which process the waiter of a [`queue_entry`] is, shortened and without control characters as a [`Token`] is shown.
+/// Empty where it does not say.
 #[must_use]
 pub fn entry_context(entry: &[u8]) -> String {
-    match OfferTerms::parse(entry) {
+    let context = match OfferTerms::parse(entry) {
         Some(terms) => terms.token.context().unwrap_or_default(),
         None => String::from_utf8_lossy(entry.strip_prefix(b"1 ").unwrap_or_default()).into_owned(),
-    }
+    };
+    printable(&context, SHOWN)
 }
 
 /// Who is first in the queue of a lock.
@@ -285,6 +287,7 @@ mod tests {
             assert_eq!(entry_context(&queue_entry(terms, "db-7:41 nightly job")), "db-7:41 nightly job");
         }
         assert_eq!(entry_context(b"another program's"), "");
+        assert_eq!(entry_context(b"1 db-7:41 a\n\x1b[2Jb"), "db-7:41 a[2Jb", "it moves no cursor");
     }
 
     #[test]

@@ -26,7 +26,7 @@ const USUAL: usize = 128;
 /// Follows the random part where the lock is retained.
 const RETAINED: &[u8] = b":retained";
 /// No more characters of a context are shown.
-const SHOWN: usize = 120;
+pub(crate) const SHOWN: usize = 120;
 /// That of a retained lock ends with what is worth knowing of it.
 const SHOWN_RETAINED: usize = 360;
 /// As many of them as identify an attempt in a log and release nothing.
@@ -123,6 +123,13 @@ impl Token {
         &self.bytes
     }
 
+    /// Whether a client of this library made it: then it has a [context](Token::context).
+    #[must_use]
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.parts().is_some()
+    }
+
     /// The holder's context, if the token is one of ours: `host:pid` and a label. Where the lock is
     /// [retained](Token::is_retained), what its last holder noted follows.
     #[must_use]
@@ -175,7 +182,7 @@ impl fmt::Debug for Token {
 
 /// A token is somebody else's bytes: it must not move the cursor of the terminal that shows it,
 /// nor fill it.
-fn printable(text: &str, longest: usize) -> String {
+pub(crate) fn printable(text: &str, longest: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(longest).collect()
 }
 

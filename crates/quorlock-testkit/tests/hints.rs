@@ -140,16 +140,7 @@ async fn a_release_tells_the_first_in_the_queue_and_the_first_two_of_the_key() -
     let [elapsed, patience, turn] = [Duration::ZERO, TTL, TTL];
     let enqueue = |number| {
         let (key, waiter) = (KEY.into(), WaiterId::new(number));
-        Request::Enqueue {
-            key,
-            waiter,
-            elapsed,
-            patience,
-            turn,
-            terms: None,
-            context: "anna:1".into(),
-            others_seen: false,
-        }
+        Request::enqueue(key, waiter, elapsed, patience, turn)
     };
     scene.vote(acquire(1)).await?;
     for number in 1..=3 {

@@ -322,16 +322,7 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
             // Nobody's patience ends within the test: votes do not depend on time.
             8..13 => {
                 let key = claim.key().into();
-                Request::Enqueue {
-                    key,
-                    waiter,
-                    elapsed,
-                    patience: TTL,
-                    turn: TTL,
-                    terms: None,
-                    context: "anna:1".into(),
-                    others_seen: false,
-                }
+                Request::enqueue(key, waiter, elapsed, TTL, TTL)
             }
             13..16 => {
                 Request::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }

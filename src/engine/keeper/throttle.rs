@@ -42,3 +42,21 @@ impl Drop for InFlight {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_renewals_a_second_go_out_to_far_nodes_as_to_near_ones() {
+        let renewals = Arc::new(Renewals::default());
+        let mut in_flight: Vec<_> = (1..MANY).map(|_| renewals.begin()).collect();
+        let are_many = |millis| renewals.are_many(|| Duration::from_millis(millis));
+        assert!(!are_many(0));
+        in_flight.push(renewals.begin());
+        assert!(are_many(0) && are_many(49) && !are_many(300), "twelve times as many at 300 ms");
+        in_flight.extend((MANY..12 * MANY).map(|_| renewals.begin()));
+        assert!(are_many(300));
+        drop(in_flight);
+    }
+}

@@ -57,7 +57,7 @@ const RIGHTS: [Right; 34] = [
     right("incrby", Feature::Queue, "INCRBY {told} 0"),
     right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
-    // Whoever may publish there and not subscribe has made a mistake that nobody else makes.
+    // Not `SUBSCRIBE`, which would change what the connection may be asked next.
     right("publish", Feature::Offers, "PUBLISH {inbox} x"),
     right("zincrby", Feature::Sharing, "ZINCRBY {readers} 0 a"),
     right("zadd", Feature::Sharing, "ZADD {readers} 1 a"),

@@ -121,21 +121,7 @@ impl Probe {
         expect(node, Request::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
         if queues {
             let (key, waiter) = (Arc::from(self.one.key()), self.waiter);
-            let elapsed = Duration::ZERO;
-            queued(
-                node,
-                Request::Enqueue {
-                    key,
-                    waiter,
-                    elapsed,
-                    patience: TTL,
-                    turn: TTL,
-                    terms: None,
-                    context: "the check-up".into(),
-                    others_seen: false,
-                },
-            )
-            .await?;
+            queued(node, Request::enqueue(key, waiter, Duration::ZERO, TTL, TTL)).await?;
             let key = Arc::from(self.one.key());
             expect(node, Request::LeaveQueue { key, waiter }, &[Vote::Granted]).await?;
         }

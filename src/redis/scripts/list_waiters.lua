@@ -7,7 +7,7 @@ local front = redis.call('ZPOPMIN', order, 101)
 local back, said = {}, {'waiters', #front > 200 and 1 or 0}
 for at = 1, #front, 2 do
   back[at], back[at + 1] = front[at + 1], front[at]
-  -- Whoever stopped asking stands there until its turn would come.
+  -- A waiter that has stopped asking stands there until its turn would come.
   local entry = at < 201 and entry_at(ARGV[1] .. ':' .. front[at])
   if entry then
     said[#said + 1] = front[at]

@@ -10,7 +10,7 @@ use quorlock::{
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::report::{millis, plain};
+use crate::report::millis;
 use crate::width::wrapped;
 
 /// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
@@ -149,18 +149,18 @@ pub(super) fn waiters(QueueListing { waiters, has_more, .. }: &QueueListing) -> 
     let more = if *has_more { " or more" } else { "" };
     let wait = if waiters.len() == 1 { "process waits" } else { "processes wait, in this order" };
     let mut lines = vec![format!("{}{more} {wait}:", waiters.len())];
-    lines.extend(waiters.iter().take(SHOWN_WAITERS).map(|waiter| {
-        let context: String = plain(&waiter.context).chars().take(SHOWN_CONTEXT).collect();
-        format!("  {context}, for {}", duration::format(waiter.waited))
-    }));
+    lines.extend(
+        waiters
+            .iter()
+            .take(SHOWN_WAITERS)
+            .map(|waiter| format!("  {}, for {}", waiter.context, duration::format(waiter.waited))),
+    );
     if waiters.len() > SHOWN_WAITERS {
         lines.push(format!("  and {}{more}", waiters.len() - SHOWN_WAITERS));
     }
     lines
 }
 
-/// What a client says of itself may be long.
-const SHOWN_CONTEXT: usize = 80;
 /// As many as one reads.
 const SHOWN_WAITERS: usize = 8;
 

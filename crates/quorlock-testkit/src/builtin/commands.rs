@@ -213,7 +213,7 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         ("PING", []) => Resp::Status("PONG".to_owned()),
         ("PING" | "ECHO", [text]) => Resp::text(text),
         ("PUBLISH", [channel, payload]) => {
-            // Nobody can subscribe to any other.
+            // No client can subscribe to any other.
             let inbox = channel.strip_prefix(b"quorlock:inbox:").unwrap_or_default();
             Resp::Number(shared.store().send_to(inbox, payload.clone()).into())
         }

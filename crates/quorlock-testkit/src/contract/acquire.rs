@@ -73,16 +73,7 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
     for request in [
         Request::Acquire { claim: claim.clone(), ttl, fence_hint },
         Request::Acquire { claim: claim.clone(), ttl, fence_hint: None },
-        Request::Enqueue {
-            key: key.as_str().into(),
-            waiter,
-            elapsed,
-            patience,
-            turn,
-            terms: None,
-            context: "anna:1".into(),
-            others_seen: false,
-        },
+        Request::enqueue(key.as_str().into(), waiter, elapsed, patience, turn),
         Request::Transfer { from, to: claim.clone(), ttl, fence_hint },
         Request::Renew { claim: claim.clone(), ttl, fencing_token: None },
         Request::WriteBack { claim: claim.clone(), fencing_token: FencingToken::ZERO },

@@ -89,7 +89,7 @@ pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>
     ensure(!bench.ear.received(&second), "it was told of the second, too")
 }
 
-pub(super) async fn who_has_died_is_passed_over_where_its_inbox_has_no_listener(
+pub(super) async fn a_dead_waiter_is_passed_over_where_its_inbox_has_no_listener(
     bench: &Bench<'_>,
 ) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
@@ -103,12 +103,12 @@ pub(super) async fn who_has_died_is_passed_over_where_its_inbox_has_no_listener(
         bench.enqueue_on(&key, waiter, Duration::from_secs(seconds), terms).await?;
     }
     is(&bench.release(&holder).await?, &Vote::Notified)?;
-    ensure(bench.listed(&key).await?.is_empty(), "it is the turn of the third, and nobody else waits")?;
+    ensure(bench.listed(&key).await?.is_empty(), "it is the turn of the third, and no other waits")?;
     let vote = bench.leave_queue(&key, WAITERS[2]).await?;
-    ensure(vote == Vote::Free, format!("the third was not told: {vote:?}"))
+    ensure(vote == Vote::Free, format!("the third was not notified: {vote:?}"))
 }
 
-pub(super) async fn those_who_accept_offers_are_listed_with_their_contexts(bench: &Bench<'_>) -> Finding {
+pub(super) async fn waiters_that_accept_offers_are_listed_with_their_contexts(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let (holder, next) = (bench.claim(&key), bench.claim(&key));

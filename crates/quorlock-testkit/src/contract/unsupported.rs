@@ -21,16 +21,7 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
             }
             Capability::Queue => {
                 let (key, elapsed) = (claim.key().into(), LONG);
-                Request::Enqueue {
-                    key,
-                    waiter,
-                    elapsed,
-                    patience: LONG,
-                    turn: LONG,
-                    terms: None,
-                    context: "anna:1".into(),
-                    others_seen: false,
-                }
+                Request::enqueue(key, waiter, elapsed, LONG, LONG)
             }
             Capability::Transfer => {
                 Request::Transfer { from: Arc::clone(&claim), to: other, ttl, fence_hint }
