@@ -70,8 +70,9 @@ async fn measure(subject: &str) {
     let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
     let fencing = if subject.ends_with("plain") { Fencing::Off } else { Fencing::On };
     // Connections, buffers and the allocator's pools are there in any case.
-    for lease in acquire(&coordinator, "warm", 512, fencing).await {
-        lease.release().await.unwrap();
+    let warm = acquire(&coordinator, "warm", 512, fencing).await;
+    for released in futures::future::join_all(warm.into_iter().map(quorlock::Lease::release)).await {
+        released.unwrap();
     }
     if subject.starts_with("leases") {
         hold(&servers, &coordinator, subject, fencing).await;
