@@ -293,10 +293,12 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         }
         Request::Cancel { claim, linger } => {
             guarded(command, claim, *linger).joined(&claim.tombstone_key().pieces());
-            command.joined(&readers_sibling(claim.key()).pieces());
+            command.joined(&readers_sibling(claim.key()).pieces()).joined(&claim.want_mark_key().pieces());
         }
         Request::Release { claim } | Request::Offer { claim, .. } => {
-            owned(command, claim).joined(&readers_sibling(claim.key()).pieces());
+            owned(command, claim)
+                .joined(&readers_sibling(claim.key()).pieces())
+                .joined(&claim.want_mark_key().pieces());
         }
         Request::Enqueue { .. }
         | Request::LeaveQueue { .. }

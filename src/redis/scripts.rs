@@ -2,62 +2,10 @@
 
 use std::sync::{LazyLock, OnceLock};
 
-macro_rules! plain {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| Script::new($number, include_str!(concat!("scripts/", $name, ".lua"))))
-    };
-}
-
-/// A script that uses the counter of fencing tokens.
-macro_rules! fenced {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| {
-            let script = include_str!(concat!("scripts/", $name, ".lua"));
-            Script::new($number, &[include_str!("scripts/fence.lua"), script].concat())
-        })
-    };
-}
-
-/// A script that may tell the next who waits in the queue.
-macro_rules! queued {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| {
-            let script = include_str!(concat!("scripts/", $name, ".lua"));
-            Script::new($number, &[include_str!("scripts/queue.lua"), script].concat())
-        })
-    };
-}
-
-/// A script that draws a fencing token for the next who waits in the queue.
-macro_rules! offering {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| {
-            let script = include_str!(concat!("scripts/", $name, ".lua"));
-            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/queue.lua")];
-            Script::new($number, &[before.concat().as_str(), script].concat())
-        })
-    };
-}
-
-/// A script about those who share the lock.
-macro_rules! shared {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| {
-            let script = include_str!(concat!("scripts/", $name, ".lua"));
-            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/readers.lua")];
-            Script::new($number, &[before.concat().as_str(), script].concat())
-        })
-    };
-}
-
-/// A script about several locks at once.
-macro_rules! several {
-    ($number:literal, $name:literal) => {
-        LazyLock::new(|| {
-            let script = include_str!(concat!("scripts/", $name, ".lua"));
-            let before = [include_str!("scripts/fence.lua"), include_str!("scripts/several.lua")];
-            Script::new($number, &[before.concat().as_str(), script].concat())
-        })
+/// A script, behind the files whose functions it uses.
+macro_rules! script {
+    ($number:literal, $($name:literal),+) => {
+        LazyLock::new(|| Script::new($number, &[$(include_str!(concat!("scripts/", $name, ".lua"))),+]))
     };
 }
 
@@ -72,42 +20,44 @@ pub struct Script {
 }
 
 /// Stores the token if the key is free, and draws its fencing token.
-pub static ACQUIRE: LazyLock<Script> = fenced!(0, "acquire");
+pub static ACQUIRE: LazyLock<Script> = script!(0, "fence", "acquire");
 /// Waits in the queue for a lock.
-pub static ENQUEUE: LazyLock<Script> = queued!(1, "enqueue");
+pub static ENQUEUE: LazyLock<Script> = script!(1, "queue", "enqueue");
 /// Raises the counter of fencing tokens if the key is ours.
-pub static WRITE_BACK: LazyLock<Script> = fenced!(2, "write_back");
+pub static WRITE_BACK: LazyLock<Script> = script!(2, "fence", "write_back");
 /// Waits in the queue no longer.
-pub static LEAVE_QUEUE: LazyLock<Script> = queued!(3, "leave_queue");
+pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "queue", "leave_queue");
 /// Lists those who wait in the queue.
-pub static LIST_WAITERS: LazyLock<Script> = queued!(27, "list_waiters");
+pub static LIST_WAITERS: LazyLock<Script> = script!(27, "queue", "list_waiters");
 /// Passes the key on from one token to the next.
-pub static TRANSFER: LazyLock<Script> = fenced!(4, "transfer");
+pub static TRANSFER: LazyLock<Script> = script!(4, "fence", "transfer");
 /// Prolongs the key if it is ours, or stores it anew.
-pub static RENEW: LazyLock<Script> = fenced!(5, "renew");
+pub static RENEW: LazyLock<Script> = script!(5, "fence", "renew");
 /// Deletes the key if it is ours, and tells the next.
-pub static RELEASE: LazyLock<Script> = queued!(6, "release");
+pub static RELEASE: LazyLock<Script> = script!(6, "queue", "release");
 /// Releases the lock, and offers it to the next.
-pub static OFFER: LazyLock<Script> = offering!(26, "offer");
+pub static OFFER: LazyLock<Script> = script!(26, "fence", "queue", "offer");
 /// Deletes the key if it is ours, and stops late requests.
-pub static CANCEL: LazyLock<Script> = plain!(7, "cancel");
+pub static CANCEL: LazyLock<Script> = script!(7, "cancel");
 /// Tells who holds the key.
-pub static INSPECT: LazyLock<Script> = plain!(8, "inspect");
+pub static INSPECT: LazyLock<Script> = script!(8, "inspect");
 
 /// Lets the token share the lock.
-pub static ACQUIRE_SHARED: LazyLock<Script> = shared!(9, "acquire_shared");
+pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "fence", "readers", "acquire_shared");
 /// Prolongs a share, stores it anew, or makes one of what was held alone.
-pub static RENEW_SHARED: LazyLock<Script> = shared!(10, "renew_shared");
+pub static RENEW_SHARED: LazyLock<Script> = script!(10, "fence", "readers", "renew_shared");
 /// Raises the counter of fencing tokens if the lock is shared by us.
-pub static WRITE_BACK_SHARED: LazyLock<Script> = shared!(11, "write_back_shared");
+pub static WRITE_BACK_SHARED: LazyLock<Script> = script!(11, "fence", "readers", "write_back_shared");
 /// Ends a share, and the key with the last one.
-pub static RELEASE_SHARED: LazyLock<Script> = shared!(12, "release_shared");
+pub static RELEASE_SHARED: LazyLock<Script> =
+    script!(12, "fence", "queue", "readers", "end_share", "release_shared");
 /// Ends a share, and stops late requests.
-pub static CANCEL_SHARED: LazyLock<Script> = shared!(13, "cancel_shared");
+pub static CANCEL_SHARED: LazyLock<Script> =
+    script!(13, "fence", "queue", "readers", "end_share", "cancel_shared");
 /// Keeps new readers out, for a writer that waits.
-pub static INTEND: LazyLock<Script> = shared!(14, "intend");
+pub static INTEND: LazyLock<Script> = script!(14, "fence", "readers", "intend");
 /// Takes that back.
-pub static DESIST: LazyLock<Script> = shared!(15, "desist");
+pub static DESIST: LazyLock<Script> = script!(15, "fence", "readers", "desist");
 
 /// The scripts about one kind of claim that is not of one lock alone.
 pub(crate) struct Family {
@@ -137,26 +87,28 @@ pub(crate) static SEVERAL: Family = Family {
 };
 
 /// `SET NX` for a server that may still carry out what was sent over a connection that has ended.
-pub static TAKE: LazyLock<Script> = plain!(22, "take");
+pub static TAKE: LazyLock<Script> = script!(22, "take");
 
 /// Stores the token under several keys if all are free, and draws one fencing token.
-pub static ACQUIRE_SEVERAL: LazyLock<Script> = several!(16, "acquire_several");
+pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "fence", "several", "acquire_several");
 /// Prolongs several keys if all are ours, or stores those anew that are gone.
-pub static RENEW_SEVERAL: LazyLock<Script> = several!(17, "renew_several");
+pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "fence", "several", "renew_several");
 /// Raises the counters of fencing tokens if all keys are ours.
-pub static WRITE_BACK_SEVERAL: LazyLock<Script> = several!(18, "write_back_several");
+pub static WRITE_BACK_SEVERAL: LazyLock<Script> = script!(18, "fence", "several", "write_back_several");
 /// Deletes those of several keys that are ours.
-pub static RELEASE_SEVERAL: LazyLock<Script> = several!(19, "release_several");
+pub static RELEASE_SEVERAL: LazyLock<Script> =
+    script!(19, "fence", "several", "queue", "end_several", "release_several");
 /// Deletes those of several keys that are ours, and stops late requests.
-pub static CANCEL_SEVERAL: LazyLock<Script> = several!(20, "cancel_several");
+pub static CANCEL_SEVERAL: LazyLock<Script> =
+    script!(20, "fence", "several", "queue", "end_several", "cancel_several");
 /// Deletes the counter of fencing tokens.
-pub static FORGET: LazyLock<Script> = plain!(24, "forget");
+pub static FORGET: LazyLock<Script> = script!(24, "forget");
 /// Draws a number for a token that stands there without one.
-pub static DRAW: LazyLock<Script> = fenced!(23, "draw");
+pub static DRAW: LazyLock<Script> = script!(23, "fence", "draw");
 /// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
-pub(crate) static GATE: LazyLock<Script> = plain!(21, "gate");
+pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
 /// Tells which `max_ttl` other clients have, and notes ours. No vote: asked once for a connection.
-pub static MAX_TTL: LazyLock<Script> = plain!(25, "max_ttl");
+pub static MAX_TTL: LazyLock<Script> = script!(25, "max_ttl");
 
 /// Each of them.
 #[must_use]
@@ -192,9 +144,13 @@ pub fn all() -> [&'static Script; 26] {
 }
 
 impl Script {
-    fn new(number: u8, text: &str) -> Script {
+    fn new(number: u8, parts: &[&str]) -> Script {
         // Comments are for us: the server would read them with every request.
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--"));
+        let lines = parts
+            .iter()
+            .flat_map(|part| part.lines())
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("--"));
         let text = lines.collect::<Vec<_>>().join("\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash, number, member: OnceLock::new() }
@@ -204,8 +160,7 @@ impl Script {
     /// when it introduced itself, as its last argument, and does nothing under another one.
     pub(crate) fn for_member(&self) -> &Script {
         self.member.get_or_init(|| {
-            let text = [include_str!("scripts/member.lua"), &self.text].concat();
-            Box::new(Script::new(self.number, &text))
+            Box::new(Script::new(self.number, &[include_str!("scripts/member.lua"), &self.text]))
         })
     }
 

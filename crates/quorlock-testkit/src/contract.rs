@@ -249,6 +249,8 @@ fn clauses() -> &'static [Clause] {
         queue::a_place_grants_nothing [Queue],
         queue::who_stops_asking_is_passed_over_after_their_patience [Queue],
         queue::a_turn_that_is_not_taken_goes_to_the_next [Queue],
+        queue::a_release_of_several_tells_the_first_waiter_of_each [Queue, Several],
+        queue::the_last_reader_tells_the_first_waiter [Queue, Shared],
         queue::leaving_a_turn_tells_the_next [Queue],
         queue::who_leaves_the_queue_is_not_told [Queue],
         queue::a_plain_acquisition_ignores_the_queue [Queue],

@@ -29,7 +29,7 @@ if ahead < 2 then
     call('GET', KEYS[2])
     -- The holder learns which waiter is next. Half of what is random in its token is its inbox.
     if ahead == 0 and terms_of(ARGV[6]) then
-      local next = next_message(mark, string.sub(holder, 1, 32), name, ARGV[6])
+      local next = next_message(KEYS[1], mark, string.sub(holder, 1, 32), name, ARGV[6])
       redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(holder, 17, 32), next)
     end
     return {'queued', ahead, string.sub(holder, 1, 4096), call('PTTL', KEYS[1])}

@@ -4,7 +4,7 @@
 -- nothing where it stands in the queue of another node.
 if not is_ours(ARGV[1]) then return {'free'} end
 local inbox = 'quorlock:inbox:' .. ARGV[5]
-if has_no_listener(inbox) then return {let_go(ARGV[2])} end
+if has_no_listener(inbox) then return {let_go(KEYS[1], ARGV[2])} end
 local drawn = 0
 if ARGV[6] ~= '' then
   local done, number = pcall(draw, ARGV[6], ARGV[3], ARGV[7], ARGV[8])
@@ -18,7 +18,7 @@ if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
   local said = string.format('o %s %.0f %s', token, drawn, ARGV[4])
   if ARGV[9] ~= '' then
     redis.pcall('ZREM', ARGV[2] .. ':order', ARGV[9])
-    local next = next_in_queue(ARGV[2], token)
+    local next = next_in_queue(KEYS[1], ARGV[2], token)
     if next then said = said .. '\n' .. next end
   end
   local heard = redis.pcall('PUBLISH', inbox, said)
@@ -26,4 +26,4 @@ if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
   if ARGV[9] ~= '' then redis.pcall('DEL', ARGV[2] .. ':' .. ARGV[9]) end
   if type(heard) == 'number' and heard > 0 then return {'told'} end
 end
-return {let_go(ARGV[2])}
+return {let_go(KEYS[1], ARGV[2])}

@@ -30,14 +30,14 @@ local function terms_of(entry)
   return entry and string.sub(entry, 1, 2) ~= '1 ' and entry
 end
 -- That a waiter is next, for the lease of this token or waiter; and whether another program was seen.
-local function next_message(mark, to, name, terms)
+local function next_message(lock, mark, to, name, terms)
   local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
-  return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #KEYS[1] .. ' ' .. KEYS[1] .. ' ' .. terms
+  return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #lock .. ' ' .. lock .. ' ' .. terms
 end
 -- Says which waiter is first in the queue, to be sent to the inbox of the lease of this token or waiter; nothing where
 -- that waiter accepts no offer. The second receives a message that it will be first soon: an offer counts from its
 -- last request.
-local function next_in_queue(mark, to)
+local function next_in_queue(lock, mark, to)
   local front = redis.pcall('ZPOPMIN', mark .. ':order', 2)
   if not front[1] then return false end
   if front[3] then
@@ -49,7 +49,7 @@ local function next_in_queue(mark, to)
   end
   redis.pcall('PEXPIRE', mark .. ':order', 6000)
   local terms = terms_of(entry_at(mark .. ':' .. front[1]))
-  return terms and next_message(mark, to, front[1], terms)
+  return terms and next_message(lock, mark, to, front[1], terms)
 end
 -- Whether no client listens there: that of a process which was killed. PUBLISH also counts clients that have subscribed
 -- to a pattern. A user who may not ask finds out by the turn that is not taken.
@@ -58,7 +58,7 @@ local function has_no_listener(inbox)
 end
 -- Tells the first who lives, by deleting its key, and says whether anybody waits. No more than 32 are dropped who
 -- have died, so that no script takes long: then those who live find out by asking. What is refused costs a heartbeat.
-local function tell_next(mark)
+local function tell_next(lock, mark)
   for _ = 1, 32 do
     local name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
     if not name then return false end
@@ -67,7 +67,7 @@ local function tell_next(mark)
     local inbox = terms and 'quorlock:inbox:' .. string.sub(terms, 1, 16)
     if redis.pcall('DEL', key) == 1 and not (inbox and has_no_listener(inbox)) then
       -- It is about to have the lock: to which waiter it may offer it.
-      local next = terms and next_in_queue(mark, name)
+      local next = terms and next_in_queue(lock, mark, name)
       if next then redis.pcall('PUBLISH', inbox, next) end
       break
     end
@@ -79,11 +79,11 @@ local function tell_next(mark)
   return true
 end
 -- Deletes the lock, and tells the first in the queue.
-local function let_go(mark)
+local function let_go(lock, mark)
   -- Both in one call, which is a microsecond less.
-  local gone = redis.pcall('DEL', KEYS[1], mark)
-  if gone == 2 then return tell_next(mark) and 'told' or 'wanted' end
+  local gone = redis.pcall('DEL', lock, mark)
+  if gone == 2 then return tell_next(lock, mark) and 'told' or 'wanted' end
   -- The lock is given back, whether or not the mark may be looked at.
-  if gone ~= 1 then redis.call('DEL', KEYS[1]) end
+  if gone ~= 1 then redis.call('DEL', lock) end
   return 'granted'
 end

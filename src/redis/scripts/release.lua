@@ -2,4 +2,4 @@
 -- wants it.
 -- KEYS: lock. ARGV: token, mark.
 if not is_ours(ARGV[1]) then return {'free'} end
-return {let_go(ARGV[2])}
+return {let_go(KEYS[1], ARGV[2])}

@@ -1,2 +1,2 @@
--- Deletes the locks that are ours.
-return {let_go()}
+-- Deletes the locks that are ours, and tells the first in the queue of each.
+return {let_go_of_all()}

@@ -55,20 +55,3 @@ local function raise_all(number, usual)
   end
   return number
 end
--- Deletes the locks that are ours, and tells whether there was one, and whether somebody wants it. All are
--- read before one is deleted: a server may remember each key for each read (acquire.lua), and forgets only
--- what is changed after that.
-local function let_go()
-  local was, found = 'free', {}
-  for place = 1, #KEYS do found[place] = redis.pcall('GET', KEYS[place]) end
-  unread(found)
-  for place = 1, #KEYS do
-    if found[place] == token then
-      local gone = redis.pcall('DEL', KEYS[place], mark(place))
-      -- As in release.lua.
-      if gone ~= 1 and gone ~= 2 then call('DEL', KEYS[place]) end
-      if gone == 2 then was = 'wanted' elseif was == 'free' then was = 'granted' end
-    end
-  end
-  return was
-end

@@ -140,11 +140,11 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, counter, number, readers]) if is(script, &scripts::WRITE_BACK_SHARED) => {
             store.write_back_shared(now, [key, readers], token, counter, fence(number))
         }
-        (script, [key], [token, readers]) if is(script, &scripts::RELEASE_SHARED) => {
-            store.release_shared(now, [key, readers], token)
+        (script, [key], [token, readers, mark]) if is(script, &scripts::RELEASE_SHARED) => {
+            store.release_shared(now, [key, readers, mark], token)
         }
-        (script, [key], [token, _, tomb, readers]) if is(script, &scripts::CANCEL_SHARED) => {
-            store.cancel_shared(now, [key, readers], tomb, token, time(1))
+        (script, [key], [token, _, tomb, readers, mark]) if is(script, &scripts::CANCEL_SHARED) => {
+            store.cancel_shared(now, [key, readers, mark], tomb, token, time(1))
         }
         _ => {
             let knows = "the built-in server runs the scripts of quorlock by their text and no others";

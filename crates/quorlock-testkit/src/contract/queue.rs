@@ -6,6 +6,8 @@ use quorlock::protocol::{Drift, MOST_PLACES, WaiterId};
 use quorlock::{Queued, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, ensure, is};
+use super::several::both;
+use super::shared::reader;
 
 /// Worth waiting until it is over.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -119,6 +121,33 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
 
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
     Request::enqueue(key.into(), waiter, Duration::ZERO, LONG, turn)
+}
+
+pub(super) async fn the_last_reader_tells_the_first_waiter(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    let (one, other) = (reader(bench, &key), reader(bench, &key));
+    bench.acquire(&one, LONG).await?;
+    bench.acquire(&other, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is_behind(bench, &key, second, 1, 1).await?;
+    is(&bench.release(&one).await?, &Vote::Granted)?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is(&bench.release(&other).await?, &Vote::Notified)?;
+    was_told(bench, &key, first).await
+}
+
+pub(super) async fn a_release_of_several_tells_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
+    let (both, [first, second, _]) = (both(bench), WAITERS);
+    bench.acquire(&both, LONG).await?;
+    for key in both.keys() {
+        is_behind(bench, key, first, 2, 0).await?;
+        is_behind(bench, key, second, 1, 1).await?;
+    }
+    is(&bench.release(&both).await?, &Vote::Notified)?;
+    for key in both.keys() {
+        was_told(bench, key, first).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {

@@ -181,14 +181,15 @@ impl Server {
         }
         let (key, tombstone, token) = bytes(claim);
         let (readers, intents) = (readers_key(claim.key()), intents_key(claim.key()));
-        let (readers, counter) = (readers.as_bytes(), claim.fence_counter());
+        let (readers, counter, mark) = (readers.as_bytes(), claim.fence_counter(), claim.want_mark());
+        let mark = mark.as_bytes();
         Some(match request {
             Request::Acquire { ttl, fence_hint, .. } => self.store.acquire_shared(
                 now,
                 &Sharing {
                     key,
                     tombstone: &tombstone,
-                    mark: claim.want_mark().as_bytes(),
+                    mark,
                     readers,
                     intents: intents.as_bytes(),
                     token,
@@ -203,9 +204,9 @@ impl Server {
             Request::WriteBack { fencing_token, .. } => {
                 self.store.write_back_shared(now, [key, readers], token, counter.as_bytes(), *fencing_token)
             }
-            Request::Release { .. } => self.store.release_shared(now, [key, readers], token),
+            Request::Release { .. } => self.store.release_shared(now, [key, readers, mark], token),
             Request::Cancel { linger, .. } => {
-                self.store.cancel_shared(now, [key, readers], &tombstone, token, *linger)
+                self.store.cancel_shared(now, [key, readers, mark], &tombstone, token, *linger)
             }
             Request::Enqueue { .. }
             | Request::Offer { .. }

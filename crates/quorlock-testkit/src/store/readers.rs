@@ -162,7 +162,8 @@ impl Store {
         Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
     }
 
-    /// `release_shared.lua`: ends the token's share, and the lock with the last one.
+    /// `release_shared.lua`: ends the token's share, and the lock with the last one: then it tells the first in the
+    /// queue.
     ///
     /// # Errors
     ///
@@ -170,12 +171,12 @@ impl Store {
     pub fn release_shared(
         &mut self,
         now: Moment,
-        [key, readers]: [&[u8]; 2],
+        [key, readers, mark]: [&[u8]; 3],
         token: &[u8],
     ) -> Result<Told, Failure> {
         if self.get(now, key)? == Some(token) {
             self.del(now, key);
-            return Ok(Vote::Granted.into());
+            return Ok(self.tell_of_release(now, key, mark).into());
         }
         if !self.is_shared(now, key)? {
             return Ok(Vote::Free.into());
@@ -195,6 +196,7 @@ impl Store {
             }
         } else {
             self.del(now, key);
+            return Ok(self.tell_of_release(now, key, mark).into());
         }
         Ok(Vote::Granted.into())
     }
@@ -207,12 +209,12 @@ impl Store {
     pub fn cancel_shared(
         &mut self,
         now: Moment,
-        [key, readers]: [&[u8]; 2],
+        [key, readers, mark]: [&[u8]; 3],
         tombstone: &[u8],
         token: &[u8],
         linger: Duration,
     ) -> Result<Told, Failure> {
-        let told = self.release_shared(now, [key, readers], token)?;
+        let told = self.release_shared(now, [key, readers, mark], token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
         Ok(told)
     }

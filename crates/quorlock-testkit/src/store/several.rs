@@ -147,12 +147,14 @@ impl Store {
         Ok(Told::with(Vote::Granted, Some(fencing_token)))
     }
 
-    /// `release_several.lua`: deletes those keys that are ours, and tells whether somebody wants one.
+    /// `release_several.lua`: deletes those keys that are ours, tells the first in the queue of each, and whether
+    /// somebody wants one.
     pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
         let mut was = Vote::Free;
         for lock in claim.locks {
             match self.release(now, lock.key, lock.mark, claim.token) {
                 Ok(Told { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
+                Ok(Told { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
                 Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
                 // What is not ours stays, whatever it is.
                 Ok(_) | Err(_) => {}
