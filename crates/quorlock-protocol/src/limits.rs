@@ -65,8 +65,8 @@ impl RoundTrip {
     }
 }
 
-/// How many requests may be on their way to a node simultaneously, where `near` are enough for one in the same datacenter: a
-/// node that is far answers as many a second, and has more on their way meanwhile.
+/// How many requests may be on their way to a node simultaneously, where `near` are enough for one in the same
+/// datacenter: a node that is far answers as many a second, and has more on their way meanwhile.
 #[must_use]
 pub fn most_in_flight(near: u64, round_trip: Duration) -> u64 {
     near.saturating_mul((nanos(round_trip) / nanos(NEAR)).clamp(1, FARTHEST))

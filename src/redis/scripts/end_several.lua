@@ -1,5 +1,5 @@
 -- Deletes the locks that are ours, and tells the first in the queue of each. Says whether there was one, and whether
--- somebody wants it. After queue.lua and several.lua.
+-- another client wants it. After queue.lua and several.lua.
 --
 -- All are read before one is deleted: a server may remember each key for each read (acquire.lua), and forgets only
 -- what is changed after that.

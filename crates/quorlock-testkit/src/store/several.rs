@@ -147,8 +147,8 @@ impl Store {
         Ok(Told::with(Vote::Granted, Some(fencing_token)))
     }
 
-    /// `release_several.lua`: deletes those keys that are ours, tells the first in the queue of each, and whether
-    /// somebody wants one.
+    /// `release_several.lua`: deletes those keys that are ours, and tells the first in the queue of each. Says
+    /// whether another client wants one.
     pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
         let mut was = Vote::Free;
         for lock in claim.locks {
