@@ -106,7 +106,7 @@ impl Coordinator {
     /// set. Changes nothing
     /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
     /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
-    /// of fencing tokens within a day.
+    /// of fencing tokens within five minutes.
     ///
     /// # Cancel safety
     ///

@@ -359,7 +359,7 @@ impl Lock {
     }
 
     /// Deletes the counter of the lock's fencing tokens at every node that answers in time: for a name that
-    /// nobody will use again, such as that of a test. It would end by itself a day after its last use.
+    /// nobody will use again, such as that of a test. It would end by itself five minutes after its last use.
     ///
     /// Where the name is used again, the next fencing token is smaller than one before, if the clocks do
     /// not keep the order, and what the lock guards refuses it.

@@ -281,7 +281,7 @@ async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes
     // It asks all nodes, which refuse, and rests until its turn is over: 85 ms in all.
     home.remove(&turn_key);
     bench.pass(45 * MS).await;
-    let fence_hint = Some(FenceHint::at(Duration::from_secs(1), None, TTL));
+    let fence_hint = Some(FenceHint::at(bench.clock.wall(), None, TTL));
     let next = Arc::new(NextWaiter { waiter: WaiterId::new(1), terms });
     let before = bench.clock.now();
     each(Request::Offer { claim: holder, next, queued: false, fence_hint }).await;

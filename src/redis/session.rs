@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::admission::{Ask, Stage, State, cleans_up};
 use super::command::reply::{CommandOutcome, DONE, STORED, decode, decode_plain};
 use super::command::transaction::{
-    Deletion, GRANTED, PRELUDE, SupportedCommands, acquisition, decode_acquisition, decode_deletion,
+    Deletion, PRELUDE, PRELUDE_ANSWERS, SupportedCommands, acquisition, decode_acquisition, decode_deletion,
     encode_acquisition, encode_deletion, release, with_mark,
 };
 use super::command::{
@@ -130,7 +130,7 @@ impl Sent {
     /// What nearly always answers it. If that comes, to the last byte, it is passed over at once.
     fn usual(&self) -> Option<&'static [u8]> {
         match &self.what {
-            What::Ask { way: Way::Transaction, .. } if self.prelude == PRELUDE => Some(GRANTED),
+            What::Ask { way: Way::Transaction, .. } if self.prelude == PRELUDE => Some(PRELUDE_ANSWERS),
             What::Ask { way: Way::Plain, .. } => Some(STORED),
             What::Ask { way: Way::Scripted(_), .. } => Some(DONE),
             What::Ask { .. } | What::Undo(_) | What::ReplicaAck => None,
@@ -280,8 +280,9 @@ impl Session<'_> {
                         heard = true;
                         self.heard = self.clock.now();
                     }
-                    if sent.prelude > 0 && usual.is_none() {
-                        sent.prelude -= 1;
+                    if sent.prelude > 0 {
+                        // What is usual here is all of the prelude.
+                        sent.prelude = if usual.is_some() { 0 } else { sent.prelude - 1 };
                         if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
                             && let Some(claim) = ask.request.claim()
                         {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{Address, Clock, Coordinator, Dial, NodeStatus, RestartGuard, Stream};
-use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes};
+use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes_on};
 
 use crate::server::{Hostile, Phase};
 use crate::{attack, deployment, in_time, on_both_runtimes};
@@ -72,7 +72,7 @@ async fn a_server_that_closes_each_connection_is_dialled_less_and_less_often() {
     let clock = Arc::new(TokioClock::new());
     let coordinator = Coordinator::builder()
         .nodes(["redis://leaving"])
-        .custom_nodes(memory_nodes(2))
+        .custom_nodes(memory_nodes_on(&(Arc::clone(&clock) as Arc<dyn Clock>), 2))
         .dial(Leaving(server.clone()))
         .clock(Arc::clone(&clock))
         .entropy(SeededEntropy::new(1))

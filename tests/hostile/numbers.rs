@@ -128,7 +128,7 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     };
     // Most find the token stored and the counter raised, and so count.
     let exec = if entropy.half().is_multiple_of(4) {
-        format!("*3\r\n+OK\r\n{}{}", integer(entropy), integer(entropy))
+        format!("*4\r\n+OK\r\n{}{}{}", integer(entropy), integer(entropy), integer(entropy))
     } else {
         words.answers["EXEC"].clone()
     };

@@ -64,7 +64,7 @@ impl Words {
             ("EVALSHA", "-NOSCRIPT no\r\n"),
             ("MULTI", "+OK\r\n"),
             ("QUEUED", "+QUEUED\r\n"),
-            ("EXEC", "*3\r\n+OK\r\n:1\r\n:1\r\n"),
+            ("EXEC", "*4\r\n+OK\r\n:1\r\n:1\r\n:1\r\n"),
             ("GET", "$-1\r\n"),
             ("DELIFEQ", "-ERR unknown command 'DELIFEQ'\r\n"),
             ("DELEX", "-ERR unknown command 'DELEX'\r\n"),

@@ -50,6 +50,8 @@ async fn a_lease_outlives_two_of_five_servers_and_tells_when_a_third_dies() {
     let world = World::start(5).await;
     let lock = world.lock().ttl(std::time::Duration::from_millis(1_500));
     let lease = lock.acquire().await.unwrap();
+    // A lease has a quorum of keys at first, and it is to have all five.
+    world.wait_for_keys(5).await;
     world.servers[0].kill();
     world.servers[1].kill();
     lease.renew().await.expect("three are a quorum");

@@ -14,9 +14,6 @@ use crate::records::{Held, Record, Records, What, wrong};
 /// A vote, and where the counter of fencing tokens stands.
 pub(crate) type Told = (Vote, Option<FencingToken>);
 
-/// How long a counter is kept that nobody raises: longer than any two clocks may differ.
-const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// A number that can be drawn.
 #[derive(Clone, Copy)]
 struct Drawing {
@@ -122,8 +119,9 @@ impl Records {
             }
             Some((held, ends)) => {
                 let counter = self.usable_counter(claim.key())?;
-                if !fencing_token.may_follow(counter) {
-                    return Ok((Vote::Ahead, told(counter)));
+                let wall = Duration::from_micros(self.now());
+                if !fencing_token.may_follow(counter, wall) {
+                    return Ok((Vote::Ahead, told(counter.max(FencingToken::forgotten(wall)))));
                 }
                 self.raise(claim.key(), fencing_token)?;
                 self.put(claim.key(), Held { number: Some(fencing_token), ..held }, ends)?;
@@ -231,12 +229,12 @@ impl Records {
         let Some(hint) = hint else { return Ok(None) };
         let stands = self.usable_counter(key)?;
         let next = hint.from(stands, Duration::from_micros(self.now()));
-        let next = next.ok_or_else(|| wrong("the counter of fencing tokens is at its end"))?;
+        let next = next.map_err(wrong)?;
         Ok(Some(Drawing { stands, next }))
     }
 
     fn raise(&mut self, key: &str, number: FencingToken) -> io::Result<()> {
-        let ends = Some(self.after(COUNTER_LIFE));
+        let ends = u64::try_from(number.counter_ends().as_micros()).ok();
         self.write(&fence_counter(key), &Record { what: What::Counter(number), ends })
     }
 }

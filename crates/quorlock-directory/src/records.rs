@@ -225,7 +225,7 @@ fn hex(token: &Token) -> String {
     })
 }
 
-pub(crate) fn wrong(what: &'static str) -> io::Error {
+pub(crate) fn wrong(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 

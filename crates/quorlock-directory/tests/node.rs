@@ -26,7 +26,7 @@ fn claim(key: &str) -> Arc<Claim> {
 }
 
 async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
-    let fence_hint = Some(FenceHint::at(Duration::ZERO, None, TTL));
+    let fence_hint = Some(FenceHint::at(Duration::MAX, None, TTL));
     ask(node, Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }).await
 }
 

@@ -16,6 +16,7 @@
 //! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
 //! | a key vanishes, is released, expires | the next vote at its node is granted, whoever held it |
 //! | a vote is refused | the same as a request that is lost, but that it may raise the counter |
+//! | a counter ends | at once when the clock of its node allows it (rule F-9) |
 //! | an attempt begins | without clocks: with its first vote; any earlier, less is promised to it |
 //!
 //! A key that vanishes earlier than that only stops write-backs, as does losing them. Nor is there
@@ -62,6 +63,16 @@ pub enum Step {
     /// A node restarts, and has forgotten everything.
     Restart {
         /// Which.
+        node: usize,
+    },
+    /// A node's wall clock is put forward.
+    PutForward {
+        /// Whose.
+        node: usize,
+    },
+    /// It is put back, to where it was.
+    PutBack {
+        /// Whose.
         node: usize,
     },
     /// An attempt reads its clock and asks all nodes.
@@ -132,7 +143,8 @@ impl<const N: usize, const K: usize> Model for Fence<N, K> {
         let numbers: Vec<u64> = (0..=self.world.counters_up_to).collect();
         let counters = multisets::<u64, N>(&numbers);
         let clocks = multisets::<u8, K>(&self.world.clocks_ahead);
-        let start = |counters: &[u64; N], ahead| State::new(counters.map(token), ahead);
+        let start =
+            |counters: &[u64; N], ahead| State::new(counters.map(token), self.world.nodes_ahead, ahead);
         counters.iter().flat_map(|counters| clocks.iter().map(|&ahead| start(counters, ahead))).collect()
     }
 
@@ -178,7 +190,11 @@ impl<const N: usize, const K: usize> Wander for Fence<N, K> {
         match step {
             Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
             Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
-            Step::Restart { .. } | Step::Vanish { .. } | Step::Refuse { .. } => 1,
+            Step::Restart { .. }
+            | Step::PutForward { .. }
+            | Step::PutBack { .. }
+            | Step::Vanish { .. }
+            | Step::Refuse { .. } => 1,
         }
     }
 }

@@ -67,6 +67,26 @@ fn attempts_that_outlast_the_quarantine_hand_out_a_number_twice() {
 }
 
 #[test]
+fn counters_may_end_whatever_the_clocks_of_clients_show() {
+    confirm("counters may end whatever the clocks of clients show");
+}
+
+#[test]
+fn a_node_without_a_counter_that_draws_from_any_hint_breaks_the_order() {
+    confirm("a node without a counter that draws from any hint breaks the order");
+}
+
+#[test]
+fn a_node_without_a_counter_that_confirms_any_number_breaks_the_order() {
+    confirm("a node without a counter that confirms any number breaks the order");
+}
+
+#[test]
+fn counters_may_end_early_by_clocks_that_are_put_forward() {
+    confirm("counters may end early by clocks that are put forward");
+}
+
+#[test]
 fn five_nodes_and_four_attempts_keep_the_order_at_random() {
     confirm("five nodes and four attempts keep the order at random");
 }

@@ -1,3 +1,5 @@
+//! Fencing tokens, and the counters from which nodes draw them.
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -54,6 +56,46 @@ impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0
     }
+}
+
+/// For how long a node keeps a counter: until its wall clock is this far past the counter's number
+/// ([`FencingToken::counter_ends`], rule F-9). What stays on a node is so bounded by the locks used within some
+/// minutes.
+///
+/// It is also how far the clock of a client may be behind a node's, where the node has no counter (rule F-10): five
+/// minutes, as in Kerberos.
+pub const FENCE_COUNTER_LIFE: Duration = Duration::from_secs(5 * 60);
+
+impl FencingToken {
+    /// The largest number that a counter may have had which is gone, at a node whose wall clock shows this.
+    #[must_use]
+    #[inline]
+    pub fn forgotten(wall: Duration) -> FencingToken {
+        FencingToken::capped(wall.saturating_sub(FENCE_COUNTER_LIFE).as_micros())
+    }
+
+    /// When a counter that stands at this number may end, by the wall clock of its node: in whole milliseconds,
+    /// since that is what servers count in (rule F-9).
+    #[must_use]
+    #[inline]
+    pub fn counter_ends(self) -> Duration {
+        Duration::from_millis(self.0.div_ceil(1000)).saturating_add(FENCE_COUNTER_LIFE)
+    }
+}
+
+/// Why a node draws no number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoNumber {
+    /// The counter stands at [`FencingToken::MAX`].
+    #[error("the counter of fencing tokens is at its end")]
+    AtEnd,
+    /// The node has no counter, and what it had may have been above the hint (rule F-10).
+    #[error(
+        "the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: \
+         set the clocks, by NTP for instance"
+    )]
+    ClientClockBehind,
 }
 
 /// The text is no fencing token.
@@ -117,13 +159,26 @@ impl FenceHint {
         self.hint <= FencingToken::capped(wall.saturating_add(self.lead).as_micros())
     }
 
-    /// What a node draws whose counter and wall clock stand at these. `None` if the counter is at
-    /// its end.
+    /// Whether the hint is no further behind a node's wall clock than it may be where there is no counter (rule
+    /// F-10): what it leads to is then above every number of a counter that is gone.
     #[must_use]
     #[inline]
-    pub fn from(self, counter: FencingToken, wall: Duration) -> Option<FencingToken> {
+    pub fn is_recent(self, wall: Duration) -> bool {
+        self.hint >= FencingToken::forgotten(wall)
+    }
+
+    /// What a node draws whose counter and wall clock stand at these; [`FencingToken::ZERO`] is no counter.
+    ///
+    /// # Errors
+    ///
+    /// [`NoNumber`], if none may be drawn.
+    #[inline]
+    pub fn from(self, counter: FencingToken, wall: Duration) -> Result<FencingToken, NoNumber> {
+        if counter == FencingToken::ZERO && !self.is_recent(wall) {
+            return Err(NoNumber::ClientClockBehind);
+        }
         let latest = FencingToken::capped(wall.saturating_add(self.lead).as_micros());
-        FencingToken::new(counter.max(self.hint.min(latest)).0 + 1)
+        FencingToken::new(counter.max(self.hint.min(latest)).0 + 1).ok_or(NoNumber::AtEnd)
     }
 }
 
@@ -168,13 +223,15 @@ impl FenceVotes {
 }
 
 impl FencingToken {
-    /// Whether a node whose counter stands at `counter` may be raised to this number, by whoever
-    /// holds its key. A counter that is ahead has drawn a larger number for a vote that was not
-    /// counted: to confirm the smaller one there would let it be handed out twice.
+    /// Whether a node whose counter and wall clock stand at these may be raised to this number, for the client
+    /// that holds its key. A counter that is ahead has drawn a larger number for a vote that was not
+    /// counted: to confirm the smaller one there would let it be handed out twice. One that is gone may have been
+    /// ahead of what is too old.
     #[must_use]
     #[inline]
-    pub fn may_follow(self, counter: FencingToken) -> bool {
-        counter <= self
+    pub fn may_follow(self, counter: FencingToken, wall: Duration) -> bool {
+        let ahead = if counter == FencingToken::ZERO { FencingToken::forgotten(wall) } else { counter };
+        ahead <= self
     }
 }
 

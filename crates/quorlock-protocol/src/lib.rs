@@ -30,7 +30,7 @@ mod validity;
 mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
-pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError};
+pub use fence::{FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
 pub use limits::{RoundTrip, most_in_flight, node_limit, overdue_after};
 pub use moment::Moment;
 pub use offer::{

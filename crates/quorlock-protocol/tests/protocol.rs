@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock_protocol::{
-    Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, Moment, Past, Quarantine, Quorum, Resource,
-    ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age, believed, fraction, least_left,
-    node_limit, offer_life, overdue_after, releases_openly, renewal_every, turn_key,
+    Backoff, Claim, Drift, FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past,
+    Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
+    believed, fraction, least_left, node_limit, offer_life, overdue_after, releases_openly, renewal_every,
+    turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -369,10 +370,11 @@ proptest! {
     ) {
         let wall = Duration::from_micros(node);
         let fence_hint = FenceHint::at(Duration::from_micros(asker), None, Duration::from_micros(lead));
-        if fence_hint.is_within(wall) && fence_hint.usual().get() > counter {
-            prop_assert_eq!(fence_hint.from(fence(counter), wall), Some(fence_hint.usual()));
+        let usable = fence_hint.is_within(wall) && (counter > 0 || fence_hint.is_recent(wall));
+        if usable && fence_hint.usual().get() > counter {
+            prop_assert_eq!(fence_hint.from(fence(counter), wall), Ok(fence_hint.usual()));
         } else {
-            prop_assert_ne!(fence_hint.from(fence(counter), wall), Some(fence_hint.usual()));
+            prop_assert_ne!(fence_hint.from(fence(counter), wall), Ok(fence_hint.usual()));
         }
     }
 }
@@ -384,7 +386,7 @@ fn fence(number: u64) -> FencingToken {
 proptest! {
     #[test]
     fn a_number_is_above_counter_and_hint_but_no_hint_is_further_ahead_than_the_lead(
-        counter in 0..FencingToken::MAX.get(),
+        counter in 1..FencingToken::MAX.get(),
         asker in 0..1_u64 << 54,
         node in 0..1_u64 << 54,
         lead in 0..100_000_000_u64,
@@ -431,9 +433,9 @@ fn a_fencing_token_is_one_number_in_all_its_forms() {
 #[test]
 fn a_counter_at_its_end_draws_nothing() {
     let fence_hint = FenceHint::at(Duration::MAX, None, Duration::MAX);
-    let last = fence_hint.from(FencingToken::ZERO, Duration::MAX);
-    assert_eq!(last, Some(FencingToken::MAX), "the hint leaves room for one");
-    assert_eq!(fence_hint.from(FencingToken::MAX, Duration::ZERO), None);
+    let last = fence_hint.from(fence(1), Duration::MAX);
+    assert_eq!(last, Ok(FencingToken::MAX), "the hint leaves room for one");
+    assert_eq!(fence_hint.from(FencingToken::MAX, Duration::ZERO), Err(NoNumber::AtEnd));
     assert_eq!(FencingToken::new(FencingToken::MAX.get() + 1), None);
     for text in ["", "-1", "+1", " 1", "1.0", "9007199254740992", "99999999999999999999"] {
         assert!(text.parse::<FencingToken>().is_err(), "{text:?}");
@@ -442,8 +444,30 @@ fn a_counter_at_its_end_draws_nothing() {
 
 #[test]
 fn a_counter_that_is_ahead_is_not_lowered() {
-    assert!(fence(7).may_follow(fence(7)) && fence(7).may_follow(fence(6)));
-    assert!(!fence(7).may_follow(fence(8)));
+    assert!([6, 7].into_iter().all(|counter| fence(7).may_follow(fence(counter), Duration::MAX)));
+    assert!(!fence(7).may_follow(fence(8), Duration::ZERO));
+}
+
+/// A number below those of a counter that is gone is neither drawn nor confirmed.
+#[test]
+fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
+    let stood = fence(1_000_000_001);
+    let ends = stood.counter_ends();
+    assert_eq!(
+        ends,
+        Duration::from_millis(1_000_001) + FENCE_COUNTER_LIFE,
+        "whole milliseconds, and no earlier"
+    );
+    assert!(FencingToken::forgotten(ends) >= stood);
+    for wall in [ends, ends + Duration::from_micros(1), ends * 2] {
+        let least = FencingToken::forgotten(wall).get();
+        let at = |hint| FenceHint::at(Duration::from_micros(hint), None, Duration::ZERO);
+        assert_eq!(at(least - 1).from(FencingToken::ZERO, wall), Err(NoNumber::ClientClockBehind));
+        assert!(at(least).from(FencingToken::ZERO, wall).is_ok_and(|drawn| drawn > stood));
+        assert!(at(least - 1).from(fence(1), wall).is_ok(), "where there is a counter it tells");
+        assert!(!fence(least - 1).may_follow(FencingToken::ZERO, wall));
+        assert!(fence(least).may_follow(FencingToken::ZERO, wall));
+    }
 }
 
 #[test]

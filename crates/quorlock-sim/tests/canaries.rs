@@ -29,8 +29,9 @@ const EXCLUSION: &[Rule] = &[Rule::Exclusion, Rule::Backing];
 
 #[test]
 fn nodes_that_forget_and_vote_at_once_are_caught() {
+    // They have forgotten their counters, too.
     let options = options(Twist::GuardOff, &[Kind::Amnesia]);
-    caught("no restart guard", &options, 20, &[Rule::Exclusion]);
+    caught("no restart guard", &options, 20, &[Rule::Exclusion, Rule::Fencing]);
 }
 
 #[test]
@@ -98,7 +99,6 @@ fn observers_that_believe_fewer_than_a_quorum_are_caught() {
 fn permits_and_leaders_of_nodes_that_forget_and_vote_at_once_are_caught() {
     for (subject, rules) in [
         (Subject::Semaphores, &[Rule::Permits, Rule::Exclusion]),
-        // Nodes that vote as soon as they have forgotten their counters draw numbers that calendars put out of order.
         (Subject::Elections, &[Rule::Exclusion, Rule::Fencing]),
     ] {
         let mut options = options(Twist::GuardOff, &[Kind::Amnesia]);

@@ -151,7 +151,9 @@ impl fmt::Debug for BuiltinServer {
 
 impl Shared {
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.set_wall(self.clock.wall());
+        store
     }
 
     fn trackers(&self) -> MutexGuard<'_, Trackers> {

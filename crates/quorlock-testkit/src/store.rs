@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use quorlock::protocol::{FencingToken, Moment, Token};
+use quorlock::protocol::{FencingToken, Moment, NoNumber, Token};
 use quorlock::{Expiry, Holding, Vote};
 
 mod fence;
@@ -29,6 +29,8 @@ pub use watch::Change;
 /// of one command or one script in a single step, and answers as Redis answers.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
+    /// What the wall clock showed last.
+    wall: Duration,
     // Ordered, so that a simulation sees the keys in the same order in every run.
     keys: BTreeMap<Vec<u8>, Entry>,
     /// By the mark that somebody waits.
@@ -85,6 +87,8 @@ pub enum Failure {
     WrongType,
     /// The counter of fencing tokens holds a number from which none can be drawn.
     OutOfRange,
+    /// There is no counter of fencing tokens, and the hint is too far behind the wall clock.
+    ClientClockBehind,
     /// A string would be longer than a server keeps.
     TooLong,
     /// Those who wait for a lock, or share it, stand there: the scripts alone change that here.
@@ -96,6 +100,9 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Failure::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Failure::OutOfRange => "ERR the counter of fencing tokens is at its end",
+            Failure::ClientClockBehind => {
+                return write!(f, "ERR {}", NoNumber::ClientClockBehind);
+            }
             Failure::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Failure::OfScripts => {
                 "ERR the built-in server keeps those who wait for a lock, or share it, for scripts alone"
@@ -125,6 +132,19 @@ impl From<Vote> for Told {
 impl Told {
     fn with(vote: Vote, counter: Option<FencingToken>) -> Told {
         Told { vote, fencing_token: counter.filter(|counter| *counter > FencingToken::ZERO) }
+    }
+}
+
+impl From<NoNumber> for Failure {
+    fn from(why: NoNumber) -> Failure {
+        if why == NoNumber::ClientClockBehind { Failure::ClientClockBehind } else { Failure::OutOfRange }
+    }
+}
+
+impl Store {
+    /// The wall clock shows this from now on: the time since 1970. Numbers are drawn by it.
+    pub fn set_wall(&mut self, wall: Duration) {
+        self.wall = wall;
     }
 }
 

@@ -26,7 +26,7 @@ fn acquire(number: u128) -> Request {
 }
 
 fn fence_hint() -> FenceHint {
-    FenceHint::at(Duration::ZERO, None, TTL)
+    FenceHint::at(Duration::MAX, None, TTL)
 }
 
 fn cancel(number: u128) -> Request {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
-use quorlock::{Address, Expiry, Holding, RedisNode, Request, Vote, ask};
+use quorlock::{Address, Clock, Expiry, Holding, RedisNode, Request, SystemClock, Vote, ask};
 use quorlock_testkit::{
     Change, Drawing, Enqueue, Failure, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };
@@ -23,7 +23,7 @@ const COUNTER: &[u8] = b"counter";
 
 /// With the next number of the counter, whatever time it is.
 fn drawing() -> Drawing<'static> {
-    Drawing { counter: COUNTER, fence_hint: FenceHint::at(Duration::ZERO, None, TTL), wall: TTL }
+    Drawing { counter: COUNTER, fence_hint: FenceHint::at(Duration::ZERO, None, TTL) }
 }
 
 fn acquire(store: &mut Store, now: Moment, token: &[u8]) -> Result<Vote, Failure> {
@@ -132,13 +132,19 @@ fn a_transfer_takes_a_free_key_unless_a_tombstone_stands() -> Result<(), Failure
 #[test]
 fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> Result<(), Failure> {
     let mut store = Store::default();
-    let day = 24 * 60 * 60 * 1000;
-    for (now, number) in [(0, 1), (day, 2), (2 * day, 3), (3 * day + 1, 1)] {
+    // The counter is at a few millionths of a second, by a clock that starts at nothing.
+    let ends = 5 * 60 * 1000;
+    for (now, number) in [(0, 1), (ends / 2, 2), (ends, 3)] {
+        store.set_wall(Duration::from_millis(now));
         store.del(at(now), b"k");
         let told = store.acquire(at(now), b"k", b"tomb", b"mine", TTL, drawing())?;
         assert_eq!((told.vote, told.fencing_token), (Vote::Granted, FencingToken::new(number)));
+        assert_eq!(store.score(at(now), COUNTER)?, Some(number), "an ordinary key");
     }
-    assert_eq!(store.score(at(3 * day + 1), COUNTER)?, Some(1), "an ordinary key");
+    store.set_wall(Duration::from_millis(ends + 2));
+    store.del(at(ends + 2), b"k");
+    assert_eq!(store.score(at(ends + 2), COUNTER)?, None);
+    assert_eq!(acquire(&mut store, at(ends + 2), b"mine"), Err(Failure::ClientClockBehind));
     Ok(())
 }
 
@@ -297,6 +303,8 @@ fn the_end_of_a_watched_key_is_a_change_whose_time_is_known() -> Result<(), Fail
 
 /// Requests about few keys by few attempts, so that they meet.
 fn request(run: u64) -> impl Strategy<Value = Request> {
+    let past = SystemClock::default().wall().saturating_sub(TTL).as_micros();
+    let past = u64::try_from(past).unwrap_or_default();
     let claim = move |key: u8, token: u128| {
         Arc::new(Claim::new(format!("store/{run}/{key}").into(), Token::new(token, "store:1")))
     };
@@ -304,12 +312,12 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
     let tokens = (0..5_u128, 0..5_u128);
     // So far apart that it is not the time between two requests that decides who has waited longer.
     let waiter = (1..4_u64).prop_map(|number| (WaiterId::new(number), Duration::from_secs(100 * number)));
-    // Small numbers, so that hints and counters meet too.
+    // Few numbers, so that hints and counters meet too; none is too old to be drawn (rule F-10).
     let number = 0..12_u64;
     let asked = (0..17_u8, 0..2_u8, tokens, ttl, waiter, number);
     asked.prop_map(move |(kind, key, (token, next), ttl, (waiter, elapsed), number)| {
         let (claim, to) = (claim(key, token), claim(key, next));
-        let fencing_token = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
+        let fencing_token = FencingToken::new(past + number).filter(|_| number > 0);
         let fence_hint = fencing_token.map(|number| FenceHint::at(Duration::ZERO, Some(number), TTL));
         match kind {
             0 => Request::Acquire { claim, ttl, fence_hint },
@@ -324,9 +332,10 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
                 let key = claim.key().into();
                 Request::enqueue(key, waiter, elapsed, TTL, TTL)
             }
-            13..16 => {
-                Request::WriteBack { claim, fencing_token: fencing_token.unwrap_or(FencingToken::ZERO) }
-            }
+            13..16 => Request::WriteBack {
+                claim,
+                fencing_token: FencingToken::new(past + number).unwrap_or(FencingToken::MAX),
+            },
             _ => Request::Inspect { key: claim.key().into() },
         }
     })

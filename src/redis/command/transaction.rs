@@ -90,7 +90,7 @@ impl SupportedCommands {
                 .and_then(server_error)
                 .is_some_and(|error| ServerError::read(&error).kind().is_forbidden())
         };
-        let may = can(script) && can(exec) && software.is_none_or(raises_scores);
+        let may = can(script) && can(exec) && software.is_none_or(moves_ends);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
         Ok(SupportedCommands { client: Some(client), clock, deleting })
     }
@@ -103,9 +103,9 @@ fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
     known.map(|(deleting, _)| deleting)
 }
 
-/// Whether the server knows `ZADD … GT`.
-fn raises_scores(software: &Software) -> bool {
-    software.name != "redis" || software.numbers() >= [6, 2, 0]
+/// Whether the server knows `PEXPIREAT … GT`, and so `ZADD … GT`.
+fn moves_ends(software: &Software) -> bool {
+    software.name != "redis" || software.numbers() >= [7, 0, 0]
 }
 
 /// What is asked without a script, if that is possible for the request, at a server whose wall clock
@@ -118,7 +118,9 @@ pub(in crate::redis) fn acquisition(
 ) -> Option<(&Claim, Duration, FenceHint)> {
     let Request::Acquire { claim, ttl, fence_hint: Some(fence_hint) } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    let plain = ask.stage == Stage::Fresh && alone && !fence_hint.contended && fence_hint.is_within(wall?);
+    let wall = wall?;
+    let usable = fence_hint.is_within(wall) && fence_hint.is_recent(wall);
+    let plain = ask.stage == Stage::Fresh && alone && !fence_hint.contended && usable;
     plain.then_some((claim, *ttl, *fence_hint))
 }
 
@@ -130,8 +132,10 @@ pub(in crate::redis) fn release(request: &Request, deleting: Option<Deleting>) -
 }
 
 /// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
-/// is free, and the counter raised to the number, unless it stands there or beyond. Of their answers only
-/// the last one counts.
+/// is free, and the counter raised to the number, unless it stands there or beyond. Its end is moved as well, and
+/// never to an earlier time (rule F-9): by two commands, since to the second one no end is the latest. The second one
+/// moves the end by a millisecond at least, unless the first has deleted the counter, whose end was in the past
+/// (rule F-10). Of their answers only the last one counts.
 pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {
     let counter = claim.fence_counter_key();
     let mut write = |words: &dyn Fn(&mut CommandWriter<'_>)| {
@@ -150,8 +154,12 @@ pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: Fence
         command.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
         command.number(fence_hint.usual().get()).word(FENCE_MEMBER);
     });
+    let ends = millis(fence_hint.usual().counter_ends());
     write(&|command| {
-        command.word("PEXPIRE").joined(&counter.pieces()).number(millis(COUNTER_LIFE));
+        command.word("PEXPIREAT").joined(&counter.pieces()).number(ends).word("NX");
+    });
+    write(&|command| {
+        command.word("PEXPIREAT").joined(&counter.pieces()).number(ends + 1).word("GT");
     });
     write(&|command| {
         command.word("EXEC");
@@ -159,33 +167,37 @@ pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: Fence
 }
 
 /// So many answers come before the one that counts.
-pub(crate) const PRELUDE: u8 = 4;
+pub(crate) const PRELUDE: u8 = 5;
 
-/// All answers to these requests, the prelude among them, where the token was stored and the counter raised.
-/// Nearly all acquisitions have them, and are compared with this instead of being read. Whatever differs
-/// in a byte is read.
-pub(crate) const GRANTED: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:1\r\n:1\r\n";
+/// The answers of the prelude, which are nearly always these, and are compared with this instead of being read.
+pub(crate) const PRELUDE_ANSWERS: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n";
 
-/// For how long a counter is kept that nobody raises: see `fence.lua`.
-const COUNTER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What the last answer to these requests says, or all of them if they are [`GRANTED`]. Whatever is not clear is left to a script to find out.
+/// What the last answer to these requests says. Whatever is not clear is left to a script to find out.
 pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOutcome {
     let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else {
         return CommandOutcome::Unclear;
     };
-    if answer == GRANTED {
-        return CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) };
-    }
     let mut parts = RespReader::of(answer);
     match (parts.next(), parts.next(), parts.next()) {
-        (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
-            CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
+        (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
+            match (parts.next(), parts.next()) {
+                (Some(RespValue::Number(_)), Some(RespValue::Number(1))) => {
+                    CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
+                }
+                // The server's clock was put forward.
+                (Some(RespValue::Number(_)), Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
+                _ => CommandOutcome::Unclear,
+            }
         }
-        (Some(RespValue::List(3)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(0))) => {
+        (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(0))) => {
             CommandOutcome::Unnumbered
         }
-        (Some(RespValue::List(3)), Some(RespValue::Nothing), _) => CommandOutcome::Refused,
+        (Some(RespValue::List(4)), Some(RespValue::Nothing), Some(RespValue::Number(_))) => {
+            match (parts.next(), parts.next()) {
+                (Some(RespValue::Number(_)), Some(RespValue::Number(_))) => CommandOutcome::Refused,
+                _ => CommandOutcome::Unclear,
+            }
+        }
         _ => CommandOutcome::Unclear,
     }
 }

@@ -44,7 +44,7 @@ const RIGHTS: [Right; 34] = [
     right("zincrby", Feature::Fencing, "ZINCRBY {fence} 0 n"),
     right("zrem", Feature::Fencing, "ZREM {fence} a"),
     right("zremrangebyrank", Feature::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
-    right("pexpire", Feature::Fencing, "PEXPIRE {fence} 5000"),
+    right("pexpireat", Feature::Fencing, "PEXPIREAT {fence} 4000000000000"),
     // Of nobody.
     right("client|kill", Feature::Speed, "CLIENT KILL ID 9223372036854775807"),
     EXEC,

@@ -9,7 +9,9 @@ end
 -- Larger than that of each lock's last holder. Before a key is set: what fails here leaves nothing behind.
 local number = 0
 for place = 1, #KEYS do
-  if fenced then number = math.max(number, stands(place)) end
+  local found = fenced and stands(place) or 0
+  if fenced and missing then bound(counter_of(place), found, ARGV[3]) end
+  number = math.max(number, found)
 end
 if not missing then return {'granted', number} end
 local drawn = fenced and after(number, ARGV[3], ARGV[4]) or 0

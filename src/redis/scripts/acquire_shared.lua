@@ -8,6 +8,7 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[7] ~= ''
 local number = fenced and counter(ARGV[7]) or 0
+if fenced then bound(ARGV[7], number, ARGV[8]) end
 local drawn = fenced and after(number, ARGV[8], ARGV[9])
 local shared = holder == marker
 if holder and not shared then

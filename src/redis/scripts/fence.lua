@@ -2,9 +2,10 @@
 --
 -- It is the score of the one member of a sorted set, because there is a command that raises a score and
 -- never lowers it, which needs no script (ADR 16). It is read by a command that counts as a write, as
--- the tombstone is in acquire.lua. It lives for a day after its last change, which is longer than any
--- two clocks may differ; see protocol/fence.rs. Numbers are exact below 2^53. Each call of a command is
--- a microsecond, and so are two of a library's functions.
+-- the tombstone is in acquire.lua. It lives until the clock is five minutes past its
+-- number (rule F-9); where there is none, no hint is taken that is further behind the clock (rule F-10): see
+-- protocol/fence.rs. Numbers are exact below 2^53. Each call of a command is a microsecond, and so are two of a
+-- library's functions.
 local call = redis.call
 local function counter(key)
   local number = tonumber(call('ZINCRBY', key, 0, 'n'))
@@ -17,10 +18,22 @@ end
 local function forget(key, number)
   if number == 0 then call('DEL', key) end
 end
+local function clock()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+-- The largest number that a counter may have had which is gone.
+local function forgotten() return clock() - 300000000 end
+-- Fails where there is no counter, and the hint may be below what it was.
+local function bound(key, number, hint)
+  if number > 0 or tonumber(hint) >= forgotten() then return end
+  forget(key, number)
+  error("the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: " ..
+    'set the clocks, by NTP for instance', 0)
+end
 -- The next number: above the counter and the hint, which is cut to the time here and a lead.
 local function after(number, hint, lead)
-  local time = call('TIME')
-  local latest = time[1] * 1000000 + time[2] + lead
+  local latest = clock() + lead
   hint = tonumber(hint)
   if hint > latest then hint = latest end
   if hint > number then number = hint end
@@ -28,7 +41,7 @@ local function after(number, hint, lead)
 end
 local function raise(key, number)
   call('ZADD', key, number, 'n')
-  call('PEXPIRE', key, 86400000)
+  call('PEXPIREAT', key, math.ceil(number / 1000) + 300000)
   return number
 end
 -- Notes what was drawn for a token, if it is not the number that the token says itself: whoever asks for
@@ -42,12 +55,15 @@ end
 -- while it raises it (as in ADR 16, from Redis 6.2 on); where it is not, or the hint is too far ahead, or
 -- that command is refused, the counter is looked at.
 local function draw(key, token, hint, lead)
-  local usual, time = hint + 1, call('TIME')
-  if usual <= time[1] * 1000000 + time[2] + lead and redis.pcall('ZADD', key, 'GT', 'CH', usual, 'n') == 1 then
-    call('PEXPIRE', key, 86400000)
+  local usual, now = hint + 1, clock()
+  local usable = usual <= now + lead and hint + 300000000 >= now
+  if usable and redis.pcall('ZADD', key, 'GT', 'CH', usual, 'n') == 1 then
+    call('PEXPIREAT', key, math.ceil(usual / 1000) + 300000)
     return usual
   end
-  local drawn = after(counter(key), hint, lead)
+  local number = counter(key)
+  bound(key, number, hint)
+  local drawn = after(number, hint, lead)
   note(key, token, drawn, usual)
   return raise(key, drawn)
 end

@@ -7,9 +7,10 @@ local function score(member)
   return tonumber(redis.pcall('ZADD', ARGV[1], 'XX', 'INCR', 0, member) or 0) or 0
 end
 local number = score('n')
-if holder and number > 0 then
-  local noted = score(string.sub(holder, 1, 32))
-  -- What the token says was drawn for it, if nothing else was noted; or the counter of whoever else.
+if holder then
+  local noted = number > 0 and score(string.sub(holder, 1, 32)) or 0
+  -- What the token says was drawn for it, if nothing else was noted, as for a lease that outlives its counter; or the
+  -- counter.
   number = noted > 0 and noted or tonumber(string.match(holder, '^%x+:(%d+) ')) or number
 end
 if not (number >= 0 and number < 9007199254740992) then number = 0 end

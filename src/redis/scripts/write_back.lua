@@ -9,6 +9,10 @@ if not holder then
 end
 if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 local number = counter(ARGV[2])
+if number == 0 then
+  forget(ARGV[2], number)
+  number = forgotten()
+end
 if number > tonumber(ARGV[3]) then return {'ahead', number} end
 note(ARGV[2], ARGV[1], tonumber(ARGV[3]))
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

@@ -11,5 +11,9 @@ if holder ~= marker then return {'held', string.sub(holder, 1, 4096), call('PTTL
 prune(ARGV[4])
 if not share(ARGV[4], ARGV[1]) then return {'free'} end
 local number = counter(ARGV[2])
+if number == 0 then
+  forget(ARGV[2], number)
+  number = forgotten()
+end
 if number > tonumber(ARGV[3]) then return {'ahead', number} end
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

@@ -7,12 +7,18 @@ use futures::future::join;
 use super::stream::{CHANGED, CUTS, FREE, transacting_node};
 use super::{acquire, claim, inspect, release, within};
 use crate::node::{Request, Response, Vote, ask};
-use crate::redis::command::transaction::GRANTED;
+use crate::redis::command::transaction::PRELUDE_ANSWERS;
 use quorlock_protocol::FencingToken;
 
 /// What the server says to these requests, one by one.
-const USUAL: [&str; 5] =
-    ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*3\r\n+OK\r\n:1\r\n:1\r\n"];
+const USUAL: [&str; 6] = [
+    "+OK\r\n",
+    "+QUEUED\r\n",
+    "+QUEUED\r\n",
+    "+QUEUED\r\n",
+    "+QUEUED\r\n",
+    "*4\r\n+OK\r\n:1\r\n:1\r\n:1\r\n",
+];
 
 fn number_of(request: &Request) -> Option<FencingToken> {
     let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else { return None };
@@ -21,8 +27,8 @@ fn number_of(request: &Request) -> Option<FencingToken> {
 
 #[tokio::test]
 async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behind_them() {
-    assert_eq!(USUAL.concat().as_bytes(), GRANTED);
-    for cut in CUTS.chain(CUTS.end..2 * GRANTED.len()) {
+    assert_eq!(USUAL[..5].concat().as_bytes(), PRELUDE_ANSWERS);
+    for cut in CUTS.chain(CUTS.end..2 * USUAL.concat().len()) {
         let (node, diary) = transacting_node(cut, |mut server| async move {
             server.hears(3).await?;
             server.says(&[&USUAL.concat(), CHANGED, &USUAL.concat(), FREE].concat()).await?;
@@ -60,19 +66,22 @@ async fn a_change_between_usual_answers_is_heard() {
 
 #[tokio::test]
 async fn whatever_differs_from_the_usual_is_read() {
-    // Each of the three results of the transaction, and answers that are not there.
+    // Each of the four results of the transaction, and answers that are not there.
     for odd in [
-        "*3\r\n+OK\r\n:0\r\n:1\r\n",
-        "*3\r\n+OK\r\n-WRONGTYPE no\r\n:1\r\n",
-        "*3\r\n+NO\r\n:1\r\n:1\r\n",
-        "*3\r\n_\r\n:1\r\n:1\r\n",
+        "*4\r\n+OK\r\n:0\r\n:1\r\n:1\r\n",
+        "*4\r\n+OK\r\n-WRONGTYPE no\r\n:1\r\n:1\r\n",
+        "*4\r\n+NO\r\n:1\r\n:1\r\n:1\r\n",
+        "*4\r\n_\r\n:1\r\n:1\r\n:1\r\n",
+        "*4\r\n+OK\r\n:1\r\n:1\r\n-ERR no\r\n",
+        // The server's clock was put forward.
+        "*4\r\n+OK\r\n:1\r\n:1\r\n:0\r\n",
         "*2\r\n+OK\r\n:1\r\n",
         "*-1\r\n",
         "-EXECABORT no\r\n",
     ] {
         let (node, _) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
-            server.says(&[&USUAL[..4].concat(), odd, FREE].concat()).await?;
+            server.says(&[&USUAL[..5].concat(), odd, FREE].concat()).await?;
             // A script finds out.
             server.hears(1).await?;
             server.says("*2\r\n$7\r\ngranted\r\n:77\r\n").await?;

@@ -226,9 +226,9 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
     assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
-    server.cli(&["acl", "setuser", "anna", "-pexpire"]);
+    server.cli(&["acl", "setuser", "anna", "-pexpireat"]);
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
-    let named = ["may not run PEXPIRE; grant", "may not run a command of the script"];
+    let named = ["may not run PEXPIREAT; grant", "may not run a command of the script"];
     assert!(named.iter().any(|words| error.to_string().contains(words)), "not EVAL itself: {error}");
 }
 

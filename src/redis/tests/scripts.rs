@@ -30,12 +30,14 @@ async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
     let Some(server) = Server::start(&[]) else { return };
     let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
     let token = str::from_utf8(ours.token().as_bytes()).unwrap();
+    let now = SystemClock.wall().as_micros();
+    let hint = now.to_string();
     let fence_hint =
-        || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, "41", "0"]);
+        || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, &hint, "0"]);
     assert_eq!(fence_hint(), "free");
     server.cli(&["set", "orders/42", "somebody else", "px", "60000"]);
     assert!(fence_hint().starts_with("held\nsomebody else\n"), "{}", fence_hint());
     assert_eq!(server.cli(&["exists", &counter]), "0", "and none is drawn");
     server.cli(&["set", "orders/42", token, "px", "60000"]);
-    assert_eq!(fence_hint(), "granted\n42");
+    assert_eq!(fence_hint(), format!("granted\n{}", now + 1));
 }

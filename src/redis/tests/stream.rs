@@ -10,6 +10,7 @@ use super::{NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, inspect, plain, s
 use crate::address::Address;
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
 use crate::redis::{RedisNode, Settings};
+use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
@@ -174,17 +175,18 @@ where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    // It is called a number, and its clock is far ahead of ours.
-    const SWIFTNESS: &str = ":7\r\n:0\r\n*2\r\n$10\r\n9999999999\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
-                             -ERR no\r\n-ERR no\r\n";
-
-    introduced(cut, SWIFTNESS, "", behaves)
+    // It is called a number, and its clock is a few seconds ahead of ours.
+    let clock = SystemClock.wall().as_secs() + 5;
+    let means = format!(
+        ":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n-ERR no\r\n-ERR no\r\n"
+    );
+    introduced(cut, means, "", behaves)
 }
 
 /// The same, whose server says what it can do, and something else in the same breath.
 fn introduced<B, F>(
     cut: usize,
-    means: &'static str,
+    means: impl Into<String>,
     more: &'static str,
     behaves: B,
 ) -> (RedisNode, Arc<Diary>)
@@ -193,9 +195,10 @@ where
     F: Future<Output = io::Result<Server>> + Send,
 {
     let (near, far) = tokio::io::duplex(cut);
+    let means = means.into();
     tokio::spawn(async move {
         let mut server = Server { stream: far, heard: Vec::new() };
-        server.introduces_itself(means, more).await?;
+        server.introduces_itself(&means, more).await?;
         let mut server = behaves(server).await?;
         // It stays, until its client goes.
         server.hears(usize::MAX).await

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, split};
@@ -15,10 +16,12 @@ use super::{
 };
 use crate::address::Address;
 use crate::node::{Node, Request, Vote, ask};
+use crate::redis::command::reply::CommandOutcome;
+use crate::redis::command::transaction::{PRELUDE_ANSWERS, decode_acquisition, encode_acquisition};
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
-use quorlock_protocol::{FenceHint, FencingToken, WaiterId, fence_counter};
+use quorlock_protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, WaiterId, fence_counter};
 
 /// How many scripts the server has run.
 fn scripts_run(server: &Server) -> usize {
@@ -99,6 +102,59 @@ async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
     let drawn = ask(&node, request).await.unwrap().fencing_token.unwrap().get();
     let latest = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
     assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
+}
+
+/// What the server says at last to a claim that is asked for without a script.
+async fn said(server: &Server, claim: &Arc<Claim>, fence_hint: FenceHint) -> CommandOutcome {
+    let mut words = Vec::new();
+    encode_acquisition(claim, LONG, fence_hint, &mut words);
+    let mut server = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
+    server.write_all(&words).await.unwrap();
+    server.write_all(b"QUIT\r\n").await.unwrap();
+    let mut answers = Vec::new();
+    server.read_to_end(&mut answers).await.unwrap();
+    let answer = answers.strip_prefix(PRELUDE_ANSWERS).and_then(|answer| answer.strip_suffix(b"+OK\r\n"));
+    let request = Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint) };
+    decode_acquisition(answer.unwrap(), &request)
+}
+
+/// The refused one whose clock is behind counts for nothing, and neither does one that knows no better.
+#[tokio::test]
+async fn f9_nothing_moves_the_end_of_a_counter_to_an_earlier_time() {
+    let Some(server) = transacting_server() else { return };
+    let (ahead, counter) = (SystemClock.wall() + LONG, fence_counter("orders/42"));
+    let holder = FenceHint::at(ahead, None, LONG);
+    assert!(matches!(said(&server, &claim("orders/42", 1), holder).await, CommandOutcome::Voted { .. }));
+    let ends = || server.cli(&["pexpiretime", &counter]).parse::<u128>().unwrap();
+    assert!(ends() >= holder.usual().counter_ends().as_millis());
+    for behind in [Duration::ZERO, LONG, FENCE_COUNTER_LIFE + 2 * LONG] {
+        let before = ends();
+        let fence_hint = FenceHint::at(ahead.saturating_sub(behind), None, LONG);
+        let refused = said(&server, &claim("orders/42", 2), fence_hint).await;
+        assert!(matches!(refused, CommandOutcome::Refused), "{behind:?}");
+        assert!(ends() >= before, "{behind:?} behind");
+    }
+    assert!(ends() <= holder.usual().counter_ends().as_millis() + 2);
+}
+
+/// The server's clock may have been put forward since it was last read: then it is the transaction that notices.
+#[tokio::test]
+async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn() {
+    let Some(server) = transacting_server() else { return };
+    let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
+    let late = SystemClock.wall().saturating_sub(FENCE_COUNTER_LIFE + LONG);
+    let fence_hint = FenceHint::at(late, None, LONG);
+    assert!(matches!(said(&server, &ours, fence_hint).await, CommandOutcome::Unnumbered));
+    assert_eq!(server.cli(&["exists", &counter]), "0");
+    server.cli(&["del", "orders/42"]);
+    let node = server.node();
+    for contended in [false, true] {
+        let fence_hint = FenceHint::at(late, contended.then_some(FencingToken::ZERO), LONG);
+        let request = Request::Acquire { claim: Arc::clone(&ours), ttl: LONG, fence_hint: Some(fence_hint) };
+        let error = ask(&node, request).await.unwrap_err();
+        assert!(format!("{error:#}").contains("more than five minutes behind"), "{error:#}");
+        assert_eq!(server.cli(&["exists", "orders/42", &counter]), "0");
+    }
 }
 
 #[tokio::test]

@@ -31,10 +31,11 @@ impl Inside {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use quorlock::{Coordinator, Renewal};
-    use quorlock_testkit::memory_nodes;
+    use quorlock::{Clock, Coordinator, Renewal};
+    use quorlock_testkit::{TokioClock, memory_nodes_on};
 
     use super::*;
 
@@ -42,12 +43,9 @@ mod tests {
     async fn two_who_are_told_that_they_hold_one_lock_overlap() {
         let lease = async || {
             // Two sets of nodes: a lock that two can hold.
-            let nodes = memory_nodes(3);
-            let coordinator = Coordinator::builder()
-                .custom_nodes(nodes)
-                .clock(quorlock_testkit::TokioClock::default())
-                .build()
-                .unwrap();
+            let clock: Arc<dyn Clock> = Arc::new(TokioClock::default());
+            let coordinator =
+                Coordinator::builder().custom_nodes(memory_nodes_on(&clock, 3)).clock(clock).build().unwrap();
             coordinator
                 .lock("a")
                 .ttl(Duration::from_secs(1))

@@ -1,6 +1,8 @@
 //! What is to be found out about fencing tokens.
 
-use super::Scheme::{AnyHolderConfirms, AnyNodeConfirms, NoWriteBack, Quorlock};
+use super::Scheme::{
+    AnyHintDraws, AnyHolderConfirms, AnyNodeConfirms, NoCounterConfirms, NoWriteBack, Quorlock,
+};
 use super::{Fence, Scheme, World};
 use crate::case::Expected::{Holds, Violated};
 use crate::case::Size::{Nightly, Quick};
@@ -11,7 +13,7 @@ use crate::walk::walk;
 /// All of them. The names are those of the tests.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    [asynchronous(), forgetful(), walks(), nightly()].concat()
+    [asynchronous(), forgetful(), pruning(), walks(), nightly()].concat()
 }
 
 /// No node forgets. Then nothing is asked of any clock.
@@ -61,6 +63,27 @@ fn forgetful() -> Vec<Case> {
         }),
         case("attempts that outlast the quarantine hand out a number twice", Violated, Quick, |_| {
             prove(two_attempts(Quorlock, World { limit: 5, ..World::forgetful(&[0]) }), 1)
+        }),
+    ]
+}
+
+/// Counters end, some minutes after their numbers.
+fn pruning() -> Vec<Case> {
+    vec![
+        case("counters may end whatever the clocks of clients show", Holds, Quick, |_| {
+            prove(two_attempts(Quorlock, World::pruning(&[0, 4, 8])), 1)
+        }),
+        case("a node without a counter that draws from any hint breaks the order", Violated, Quick, |_| {
+            prove(two_attempts(AnyHintDraws, World::pruning(&[0, 4])), 1)
+        }),
+        case("a node without a counter that confirms any number breaks the order", Violated, Quick, |_| {
+            prove(two_attempts(NoCounterConfirms, World::pruning(&[0, 4])), 1)
+        }),
+        case("counters may end early by clocks that are put forward", Holds, Quick, |_| {
+            prove(
+                two_attempts(Quorlock, World { clock_steps: 1, clock_step: 4, ..World::pruning(&[0, 4]) }),
+                1,
+            )
         }),
     ]
 }

@@ -1,9 +1,11 @@
 //! What can happen next, and what comes of it.
 
+use std::time::Duration;
+
 use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Tally, Verdict};
 
 use super::state::{Attempt, Mail, Node, Phase, State, Vote, Way, WriteBack};
-use super::{Answer, Fence, Scheme, Step};
+use super::{Answer, Fence, Scheme, Step, token};
 
 /// What can happen next.
 impl<const N: usize, const K: usize> Fence<N, K> {
@@ -19,6 +21,10 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             // What was forgotten shows only in later votes.
             if state.restarts < self.world.restarts && (there.awaits_vote() || literal) {
                 steps.push(Step::Restart { node });
+            }
+            if state.clock_steps < self.world.clock_steps {
+                let is_forward = there.ahead > self.world.nodes_ahead;
+                steps.push(if is_forward { Step::PutBack { node } } else { Step::PutForward { node } });
             }
             if literal && there.holder.is_some() {
                 steps.push(Step::Vanish { node });
@@ -65,7 +71,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let Some(token) = asking.writes_back() else { return };
         let is_due = there.mail[attempt].write_back == WriteBack::Unarrived;
-        if !is_due || !self.confirms(there, attempt, token) {
+        if !is_due || !self.confirms(state.now, there, attempt, token) {
             return;
         }
         if asking.is_open() || there.awaits_vote() || self.world.is_literal() {
@@ -88,6 +94,14 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let there = &mut state.nodes[node];
                 (there.holder, there.counter, there.restarted) = (None, FencingToken::ZERO, Some(state.now));
             }
+            Step::PutForward { node } => {
+                state.clock_steps += 1;
+                state.nodes[node].ahead += self.world.clock_step;
+            }
+            Step::PutBack { node } => {
+                state.clock_steps += 1;
+                state.nodes[node].ahead -= self.world.clock_step;
+            }
             Step::Vanish { node } => state.nodes[node].holder = None,
             Step::Begin { attempt } => begin(&mut state, attempt),
             Step::Vote { attempt, node, answer } => {
@@ -106,8 +120,17 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Decide { attempt } => self.decide(&mut state, attempt),
             Step::WriteBack { attempt, node, answer } => self.write_back(&mut state, attempt, node, answer),
         }
+        for node in &mut state.nodes {
+            if self.clock_of(state.now, node) >= node.counter.counter_ends() {
+                node.counter = FencingToken::ZERO;
+            }
+        }
         self.tidy(&mut state);
         state
+    }
+
+    fn clock_of(&self, now: u8, node: &Node<K>) -> Duration {
+        self.world.wall(now + node.ahead)
     }
 
     /// Where the counter stands after the attempt was asked for in one step without a script, if that
@@ -116,7 +139,8 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let asking = &state.attempts[attempt];
         let sent = if asking.phase == Phase::Idle { state.now } else { asking.sent };
         let draw = self.draw(sent + asking.ahead);
-        let raised = draw.usual() > state.nodes[node].counter && draw.is_within(self.world.wall(state.now));
+        let there = &state.nodes[node];
+        let raised = draw.usual() > there.counter && draw.is_within(self.clock_of(state.now, there));
         raised.then(|| draw.usual())
     }
 
@@ -127,10 +151,16 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
         let Attempt { ahead, sent, .. } = state.attempts[attempt];
         let draw = self.draw(sent + ahead);
+        let wall = self.clock_of(state.now, &state.nodes[node]);
         let there = &mut state.nodes[node];
-        let Some(number) = draw.from(there.counter, self.world.wall(state.now)) else { return };
-        there.counter = number;
+        // Its token may have been stored, where it was asked for without a script.
         there.holder = Some(attempt);
+        there.mail[attempt].vote = Vote::Spent;
+        // A counter at one has the place of none, where the bound on hints is left out.
+        let least = u64::from(self.scheme == Scheme::AnyHintDraws);
+        let counter = there.counter.max(token(least));
+        let Ok(number) = draw.from(counter, wall) else { return };
+        there.counter = number;
         there.mail[attempt].vote = match answer {
             Answer::Heard => Vote::Counted(number),
             Answer::Unheard => Vote::Spent,
@@ -178,14 +208,23 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     }
 
     /// Whether a node would carry `token` for the attempt.
-    pub(super) fn confirms(&self, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
+    pub(super) fn confirms(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
         let still_ours = node.holder == Some(attempt);
         match self.scheme {
-            Scheme::Quorlock => still_ours && token.may_follow(node.counter),
+            Scheme::Quorlock | Scheme::AnyHintDraws => {
+                still_ours && token.may_follow(node.counter, self.clock_of(now, node))
+            }
+            Scheme::NoCounterConfirms => still_ours && token >= node.counter,
             Scheme::AnyHolderConfirms => still_ours,
             Scheme::AnyNodeConfirms => true,
             Scheme::NoWriteBack => false,
         }
+    }
+
+    /// Whether it may yet do so: a counter that is ahead ends.
+    pub(super) fn may_confirm(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
+        let ends = self.scheme == Scheme::NoCounterConfirms && node.holder == Some(attempt);
+        ends || self.confirms(now, node, attempt, token)
     }
 
     /// Whether those that grant are a quorum.

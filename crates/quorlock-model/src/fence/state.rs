@@ -12,6 +12,8 @@ pub struct State<const N: usize, const K: usize> {
     pub now: u8,
     /// How many restarts have happened.
     pub restarts: u8,
+    /// How many steps of nodes' clocks have happened.
+    pub clock_steps: u8,
     /// The nodes.
     pub nodes: [Node<K>; N],
     /// The attempts.
@@ -23,8 +25,10 @@ pub struct State<const N: usize, const K: usize> {
 pub struct Node<const K: usize> {
     /// The attempt whose vote came last. Its key may be gone when the next vote comes.
     pub holder: Option<usize>,
-    /// The counter of the lock.
+    /// The counter of the lock; zero if there is none.
     pub counter: FencingToken,
+    /// By how many ticks its wall clock is ahead.
+    pub ahead: u8,
     /// When it last restarted with nothing; `None` if never.
     pub restarted: Option<u8>,
     /// The requests of each attempt to this node.
@@ -142,12 +146,19 @@ impl Attempt {
 impl<const N: usize, const K: usize> State<N, K> {
     /// Nothing has happened, and the counters and clocks stand at these.
     #[must_use]
-    pub fn new(counters: [FencingToken; N], ahead: [u8; K]) -> State<N, K> {
+    pub fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
         let mail = [Mail { vote: Vote::Unarrived, write_back: WriteBack::Unarrived }; K];
         State {
             now: 0,
             restarts: 0,
-            nodes: counters.map(|counter| Node { holder: None, counter, restarted: None, mail }),
+            clock_steps: 0,
+            nodes: counters.map(|counter| Node {
+                holder: None,
+                counter,
+                ahead: nodes_ahead,
+                restarted: None,
+                mail,
+            }),
             attempts: ahead.map(|ahead| Attempt {
                 ahead,
                 sent: 0,

@@ -20,6 +20,13 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                     before.nodes[node].counter
                 )
             }
+            Step::PutForward { node } | Step::PutBack { node } => {
+                let wall = self.world.wall(after.now + after.nodes[node].ahead);
+                format!(
+                    "the clock of node {node} is stepped to {wall:?}; its counter is {}",
+                    after.nodes[node].counter
+                )
+            }
             Step::Begin { attempt } => {
                 let asking = &after.attempts[attempt];
                 let wall = self.world.wall(asking.sent + asking.ahead);

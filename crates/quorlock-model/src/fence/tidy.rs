@@ -37,7 +37,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let may_count = |node: &Node<K>| {
                     node.mail[attempt].write_back == WriteBack::Acknowledged
                         || may_vote(node)
-                        || self.confirms(node, attempt, token)
+                        || self.may_confirm(state.now, node, attempt, token)
                 };
                 is_late || !self.is_carried(&state.nodes, may_count)
             }
@@ -47,9 +47,10 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     fn tidy_write_backs(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = state.attempts[attempt];
         let Some(token) = asking.writes_back() else { return };
+        let now = state.now;
         for node in &mut state.nodes {
             let may_be_granted =
-                node.mail[attempt].vote == Vote::Unarrived || self.confirms(node, attempt, token);
+                node.mail[attempt].vote == Vote::Unarrived || self.may_confirm(now, node, attempt, token);
             let write_back = &mut node.mail[attempt].write_back;
             let matters = match write_back {
                 WriteBack::Unarrived => may_be_granted,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Drift, Quarantine};
+use quorlock_protocol::{Drift, FENCE_COUNTER_LIFE, Quarantine};
 
 /// How an attempt comes to its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,10 @@ pub enum Scheme {
     /// It is written back to nodes whose key is still the attempt's own, even if their counters are
     /// ahead of it.
     AnyHolderConfirms,
+    /// A node without a counter draws from any hint, however far that is behind its clock.
+    AnyHintDraws,
+    /// A node without a counter confirms any number, however far that is behind its clock.
+    NoCounterConfirms,
 }
 
 /// What has a step of its own.
@@ -40,6 +44,12 @@ pub struct World {
     pub counters_up_to: u64,
     /// Each attempt's wall clock is ahead of the nodes' clocks by one of these.
     pub clocks_ahead: Vec<u8>,
+    /// Each node's wall clock starts this far ahead.
+    pub nodes_ahead: u8,
+    /// How often the wall clock of a node is stepped.
+    pub clock_steps: u8,
+    /// By how much.
+    pub clock_step: u8,
     /// How far a hint may be ahead of a node's clock.
     pub lead: u8,
     /// How often a node restarts and has forgotten everything.
@@ -61,6 +71,9 @@ impl World {
             ticks: 0,
             counters_up_to: 2,
             clocks_ahead: hints.to_vec(),
+            nodes_ahead: 0,
+            clock_steps: 0,
+            clock_step: 0,
             lead: u8::MAX,
             restarts: 0,
             quarantine: 0,
@@ -89,11 +102,30 @@ impl World {
             ticks: 5,
             counters_up_to: 0,
             clocks_ahead: clocks_ahead.to_vec(),
+            nodes_ahead: 0,
+            clock_steps: 0,
+            clock_step: 0,
             lead: 2,
             restarts: 1,
             quarantine: 4,
             limit: 2,
             detail: Detail::Reduced,
+        }
+    }
+
+    /// Counters end: a tick is a third of the time for which they are kept, and a little more. The clocks of
+    /// clients differ from those of nodes by more than that, and attempts take longer.
+    #[must_use]
+    pub fn pruning(clocks_ahead: &[u8]) -> World {
+        World {
+            tick: FENCE_COUNTER_LIFE / 3 + Duration::from_secs(1),
+            ticks: 6,
+            nodes_ahead: 4,
+            lead: 1,
+            restarts: 0,
+            quarantine: 0,
+            limit: 7,
+            ..World::forgetful(clocks_ahead)
         }
     }
 

@@ -217,7 +217,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     /// Whether a node would carry the attempt's number: its key stands, and no counter is ahead of it.
     pub(super) fn confirms(node: &Node<K>, attempt: usize, number: FencingToken) -> bool {
-        node.has_key_of(attempt) && number.may_follow(node.counter)
+        node.has_key_of(attempt) && number.may_follow(node.counter, Duration::ZERO)
     }
 
     fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize) {

@@ -72,7 +72,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     let drawing = |counter, hint, lead| {
         let time = |digits| number(digits).map_or(Duration::ZERO, Duration::from_micros);
         let fence_hint = FenceHint::at(time(hint), None, time(lead));
-        Drawing { counter, fence_hint, wall: shared.clock.wall() }
+        Drawing { counter, fence_hint }
     };
     // The scripts are told by an empty name that no number is wanted.
     let drawing_if = |counter: &'a [u8], hint, lead| {
@@ -80,7 +80,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     };
     let fence = |digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO);
     let (now, mut store) = (shared.now(), shared.store());
-    if let Some(told) = several(&mut store, now, shared.clock.wall(), script, &keys, &arguments) {
+    if let Some(told) = several(&mut store, now, script, &keys, &arguments) {
         return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
     }
     if let Some(told) = waiting(&mut store, now, script, &keys, &arguments) {
@@ -205,7 +205,6 @@ fn max_ttl(
 fn several<'a>(
     store: &mut Store,
     now: Moment,
-    wall: Duration,
     script: &[u8],
     keys: &[&'a [u8]],
     arguments: &[&'a [u8]],
@@ -231,7 +230,7 @@ fn several<'a>(
     let drawn = fence.map(|digits| number(digits).and_then(FencingToken::new).unwrap_or(FencingToken::ZERO));
     Some(match which {
         0 => {
-            let fence_hint = fence.map(|hint| (FenceHint::at(micros(hint), None, micros(lead)), wall));
+            let fence_hint = fence.map(|hint| FenceHint::at(micros(hint), None, micros(lead)));
             store.acquire_several(now, &claim, time, fence_hint)
         }
         1 => store.renew_several(now, &claim, time, drawn),

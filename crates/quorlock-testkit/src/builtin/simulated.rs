@@ -111,7 +111,7 @@ impl Shared {
     pub(super) fn misbehave_at(&self, name: &str) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         match misconduct {
-            Misconduct::Refuses(error) if matches!(name, "SET" | "ZADD" | "PEXPIRE") => {
+            Misconduct::Refuses(error) if matches!(name, "SET" | "ZADD" | "PEXPIRE" | "PEXPIREAT") => {
                 Some(Resp::Error(error))
             }
             Misconduct::RefusesKeys(error) if matches!(name, "SET" | "ZADD") => Some(Resp::Error(error)),

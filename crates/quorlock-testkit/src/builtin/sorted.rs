@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use quorlock::Expiry;
 use quorlock::protocol::Moment;
 
 use super::Shared;
@@ -11,14 +12,23 @@ use crate::store::{Scores, SetLife, SetOptions, Store, Value};
 
 /// Carries out one of them; nothing of any other.
 pub(super) fn sorted(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Option<Resp> {
-    let ([key, words @ ..], now) = (arguments, shared.now()) else { return None };
+    let ([key, words @ ..], now, wall) = (arguments, shared.now(), shared.clock.wall()) else { return None };
     let mut store = shared.store();
     let store = &mut *store;
     let answer = match (name, words) {
         ("SETRANGE", [offset, part]) => set_range(store, now, key, offset, part),
-        ("PEXPIREAT", [end]) => match millis(end) {
-            Some(end) => Ok(Resp::Number(store.expire_at(now, key, shared.clock.wall(), end).into())),
-            None => Ok(not_an_integer()),
+        ("PEXPIREAT", [end, condition @ ..]) => match (millis(end), condition) {
+            (None, _) => Ok(not_an_integer()),
+            (Some(end), []) => Ok(Resp::Number(store.expire_at(now, key, wall, end).into())),
+            (Some(end), [condition]) => {
+                let moves = match store.pttl(now, key) {
+                    None => false,
+                    Some(Expiry::Never) => is(condition, "NX"),
+                    Some(Expiry::In(left)) => is(condition, "GT") && wall + left < end,
+                };
+                Ok(Resp::Number((moves && store.expire_at(now, key, wall, end)).into()))
+            }
+            (Some(_), _) => return None,
         },
         ("ZADD", _) => add(store, now, key, words),
         ("ZSCORE", [member]) => store.scores(now, key).map(|scores| score(scores.get(member))),

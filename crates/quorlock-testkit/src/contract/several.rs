@@ -7,6 +7,7 @@ use quorlock::protocol::{Claim, FenceHint, FencingToken};
 use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
+use super::fence::Past;
 use super::shared::{marker, reader};
 
 pub(super) async fn several_free_locks_are_granted_at_once(bench: &Bench<'_>) -> Finding {
@@ -248,16 +249,15 @@ pub(super) async fn a_write_back_counts_for_none_of_several_where_one_is_lost(be
 }
 
 pub(super) async fn several_restored_locks_raise_every_counter(bench: &Bench<'_>) -> Finding {
-    let both = both(bench);
-    let renewal = Request::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(number(42)) };
+    let (both, past) = (both(bench), Past::of(bench));
+    let renewal = Request::Renew { claim: Arc::clone(&both), ttl: LONG, fencing_token: Some(past.at(42)) };
     is(&bench.vote(renewal).await?, &Vote::Restored)?;
-    counters(bench, &both, number(42)).await?;
+    counters(bench, &both, past.at(42)).await?;
     is(&bench.release(&both).await?, &Vote::Granted)?;
     // And not only as a note of what was drawn for this one.
     for key in both.keys() {
-        let counting = FenceHint::at(Duration::ZERO, None, LONG);
-        let next = bench.drawn(acquisition(&bench.claim(key), LONG, counting)).await?;
-        is_equal(next, number(43))?;
+        let next = bench.drawn(acquisition(&bench.claim(key), LONG, past.counting())).await?;
+        is_equal(next, past.at(43))?;
     }
     Ok(())
 }

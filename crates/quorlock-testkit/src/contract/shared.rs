@@ -7,6 +7,7 @@ use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Token, WaiterId, fe
 use quorlock::{Expiry, Holding, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
+use super::fence::Past;
 
 pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
@@ -262,6 +263,7 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_
 pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_before(
     bench: &Bench<'_>,
 ) -> Finding {
+    let past = Past::of(bench);
     for (stands, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
         for others in [false, true] {
             let key = bench.key();
@@ -269,10 +271,10 @@ pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_befor
                 is(&bench.acquire_plainly(&reader(bench, &key)).await?, &Vote::Granted)?;
             }
             if let Some(stands) = stands {
-                bench.plant(&fence_counter(&key), stands, Expiry::In(LONG)).await?;
+                bench.plant(&fence_counter(&key), past.at(stands).get(), Expiry::In(LONG)).await?;
             }
-            is(&bench.vote(renewal(&reader(bench, &key), number(41))).await?, &Vote::Restored)?;
-            counts(bench, &key, number(before + 1)).await?;
+            is(&bench.vote(renewal(&reader(bench, &key), past.at(41))).await?, &Vote::Restored)?;
+            counts(bench, &key, past.at(before + 1)).await?;
         }
     }
     Ok(())

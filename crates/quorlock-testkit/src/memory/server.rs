@@ -70,11 +70,12 @@ impl Server {
 
     /// What the store says; nothing to a request that it does not know.
     fn told(&mut self, request: &Request) -> Option<Result<Told, Failure>> {
-        let (now, wall) = (self.clock.now(), self.clock.wall());
-        if let Some(told) = self.told_of_sharing(now, wall, request) {
+        let now = self.clock.now();
+        self.store.set_wall(self.clock.wall());
+        if let Some(told) = self.told_of_sharing(now, request) {
             return Some(told);
         }
-        if let Some(told) = self.told_of_several(now, wall, request) {
+        if let Some(told) = self.told_of_several(now, request) {
             return Some(told);
         }
         let told = match request {
@@ -110,7 +111,7 @@ impl Server {
             Request::Transfer { from, to, ttl, fence_hint } => {
                 let (key, tomb, token) = bytes(to);
                 let counter = to.fence_counter();
-                let drawing = drawing(&counter, *fence_hint, wall);
+                let drawing = drawing(&counter, *fence_hint);
                 self.store.transfer(now, key, &tomb, [from.token().as_bytes(), token], *ttl, drawing)
             }
             Request::Renew { claim, ttl, fencing_token } => {
@@ -133,7 +134,7 @@ impl Server {
                     next: next.terms.token.as_bytes(),
                     life: next.terms.life,
                     inbox: inbox.as_bytes(),
-                    drawing: drawing(&counter, *fence_hint, wall),
+                    drawing: drawing(&counter, *fence_hint),
                     name: name.as_bytes(),
                 };
                 self.store.offer(now, claim.key().as_bytes(), &offer)
@@ -162,12 +163,7 @@ impl Server {
     }
 
     /// The same for a claim that shares its lock; nothing to any other.
-    fn told_of_sharing(
-        &mut self,
-        now: Moment,
-        wall: Duration,
-        request: &Request,
-    ) -> Option<Result<Told, Failure>> {
+    fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -194,7 +190,7 @@ impl Server {
                     intents: intents.as_bytes(),
                     token,
                     ttl: *ttl,
-                    drawing: drawing(&counter, *fence_hint, wall),
+                    drawing: drawing(&counter, *fence_hint),
                 },
             ),
             Request::Renew { ttl, fencing_token, .. } => {
@@ -222,12 +218,7 @@ impl Server {
     }
 
     /// The same for a claim of several locks; nothing to any other.
-    fn told_of_several(
-        &mut self,
-        now: Moment,
-        wall: Duration,
-        request: &Request,
-    ) -> Option<Result<Told, Failure>> {
+    fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -248,12 +239,9 @@ impl Server {
             names.iter().map(|[key, tombstone, mark, counter]| Place { key, tombstone, mark, counter });
         let several = Several { locks: &locks.collect::<Vec<_>>(), token: claim.token().as_bytes() };
         Some(match request {
-            Request::Acquire { ttl, fence_hint, .. } => self.store.acquire_several(
-                now,
-                &several,
-                *ttl,
-                fence_hint.map(|fence_hint| (fence_hint, wall)),
-            ),
+            Request::Acquire { ttl, fence_hint, .. } => {
+                self.store.acquire_several(now, &several, *ttl, *fence_hint)
+            }
             Request::Renew { ttl, fencing_token, .. } => {
                 self.store.renew_several(now, &several, *ttl, *fencing_token)
             }
@@ -285,7 +273,7 @@ impl Server {
         let (key, tomb, token) = bytes(claim);
         if let Some(fence_hint) = fence_hint {
             let counter = claim.fence_counter();
-            let drawing = Drawing { counter: counter.as_bytes(), fence_hint, wall: self.clock.wall() };
+            let drawing = Drawing { counter: counter.as_bytes(), fence_hint };
             return self.store.acquire(now, key, &tomb, token, ttl, drawing);
         }
         self.store.take(now, key, &tomb, token, ttl)
@@ -397,8 +385,8 @@ fn bytes(claim: &Claim) -> (&[u8], Vec<u8>, &[u8]) {
     (claim.key().as_bytes(), claim.tombstone().into_bytes(), claim.token().as_bytes())
 }
 
-fn drawing(counter: &str, fence_hint: Option<FenceHint>, wall: Duration) -> Option<Drawing<'_>> {
-    fence_hint.map(|fence_hint| Drawing { counter: counter.as_bytes(), fence_hint, wall })
+fn drawing(counter: &str, fence_hint: Option<FenceHint>) -> Option<Drawing<'_>> {
+    fence_hint.map(|fence_hint| Drawing { counter: counter.as_bytes(), fence_hint })
 }
 
 fn failed(kind: NodeErrorKind, message: String) -> NodeError {

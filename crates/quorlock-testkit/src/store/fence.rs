@@ -1,12 +1,11 @@
 //! The counter of a lock's fencing tokens, as `fence.lua` keeps it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use quorlock::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
-use super::{Entry, Failure, Store, Told, Value, millis, span};
+use super::{Entry, Failure, Store, Told, Value};
 
 /// A counter of fencing tokens.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,12 +28,7 @@ pub struct Drawing<'a> {
     pub counter: &'a [u8],
     /// What the asker wants it to be.
     pub fence_hint: FenceHint,
-    /// The server's wall clock: the time since 1970.
-    pub wall: Duration,
 }
-
-/// How long a counter is kept that nobody raises.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Store {
     /// `write_back.lua`: raises the counter to `fencing_token`, if the key is ours and the counter is not
@@ -56,12 +50,18 @@ impl Store {
             return Ok(self.holding(now, key)?.into());
         }
         let counter = self.counter(now, name)?;
-        if !fencing_token.may_follow(counter) {
-            return Ok(Told::with(Vote::Ahead, Some(counter)));
+        if !fencing_token.may_follow(counter, self.wall) {
+            return Ok(self.ahead(counter));
         }
         let raised = self.raise(now, name, fencing_token);
         self.note(now, name, token, Noted { number: fencing_token, usual: None });
         Ok(Told::with(Vote::Granted, Some(raised)))
+    }
+
+    /// The counter is ahead, or may have been before it went.
+    pub(super) fn ahead(&self, counter: FencingToken) -> Told {
+        let gone = counter == FencingToken::ZERO;
+        Told::with(Vote::Ahead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
     }
 
     /// Where a counter stands that can be used; zero if there is none.
@@ -78,7 +78,9 @@ impl Store {
 
     /// What was drawn for whoever holds a key; the counter, if the holder's token tells nothing.
     pub(super) fn fence_of(&mut self, now: Moment, name: &[u8], holder: &Token) -> Option<FencingToken> {
-        let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) else { return None };
+        let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) else {
+            return holder.number();
+        };
         let noted = counter.notes.get(random_part(holder.as_bytes())).copied();
         let noted = noted.and_then(FencingToken::new).or(holder.number());
         noted.or_else(|| FencingToken::new(counter.stands))
@@ -167,10 +169,10 @@ impl Store {
     pub(super) fn prepare<'a>(
         &mut self,
         now: Moment,
-        Drawing { counter, fence_hint, wall }: Drawing<'a>,
+        Drawing { counter, fence_hint }: Drawing<'a>,
     ) -> Result<Prepared<'a>, Failure> {
         let stands = self.counter(now, counter)?;
-        let next = fence_hint.from(stands, wall).ok_or(Failure::OutOfRange)?;
+        let next = fence_hint.from(stands, self.wall)?;
         Ok(Prepared { counter, stands, next, usual: fence_hint.usual() })
     }
 
@@ -189,9 +191,7 @@ impl Store {
 
     pub(super) fn raise(&mut self, now: Moment, name: &[u8], number: FencingToken) -> FencingToken {
         self.stand(now, name, number.get());
-        if let Some(entry) = self.live(now, name) {
-            entry.ends = Some(millis(now).saturating_add(span(LIFE)));
-        }
+        self.expire_at(now, name, self.wall, number.counter_ends());
         number
     }
 }

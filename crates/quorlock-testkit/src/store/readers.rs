@@ -156,8 +156,8 @@ impl Store {
             return Ok(Vote::Free.into());
         }
         let counter = self.counter(now, name)?;
-        if !fencing_token.may_follow(counter) {
-            return Ok(Told::with(Vote::Ahead, Some(counter)));
+        if !fencing_token.may_follow(counter, self.wall) {
+            return Ok(self.ahead(counter));
         }
         Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
     }

@@ -52,7 +52,7 @@ impl Store {
         now: Moment,
         claim: &Several<'_>,
         ttl: Duration,
-        fence_hint: Option<(FenceHint, Duration)>,
+        fence_hint: Option<FenceHint>,
     ) -> Result<Told, Failure> {
         if self.is_cancelled(now, claim) {
             return Ok(Vote::Free.into());
@@ -66,12 +66,12 @@ impl Store {
             }
             Held::Free(free) => free,
         };
-        let usual = fence_hint.map(|(fence_hint, _)| fence_hint.usual());
+        let usual = fence_hint.map(FenceHint::usual);
         let number = match fence_hint {
-            Some((fence_hint, wall)) => {
+            Some(fence_hint) => {
                 let mut next = FencingToken::ZERO;
                 for lock in claim.locks {
-                    let prepared = self.prepare(now, Drawing { counter: lock.counter, fence_hint, wall })?;
+                    let prepared = self.prepare(now, Drawing { counter: lock.counter, fence_hint })?;
                     next = next.max(if free.is_empty() { prepared.stands } else { prepared.next });
                 }
                 Some(next)
@@ -139,8 +139,8 @@ impl Store {
         }
         for lock in claim.locks {
             let counter = self.counter(now, lock.counter)?;
-            if !fencing_token.may_follow(counter) {
-                return Ok(Told::with(Vote::Ahead, Some(counter)));
+            if !fencing_token.may_follow(counter, self.wall) {
+                return Ok(self.ahead(counter));
             }
         }
         self.raise_all(now, claim, fencing_token, None);
