@@ -34,7 +34,7 @@ pub static TRANSFER: LazyLock<Script> = script!(4, "fence", "transfer");
 /// Prolongs the key if it is ours, or stores it anew.
 pub static RENEW: LazyLock<Script> = script!(5, "fence", "renew");
 /// Deletes the key if it is ours, and tells the next.
-pub static RELEASE: LazyLock<Script> = script!(6, "queue", "release");
+pub static RELEASE: LazyLock<Script> = script!(6, "delete_own", "queue", "release");
 /// Releases the lock, and offers it to the next.
 pub static OFFER: LazyLock<Script> = script!(26, "fence", "queue", "offer");
 /// Deletes the key if it is ours, and stops late requests.

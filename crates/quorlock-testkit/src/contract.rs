@@ -265,6 +265,7 @@ fn clauses() -> &'static [Clause] {
         offer::a_holder_is_told_who_is_first_in_the_queue [Offer, Queue],
         offer::a_holder_is_told_that_a_waiter_has_seen_another_program [Offer, Queue],
         offer::who_is_offered_the_lock_is_told_who_comes_behind [Offer, Queue],
+        offer::the_second_is_asked_to_ask_again_when_its_last_request_is_old [Offer, Queue],
         offer::who_has_its_turn_is_told_who_comes_behind [Offer, Queue],
         hints::a_removal_by_another_client_is_told_to_who_was_refused [Hints],
         hints::a_removal_is_told_to_who_is_first_in_the_queue [Queue, Hints],

@@ -2,7 +2,7 @@
 -- readers.lua.
 local function leave(readers, mark, token)
   local holder = call('GET', KEYS[1])
-  -- As in release.lua.
+  -- As in queue.lua.
   if not holder then
     redis.pcall('SET', KEYS[1], '', 'PX', 1)
     redis.pcall('DEL', KEYS[1])

@@ -7,7 +7,8 @@ local call = redis.call
 local name, mark = ARGV[1], ARGV[5]
 local order, told = mark .. ':order', mark .. ':told'
 local time = call('TIME')
-call('SET', KEYS[2], ARGV[6], 'PX', ARGV[3])
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+call('SET', KEYS[2], string.format('%.0f ', now) .. ARGV[6], 'PX', ARGV[3])
 call('SET', mark, '1', 'PX', ARGV[3])
 if ARGV[7] ~= '0' then call('SET', mark .. ':others', '1', 'PX', ARGV[7]) end
 call('ZADD', order, string.format('%.0f', time[1] * 1000000 + time[2] - ARGV[2]), name)
@@ -38,7 +39,6 @@ elseif call('SETRANGE', KEYS[1], 0, '') > 0 then
   call('GET', KEYS[2])
   return {'queued', ahead}
 end
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local since = call('INCRBY', told, 0)
 if since == 0 then call('DEL', told) end
 if math.abs(now - since) >= tonumber(ARGV[4]) then

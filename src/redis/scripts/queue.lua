@@ -1,8 +1,8 @@
 -- The queue of those who wait for a lock, for the scripts that follow (ADR 25). Its keys begin like the mark: a
--- sorted set of names, by when each began to wait; for each name a key that lives for as long as it is waited
--- for, which it has read (CLIENT TRACKING), and that holds the terms on which it accepts an offer (ADR 26), or 1 and
--- who it is;
--- and when somebody was told last that it is its turn.
+-- sorted set of names, by when each began to wait; for each name a key that expires when its waiter has not asked for
+-- some seconds, which that waiter has read (CLIENT TRACKING), and that holds when it asked last, in milliseconds, and
+-- its entry: the terms on which it accepts an offer (ADR 26), or 1 and who it is;
+-- and when a waiter was told last that it is its turn.
 --
 -- They are touched by commands that write, as the tombstone is in acquire.lua: else the server would remember
 -- them for every waiter, and tell each of the others' every move.
@@ -18,12 +18,14 @@ local function is_ours(token)
   end
   return holder == token
 end
--- What the waiter with this key has said of itself, without its key being remembered where the server can do that
--- (6.2).
+-- The entry of the waiter with this key, and when it asked last, without its key being remembered where the server
+-- can do that (6.2).
 local function entry_at(key)
-  local entry = redis.pcall('GETEX', key)
-  if type(entry) == 'table' then entry = redis.pcall('GET', key) end
-  return type(entry) == 'string' and entry
+  local value = redis.pcall('GETEX', key)
+  if type(value) == 'table' then value = redis.pcall('GET', key) end
+  if type(value) ~= 'string' then return false end
+  local asked, entry = string.match(value, '^(%d+) (.*)$')
+  return entry or false, tonumber(asked)
 end
 -- The terms on which it accepts an offer, if it does.
 local function terms_of(entry)
@@ -34,16 +36,25 @@ local function next_message(lock, mark, to, name, terms)
   local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
   return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #lock .. ' ' .. lock .. ' ' .. terms
 end
+-- Asks the waiter with this key to ask again, if its last request is so old that an offer, which counts from it, would
+-- not last: it will be first soon.
+local function warn(key)
+  local entry, asked = entry_at(key)
+  local inbox, life, token = string.match(entry or '', '^(%x+) (%d+) %a (%x+)')
+  if not inbox then return end
+  local time = redis.call('TIME')
+  if time[1] * 1000 + time[2] / 1000 - asked >= life / 2 then
+    redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token)
+  end
+end
 -- Says which waiter is first in the queue, to be sent to the inbox of the lease of this token or waiter; nothing where
--- that waiter accepts no offer. The second receives a message that it will be first soon: an offer counts from its
--- last request.
+-- that waiter accepts no offer. Warns the second.
 local function next_in_queue(lock, mark, to)
   local front = redis.pcall('ZPOPMIN', mark .. ':order', 2)
   if not front[1] then return false end
   if front[3] then
     redis.pcall('ZADD', mark .. ':order', front[2], front[1], front[4], front[3])
-    local inbox, token = string.match(entry_at(mark .. ':' .. front[3]) or '', '^(%x+) %d+ %a (%x+)')
-    if inbox then redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token) end
+    warn(mark .. ':' .. front[3])
   else
     redis.pcall('ZADD', mark .. ':order', front[2], front[1])
   end
@@ -78,12 +89,15 @@ local function tell_next(lock, mark)
   redis.pcall('SET', mark, '1', 'PX', 6000)
   return true
 end
--- Deletes the lock, and tells the first in the queue.
-local function let_go(lock, mark)
-  -- Both in one call, which is a microsecond less.
-  local gone = redis.pcall('DEL', lock, mark)
+-- Tells the first in the queue, if the mark has gone together with the lock.
+local function after_deleting(lock, mark, gone)
   if gone == 2 then return tell_next(lock, mark) and 'told' or 'wanted' end
   -- The lock is given back, whether or not the mark may be looked at.
   if gone ~= 1 then redis.call('DEL', lock) end
   return 'granted'
+end
+-- Deletes the lock, and tells the first in the queue.
+local function let_go(lock, mark)
+  -- Both in one call, which is a microsecond less.
+  return after_deleting(lock, mark, redis.pcall('DEL', lock, mark))
 end

@@ -1,5 +1,4 @@
--- Deletes the key if it is ours, tells the first of those who wait in the queue, and whether somebody else
--- wants it.
--- KEYS: lock. ARGV: token, mark.
-if not is_ours(ARGV[1]) then return {'free'} end
-return {let_go(KEYS[1], ARGV[2])}
+-- Tells the first of those who wait in the queue, and says whether another client wants the lock. It was deleted before
+-- (delete_own.lua), if it was ours.
+if not gone and not is_ours(ARGV[1]) then return {'free'} end
+return {after_deleting(KEYS[1], ARGV[2], gone)}

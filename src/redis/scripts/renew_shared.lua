@@ -21,7 +21,7 @@ if ends then
   return {'granted'}
 end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then
-  -- As in release.lua.
+  -- As in queue.lua.
   if not holder then
     redis.pcall('SET', KEYS[1], '', 'PX', 1)
     redis.pcall('DEL', KEYS[1])

@@ -29,7 +29,7 @@ local function stands(place)
   forget(counter_of(place), number)
   return number
 end
--- As in release.lua, of those that are not there.
+-- As in queue.lua, of those that are not there.
 local function unread(found)
   for place = 1, #KEYS do
     if not found[place] then

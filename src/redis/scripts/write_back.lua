@@ -2,7 +2,7 @@
 -- KEYS: lock. ARGV: token, counter, number.
 local holder = call('GET', KEYS[1])
 if not holder then
-  -- As in release.lua.
+  -- As in queue.lua.
   redis.pcall('SET', KEYS[1], '', 'PX', 1)
   redis.pcall('DEL', KEYS[1])
   return {'free'}

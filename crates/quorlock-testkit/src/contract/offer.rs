@@ -147,9 +147,29 @@ pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Ben
     let [(first, offered), (second, _), (_, third)] = &waiting;
     is(&bench.vote(offer(bench, &holder, (*first, terms(offered, inbox)), true)).await?, &Vote::Notified)?;
     bench.until_received(&format!("next {key} to {}: {second}", name(offered))).await?;
-    bench.until_received(&format!("soon {}", name(third))).await?;
+    // What is sent to one inbox arrives in order.
+    let warned = bench.ear.received(&format!("soon {}", name(third)));
+    ensure(!warned, "the second was asked to ask again, though it has just asked")?;
     let vote = bench.leave_queue(&key, *first).await?;
     ensure(vote != Vote::Granted, "it still stands in the queue")
+}
+
+pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_old(
+    bench: &Bench<'_>,
+) -> Finding {
+    let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
+    let key = bench.key();
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    let waiting = WAITERS.map(|waiter| (waiter, bench.claim(&key)));
+    for ((waiter, claim), seconds) in waiting.iter().zip([30, 20, 10]) {
+        // An offer that does not last at all is over immediately.
+        let terms = OfferTerms { life: Duration::ZERO, ..terms(claim, inbox) };
+        bench.enqueue_on(&key, *waiter, Duration::from_secs(seconds), terms).await?;
+    }
+    let [(first, offered), _, (_, third)] = &waiting;
+    is(&bench.vote(offer(bench, &holder, (*first, terms(offered, inbox)), true)).await?, &Vote::Notified)?;
+    bench.until_received(&format!("soon {}", name(third))).await
 }
 
 pub(super) async fn who_has_its_turn_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context};
+use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_heartbeat};
 use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
 
 use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
@@ -64,9 +64,18 @@ const TOLD: Duration = Duration::from_secs(6);
 /// One queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    /// Since when each waits, in microseconds on the clock of this server, and whose turn is told by which key.
-    waiters: BTreeMap<(i128, Vec<u8>), Vec<u8>>,
+    /// Those who wait, with their names, by since when, in microseconds on the clock of this server.
+    waiters: BTreeMap<(i128, Vec<u8>), Waiting>,
     ends: Millis,
+}
+
+/// One who waits.
+#[derive(Clone, Debug)]
+struct Waiting {
+    /// The key that tells its turn.
+    turn_key: Vec<u8>,
+    /// When it asked last.
+    asked: Millis,
 }
 
 impl Queue {
@@ -107,7 +116,8 @@ impl Store {
             - i128::try_from(elapsed.as_micros()).unwrap_or(i128::MAX);
         let queue = self.live_queue(now, mark);
         queue.remove(name);
-        queue.waiters.insert((since, name.to_vec()), turn_key.to_vec());
+        let waiting = Waiting { turn_key: turn_key.to_vec(), asked: at };
+        queue.waiters.insert((since, name.to_vec()), waiting);
         queue.ends = ends;
         let place = queue.waiters.keys().position(|(_, other)| other == name).unwrap_or(MOST_PLACES);
         let ahead = u32::try_from(place.min(MOST_PLACES)).unwrap_or(u32::MAX);
@@ -152,8 +162,8 @@ impl Store {
         let at = i128::try_from(now.since(Moment::ORIGIN).as_micros()).unwrap_or(i128::MAX);
         let queue: Vec<_> = self.live_queue(now, mark).waiters.clone().into_iter().collect();
         let mut waiters = Vec::new();
-        for ((since, name), turn_key) in queue.iter().take(MOST_LISTED) {
-            let Ok(Some(entry)) = self.get(now, turn_key) else { continue };
+        for ((since, name), waiting) in queue.iter().take(MOST_LISTED) {
+            let Ok(Some(entry)) = self.get(now, &waiting.turn_key) else { continue };
             let context = entry_context(entry);
             let waited = Duration::from_micros(u64::try_from(at - since).unwrap_or_default());
             waiters.extend(WaiterId::parse(name).map(|id| QueuedWaiter::new(id, waited, context)));
@@ -220,14 +230,15 @@ impl Store {
     /// Says who is first in the queue, to be sent to an inbox; nothing where that accepts no offer.
     fn next_in_queue(&mut self, now: Moment, key: &[u8], mark: &[u8], to: &[u8]) -> Option<Vec<u8>> {
         let front = self.live_queue(now, mark).waiters.iter().take(2);
-        let front: Vec<_> = front.map(|((_, name), turn_key)| (name.clone(), turn_key.clone())).collect();
-        if let Some((_, turn_key)) = front.get(1)
+        let front: Vec<_> = front.map(|((_, name), waiting)| (name.clone(), waiting.clone())).collect();
+        if let Some((_, Waiting { turn_key, asked })) = front.get(1)
             && let Some(terms) = self.get(now, turn_key).ok().flatten().and_then(OfferTerms::parse)
+            && asked + span(offer_heartbeat(terms.life)) <= millis(now)
         {
             let soon = [b"s ", terms.token.random_part()].concat();
             self.send_to(terms.inbox.to_string().as_bytes(), soon);
         }
-        let (name, turn_key) = front.into_iter().next()?;
+        let (name, Waiting { turn_key, .. }) = front.into_iter().next()?;
         let terms = self.get(now, &turn_key).ok()??;
         OfferTerms::parse(terms)?;
         let terms = terms.to_vec();
@@ -243,7 +254,8 @@ impl Store {
     /// Tells the first who lives, by deleting its key, and says whether anybody waits.
     pub(super) fn tell_next(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> bool {
         for _ in 0..MOST_AT_ONCE {
-            let Some(((_, name), turn_key)) = self.live_queue(now, mark).waiters.pop_first() else {
+            let Some(((_, name), Waiting { turn_key, .. })) = self.live_queue(now, mark).waiters.pop_first()
+            else {
                 return false;
             };
             let terms = self.get(now, &turn_key).ok().flatten().map(<[u8]>::to_vec);
