@@ -94,6 +94,24 @@ pub(crate) const SYSTEMS: [Subject; 7] = [
     Subject::new("three etcd, on disk", Driver::Go("etcd"), On::Etcd),
 ];
 
+/// What each promise costs. All lock under a new name each time but the second; the last three on one server.
+pub(crate) const PROMISES: [Subject; 10] = [
+    Subject::new("quorlock", Driver::Rust("quorlock-fresh"), On::FiveServers),
+    Subject::new("quorlock, one name for each task", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("quorlock, no restart guard", Driver::Rust("quorlock-unguarded-fresh"), On::FiveServers),
+    Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced-fresh"), On::FiveServers),
+    Subject::new("a round by hand", Driver::Rust("by-hand-fresh"), On::FiveServers),
+    Subject::new("a round by hand, with a counter", Driver::Rust("by-hand-counting-fresh"), On::FiveServers),
+    Subject::new("one server: quorlock", Driver::Rust("quorlock-fresh"), On::OneServer),
+    Subject::new("one server: quorlock, no fencing", Driver::Rust("quorlock-unfenced-fresh"), On::OneServer),
+    Subject::new("one server: by hand", Driver::Rust("by-hand-fresh"), On::OneServer),
+    Subject::new(
+        "one server: by hand, with a counter",
+        Driver::Rust("by-hand-counting-fresh"),
+        On::OneServer,
+    ),
+];
+
 /// How to start a driver, before the addresses.
 pub(crate) struct Start {
     pub(crate) program: PathBuf,

@@ -26,7 +26,8 @@ mod systems;
 mod versions;
 mod work;
 
-const USAGE: &str = "quorlock-peers measure cycles|contention|processes|systems --out FILE --built FOLDER
+const USAGE: &str =
+    "quorlock-peers measure cycles|contention|processes|systems|promises --out FILE --built FOLDER
                        [--millis N] [--repeat N] [--only NAME,NAME]
 quorlock-peers report --records FOLDER --docs FOLDER
 quorlock-peers drive SUBJECT ADDRESS...";

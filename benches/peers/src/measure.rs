@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{Server, Servers};
 
 use crate::driver::{Driver, cpu_seconds};
-use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, PROMISES, SYSTEMS, Subject};
 use crate::order::{Order, Work};
 use crate::processes;
 use crate::record::{Record, Row, Window};
@@ -28,6 +28,8 @@ pub(crate) enum Part {
     Processes,
     /// Other lock systems.
     Systems,
+    /// What each promise of quorlock costs, with a new name for each lock.
+    Promises,
 }
 
 pub(crate) struct Plan {
@@ -54,7 +56,8 @@ impl Plan {
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 4] = [Part::Cycles, Part::Contention, Part::Processes, Part::Systems];
+    pub(crate) const ALL: [Part; 5] =
+        [Part::Cycles, Part::Contention, Part::Processes, Part::Systems, Part::Promises];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -62,6 +65,7 @@ impl Part {
             Part::Contention => "contention",
             Part::Processes => "processes",
             Part::Systems => "systems",
+            Part::Promises => "promises",
         }
     }
 
@@ -70,13 +74,14 @@ impl Part {
             Part::Cycles | Part::Contention => &LOCKS,
             Part::Processes => &BETWEEN_PROCESSES,
             Part::Systems => &SYSTEMS,
+            Part::Promises => &PROMISES,
         }
     }
 
     /// Long enough for those who wait to show how evenly they are served.
     pub(crate) fn usual_millis(self) -> u64 {
         match self {
-            Part::Cycles | Part::Systems => 800,
+            Part::Cycles | Part::Systems | Part::Promises => 800,
             Part::Contention | Part::Processes => 1500,
         }
     }
@@ -84,7 +89,7 @@ impl Part {
     fn works(self) -> Vec<(Work, usize)> {
         let cycles = TASKS.map(|tasks| (Work::Cycles, tasks));
         match self {
-            Part::Cycles => cycles.to_vec(),
+            Part::Cycles | Part::Promises => cycles.to_vec(),
             Part::Processes => Vec::new(),
             Part::Contention => vec![(Work::Contend, CONTENDERS), (Work::Together, CONTENDERS)],
             Part::Systems => [cycles.as_slice(), &[(Work::Contend, CONTENDERS)]].concat(),
@@ -205,8 +210,8 @@ async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driv
 }
 
 async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Result<Window> {
-    let (commands, servers, client) =
-        (stage.commands(on).await?, stage.cpu_seconds(on), driver.cpu_seconds());
+    let (commands, bytes) = (stage.commands(on).await?, stage.bytes(on).await?);
+    let (servers, client) = (stage.cpu_seconds(on), driver.cpu_seconds());
     let findings = driver.obey(order).await?;
     if findings.all == 0 {
         bail!("it has acquired nothing, {} failures", findings.failures);
@@ -215,6 +220,7 @@ async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Re
         client_cpu: driver.cpu_seconds() - client,
         server_cpu: stage.cpu_seconds(on) - servers,
         commands: stage.commands(on).await? - commands,
+        bytes: stage.bytes(on).await? - bytes,
         findings,
     })
 }
@@ -284,6 +290,19 @@ impl Stage {
             let calls = commands
                 .filter_map(|line| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok());
             all += calls.sum::<u64>();
+        }
+        Ok(all)
+    }
+
+    /// How many bytes the servers have received and sent, those of asking for it included.
+    pub(crate) async fn bytes(&self, on: On) -> Result<u64> {
+        let mut all = 0;
+        for server in self.servers(on) {
+            let stats = server.command(&["INFO", "stats"]).await?.to_string();
+            let of = |name: &str| {
+                stats.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+            };
+            all += of("total_net_input_bytes:").unwrap_or(0) + of("total_net_output_bytes:").unwrap_or(0);
         }
         Ok(all)
     }

@@ -106,13 +106,14 @@ async fn window(
         name: format!("{}-{processes}-{distance}-{turn}", subject.name.replace(' ', "-")),
     };
     let spent = |drivers: &[Driver]| drivers.iter().map(Driver::cpu_seconds).sum::<f64>();
-    let (commands, server_cpu, client_cpu) =
-        (stage.commands(subject.on).await?, stage.cpu_seconds(subject.on), spent(&drivers));
+    let (commands, bytes) = (stage.commands(subject.on).await?, stage.bytes(subject.on).await?);
+    let (server_cpu, client_cpu) = (stage.cpu_seconds(subject.on), spent(&drivers));
     let findings = obey(&mut drivers, &vec![order; processes]).await?;
     let window = Window {
         client_cpu: spent(&drivers) - client_cpu,
         server_cpu: stage.cpu_seconds(subject.on) - server_cpu,
         commands: stage.commands(subject.on).await? - commands,
+        bytes: stage.bytes(subject.on).await? - bytes,
         findings: together(&findings),
     };
     ensure!(window.findings.all > 0, "they have acquired nothing");

@@ -42,6 +42,8 @@ pub(crate) struct Window {
     /// Of the Redis servers, all together; nothing is known of the others.
     pub(crate) server_cpu: f64,
     pub(crate) commands: u64,
+    #[serde(default)]
+    pub(crate) bytes: u64,
 }
 
 impl Record {
@@ -103,6 +105,10 @@ impl Window {
 
     pub(crate) fn commands(&self) -> f64 {
         self.commands as f64 / self.findings.all as f64
+    }
+
+    pub(crate) fn bytes(&self) -> f64 {
+        self.bytes as f64 / self.findings.all as f64
     }
 
     /// Jain's index: 1 where all had the same, 1/n where one had all.

@@ -1,4 +1,4 @@
-//! Writes `docs/benchmarks.md` and its plots from what has been measured.
+//! Writes `docs/benchmarks.md` with its plots, and `docs/costs.md`, from what has been measured.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::lineup::{BETWEEN_PROCESSES, LOCKS, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, LOCKS, PROMISES, SYSTEMS, Subject};
 use crate::measure::{CONTENDERS, Part, TASKS};
 use crate::order::Work;
 use crate::plot::{self, Bar};
@@ -15,23 +15,40 @@ use crate::record::{Record, Row, Window};
 
 mod words;
 
+/// Those of the [promises](PROMISES) that lock on five servers.
+const FIVE_SERVERS: usize = 6;
+
+/// Writes the pages whose parts have been measured.
 pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
-    let [cycles, contention, processes, systems] =
-        Part::ALL.map(|part| Record::read(&records.join(part.name()).with_extension("json")));
+    let of = |part: Part| Record::read(&records.join(part.name()).with_extension("json"));
+    let promises = of(Part::Promises);
+    if let Ok(record) = &promises {
+        fs::write(docs.join("costs.md"), costs(record))?;
+    }
+    let parts = [of(Part::Cycles), of(Part::Contention), of(Part::Processes), of(Part::Systems)];
+    if promises.is_ok() && parts.iter().all(Result::is_err) {
+        return Ok(());
+    }
+    let [cycles, contention, processes, systems] = parts;
     let (cycles, contention, processes, systems) = (cycles?, contention?, processes?, systems?);
-    let all = [&cycles, &contention, &processes, &systems];
+    let all = [
+        (Part::Cycles, &cycles),
+        (Part::Contention, &contention),
+        (Part::Processes, &processes),
+        (Part::Systems, &systems),
+    ];
     let text = [
         words::HEAD.to_owned(),
         words::where_others_are_ahead(&cycles, &contention, &processes),
-        machine(all),
+        machine(&all),
         free_locks(&cycles),
         one_lock(&contention),
         between_processes(&processes),
         other_systems(&systems),
         words::what_this_says(&cycles, &contention, &processes, &systems),
-        skipped(all),
+        skipped(&all),
         words::HOW.to_owned(),
-        versions(all),
+        versions(&all),
     ];
     let plots = docs.join("benchmarks");
     fs::create_dir_all(&plots)?;
@@ -68,6 +85,34 @@ fn free_locks(record: &Record) -> String {
          ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
          ![Median time of a cycle at one task](benchmarks/cycle-p50.svg)\n"
     )
+}
+
+/// A page of its own: what each promise costs.
+fn costs(record: &Record) -> String {
+    let all = [(Part::Promises, record)];
+    let one =
+        |figure: fn(&Window) -> f64| move |subject: &str| median(record, subject, Work::Cycles, 1, figure);
+    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
+    let most = |figure: fn(&Window) -> f64| {
+        move |subject: &str| median(record, subject, Work::Cycles, TASKS[2], figure)
+    };
+    let columns = || -> Vec<(&str, Figure<'_>)> {
+        vec![
+            ("commands a cycle", Box::new(one(Window::commands))),
+            ("bytes", Box::new(one(Window::bytes))),
+            ("p50, 1 task (µs)", Box::new(one(Window::p50))),
+            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
+            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
+            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
+            ("client CPU s per 10k cycles, 64 tasks", Box::new(most(Window::client_cpu))),
+            ("servers' CPU s per 10k cycles, 64 tasks", Box::new(most(Window::server_cpu))),
+        ]
+    };
+    let (five, one_server) = PROMISES.split_at(FIVE_SERVERS);
+    let (five, one_server) =
+        (Table::new(record, five, &columns()), Table::new(record, one_server, &columns()));
+    let tables = format!("## Five servers\n\n{five}\n## One server\n\n{one_server}");
+    [words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)].join("\n")
 }
 
 fn one_lock(record: &Record) -> String {
@@ -257,7 +302,7 @@ fn ratio(its: f64, ours: f64) -> String {
     if ratio.is_finite() { format!("{}×", number(ratio)) } else { "–".to_owned() }
 }
 
-fn machine(all: [&Record; 4]) -> String {
+fn machine(all: &[(Part, &Record)]) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info
@@ -265,12 +310,13 @@ fn machine(all: [&Record; 4]) -> String {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map(|(_, model)| model);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let servers: BTreeSet<&str> = all.iter().flat_map(|record| &record.servers).map(String::as_str).collect();
+    let servers: BTreeSet<&str> =
+        all.iter().flat_map(|(_, record)| &record.servers).map(String::as_str).collect();
     let mut text = format!(
         "## Machine\n\n| | |\n|---|---|\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
          | system | {} {}, {} |\n",
-        all[0].date,
-        all[3].date,
+        all.first().map_or("", |(_, record)| &record.date),
+        all.last().map_or("", |(_, record)| &record.date),
         model.unwrap_or("unknown"),
         read("/proc/sys/kernel/ostype").trim(),
         read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
@@ -279,17 +325,17 @@ fn machine(all: [&Record; 4]) -> String {
     for server in servers {
         let _ = writeln!(text, "| servers | {server} |");
     }
-    for (part, record) in Part::ALL.into_iter().zip(all) {
+    for (part, record) in all {
         let windows = record.rows.first().map_or(0, |row| row.windows.len());
         let _ = writeln!(text, "| {} | medians of {windows} windows of {} ms |", part.name(), record.millis);
     }
     text
 }
 
-fn versions(all: [&Record; 4]) -> String {
+fn versions(all: &[(Part, &Record)]) -> String {
     let mut text = String::from("## Versions\n\n| subject | of |\n|---|---|\n");
     let mut seen = BTreeSet::new();
-    for (subject, version) in all.iter().flat_map(|record| &record.versions) {
+    for (subject, version) in all.iter().flat_map(|(_, record)| &record.versions) {
         if seen.insert(subject) {
             let _ = writeln!(text, "| {subject} | {version} |");
         }
@@ -297,9 +343,12 @@ fn versions(all: [&Record; 4]) -> String {
     text
 }
 
-fn skipped(all: [&Record; 4]) -> String {
-    let lines: BTreeSet<String> =
-        all.iter().flat_map(|record| &record.skipped).map(|(who, why)| format!("- {who}: {why}\n")).collect();
+fn skipped(all: &[(Part, &Record)]) -> String {
+    let lines: BTreeSet<String> = all
+        .iter()
+        .flat_map(|(_, record)| &record.skipped)
+        .map(|(who, why)| format!("- {who}: {why}\n"))
+        .collect();
     if lines.is_empty() {
         return "## Skipped\n\nNothing.\n".to_owned();
     }

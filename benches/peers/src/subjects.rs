@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ::quorlock::Fencing;
+use ::quorlock::{Fencing, RestartGuard};
 use anyhow::{Result, bail};
 
 use crate::versions::of_crate;
-use crate::work::drive;
+use crate::work::{FreshNames, Peer, drive};
 
 mod by_hand;
 pub(crate) mod postgres;
@@ -15,24 +15,33 @@ mod redlock;
 mod rslock;
 mod zookeeper;
 
+use by_hand::Counting;
+
 /// For all subjects that have one.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// As many as ever run at once.
 pub(crate) const MOST_TASKS: usize = 64;
 
-/// Turns this process into the driver of one subject.
+/// Turns this process into the driver of one subject. What ends with `-fresh` has a new name for each lock.
 pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
     let [first, ..] = addresses else { bail!("{subject} needs an address") };
+    let (subject, fresh) = subject.strip_suffix("-fresh").map_or((subject, false), |subject| (subject, true));
+    let guard = if subject == "quorlock-unguarded" { RestartGuard::Off } else { RestartGuard::On };
     match subject {
-        "quorlock" => {
-            drive(of_crate("quorlock"), quorlock::Quorlock::connect(addresses, Fencing::On).await?).await
+        "quorlock" | "quorlock-unguarded" => {
+            let quorlock = quorlock::Quorlock::connect(addresses, Fencing::On, guard).await?;
+            with_names(of_crate("quorlock"), quorlock, fresh).await
         }
         "quorlock-unfenced" => {
-            drive(of_crate("quorlock"), quorlock::Quorlock::connect(addresses, Fencing::Off).await?).await
+            let quorlock = quorlock::Quorlock::connect(addresses, Fencing::Off, guard).await?;
+            with_names(of_crate("quorlock"), quorlock, fresh).await
         }
         "rslock" => drive(of_crate("rslock"), rslock::Rslock::connect(addresses)).await,
         "redlock" => drive(of_crate("redlock"), redlock::Redlock::connect(addresses)).await,
-        "by-hand" => drive(of_crate("redis"), by_hand::ByHand::connect(addresses).await?).await,
+        "by-hand" | "by-hand-counting" => {
+            let counting = if subject == "by-hand" { Counting::Off } else { Counting::On };
+            with_names(of_crate("redis"), by_hand::ByHand::connect(addresses, counting).await?, fresh).await
+        }
         "postgres-advisory" => {
             drive(of_crate("tokio-postgres"), postgres::Advisory::connect(first).await?).await
         }
@@ -40,4 +49,8 @@ pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
         "zookeeper" => drive(of_crate("zookeeper-client"), zookeeper::ZooKeeper::connect(first).await?).await,
         other => bail!("there is no subject {other} in Rust"),
     }
+}
+
+async fn with_names(version: String, peer: impl Peer, fresh: bool) -> Result<()> {
+    if fresh { drive(version, FreshNames::new(peer)).await } else { drive(version, peer).await }
 }

@@ -24,6 +24,31 @@ pub(crate) trait Peer: Send + Sync + 'static {
     fn release(&'static self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 }
 
+/// Locks of which each is acquired once, and released.
+pub(crate) struct FreshNames<P> {
+    peer: P,
+    used: AtomicU64,
+}
+
+impl<P> FreshNames<P> {
+    pub(crate) fn new(peer: P) -> FreshNames<P> {
+        FreshNames { peer, used: AtomicU64::new(0) }
+    }
+}
+
+impl<P: Peer> Peer for FreshNames<P> {
+    type Held = P::Held;
+
+    async fn acquire(&'static self, task: usize, name: &str) -> Result<P::Held> {
+        let number = self.used.fetch_add(1, Ordering::Relaxed);
+        self.peer.acquire(task, &format!("{name}/{number}")).await
+    }
+
+    async fn release(&'static self, held: P::Held) -> Result<()> {
+        self.peer.release(held).await
+    }
+}
+
 /// Obeys the orders on the standard input until it ends.
 pub(crate) async fn drive(version: String, peer: impl Peer) -> Result<()> {
     let peer: &'static _ = Box::leak(Box::new(peer));

@@ -115,6 +115,25 @@ pub(super) fn what_this_says(
     format!("## What this says\n\nFacts of this run:\n\n- {}\n\n{JUDGEMENT}", facts.join("\n- "))
 }
 
+pub(super) const COSTS: &str = "\
+<!-- Written by scripts/peers. Do not edit: run it again, or change benches/peers/src/report. -->
+
+# What each promise costs
+
+A lock that nobody else wants: a cycle is one acquisition and one release. Each cycle locks under a name that was not \
+used before, unless the row says otherwise. All subjects take a window in turn, on the same servers and the same two \
+cores; each figure is the median of its windows, and the ratio to the first row is in parentheses. Commands are those \
+that the servers carried out, those inside of scripts included; bytes are received and sent by all servers.
+
+- *quorlock* is the default: fencing token, restart guard, renewal, hints for those who wait.
+- *No restart guard* and *no fencing* show what these cost: the guard is paid for when a connection is made, and not \
+  in a cycle.
+- Hints cost a free lock nothing: nothing is registered until a client waits.
+- *A round by hand* is `SET NX PX` to all nodes and a script that deletes, over the client crate that quorlock uses \
+  too: no renewal, no clean-up, nothing kept of late answers. *With a counter* it acquires by a script that also \
+  raises a counter of that name, and keeps it for a day.
+";
+
 const JUDGEMENT: &str = "Our judgement:
 
 - Five servers and the clients share a few cores here, so whatever a client spends is taken from the servers, and CPU \

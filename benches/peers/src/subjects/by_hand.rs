@@ -1,4 +1,5 @@
-//! The algorithm with nothing around it: what a program can reach that writes the round itself.
+//! The algorithm with nothing around it: what a program can reach that writes the round itself, also with a counter
+//! that is raised in the same step, from which a fencing token can be made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,25 @@ use crate::work::Peer;
 /// After a refusal, as most of the others do.
 const RETRY_WITHIN: Duration = Duration::from_millis(200);
 
+/// With the counter of the lock, which is kept for a day.
+const ACQUIRE: &str = "if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end \
+    local number = redis.call('INCR', KEYS[2]) redis.call('EXPIRE', KEYS[2], 86400) return number";
+
 const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 pub(super) struct ByHand {
     nodes: Vec<MultiplexedConnection>,
+    acquire: Script,
     release: Script,
+    counting: Counting,
+}
+
+/// Whether a counter is raised with each lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counting {
+    Off,
+    On,
 }
 
 pub(super) struct Held {
@@ -28,32 +42,46 @@ pub(super) struct Held {
 }
 
 impl ByHand {
-    pub(super) async fn connect(nodes: &[String]) -> Result<ByHand> {
+    pub(super) async fn connect(nodes: &[String], counting: Counting) -> Result<ByHand> {
         let mut connections = Vec::new();
         for node in nodes {
             let client = redis::Client::open(node.as_str())?;
             connections.push(client.get_multiplexed_async_connection().await?);
         }
-        Ok(ByHand { nodes: connections, release: Script::new(RELEASE) })
+        let (acquire, release) = (Script::new(ACQUIRE), Script::new(RELEASE));
+        Ok(ByHand { nodes: connections, acquire, release, counting })
     }
 
     fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    async fn ask_all(&self, held: &Held) -> bool {
+    async fn ask_all(&'static self, held: &Held) -> bool {
+        let ttl = TTL.as_secs() * 1000;
+        if self.counting == Counting::On {
+            let mut acquire = self.acquire.prepare_invoke();
+            acquire.key(&held.name).key(format!("{}:counter", held.name)).arg(&held.token).arg(ttl);
+            let acquire = Arc::new(acquire);
+            let ask = |mut node| {
+                let acquire = acquire.clone();
+                async move { acquire.invoke_async::<i64>(&mut node).await.is_ok_and(|number| number > 0) }
+            };
+            return self.has_quorum(self.nodes.iter().cloned().map(ask).collect()).await;
+        }
         let mut set = redis::cmd("SET");
-        set.arg(&held.name).arg(&held.token).arg("NX").arg("PX").arg(TTL.as_secs() * 1000);
+        set.arg(&held.name).arg(&held.token).arg("NX").arg("PX").arg(ttl);
         let set = Arc::new(set);
-        let mut answers: FuturesUnordered<_> = self
-            .nodes
-            .iter()
-            .cloned()
-            .map(|mut node| {
-                let set = set.clone();
-                async move { matches!(set.query_async::<Value>(&mut node).await, Ok(Value::Okay)) }
-            })
-            .collect();
+        let ask = |mut node| {
+            let set = set.clone();
+            async move { matches!(set.query_async::<Value>(&mut node).await, Ok(Value::Okay)) }
+        };
+        self.has_quorum(self.nodes.iter().cloned().map(ask).collect()).await
+    }
+
+    async fn has_quorum<F>(&self, mut answers: FuturesUnordered<F>) -> bool
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
         let (mut yes, mut other) = (0, 0);
         while yes < self.quorum() && other <= self.nodes.len() - self.quorum() {
             match answers.next().await {

@@ -1,5 +1,5 @@
 use anyhow::Result;
-use quorlock::{Coordinator, Fencing, Lease, Wait};
+use quorlock::{Coordinator, Fencing, Lease, RestartGuard, Wait};
 
 use super::TTL;
 use crate::work::Peer;
@@ -10,10 +10,11 @@ pub(super) struct Quorlock {
 }
 
 impl Quorlock {
-    pub(super) async fn connect(nodes: &[String], fencing: Fencing) -> Result<Quorlock> {
+    pub(super) async fn connect(nodes: &[String], fencing: Fencing, guard: RestartGuard) -> Result<Quorlock> {
         // With the restart guard, as users have it. The servers have only just started: they vote when no lock of
         // before could still be held.
-        let coordinator = Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).build()?;
+        let coordinator =
+            Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).restart_guard(guard).build()?;
         let quorlock = Quorlock { coordinator, fencing };
         quorlock.lock("warm").wait(Wait::UpTo(TTL * 3)).acquire().await?.release().await?;
         Ok(quorlock)
