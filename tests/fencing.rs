@@ -387,3 +387,20 @@ fn the_calendar_of_paused_time_does_not_depend_on_the_day() {
     let wall = || runtime.block_on(async { TokioClock::new().wall() });
     assert_eq!(wall(), wall());
 }
+
+#[tokio::test(start_paused = true)]
+async fn f9_what_names_that_are_used_once_leave_behind_is_gone_after_minutes() {
+    const EACH_MINUTE: usize = 20;
+    let bench = bench(3);
+    for minute in 0..10 * 60 {
+        for number in 0..EACH_MINUTE {
+            let lock = bench.coordinator.lock(format!("{minute}/{number}")).ttl(TTL).wait(Wait::Never);
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        bench.clock.sleep_until(bench.clock.now() + Duration::from_mins(1)).await;
+        for node in &bench.nodes {
+            let keys = node.keys().len();
+            assert!(keys <= 5 * EACH_MINUTE, "{keys} keys are left after {} minutes", minute + 1);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What locks leave behind whose names are used once: a million names, two thousand a second, on five real servers.
+//!
+//! Prints twice a minute how many keys there are and how much memory a server uses. It grows for five minutes, which
+//! is for how long a counter of fencing tokens is kept (rule F-9), and then no more. `cargo bench --bench names`, nine
+//! minutes; `NAMES` and `RATE` (names a second) in the environment change it. Ends with an error if the memory of the
+//! last minute is more than a tenth above that of the seventh.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    unreachable_pub,
+    missing_docs,
+    reason = "a benchmark fails by panicking, and its counts are small numbers"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quorlock::{Clock, Coordinator, SystemClock};
+use quorlock_testkit::Servers;
+use tools::{five_servers, setting};
+
+mod tools;
+
+/// That use names, in turn.
+const TASKS: usize = 16;
+const TTL: Duration = Duration::from_secs(5);
+const BETWEEN_ROWS: Duration = Duration::from_secs(30);
+/// By then the first counters have ended.
+const FLAT_AFTER: Duration = Duration::from_mins(7);
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let (names, rate) = (setting("NAMES", 1_000_000), setting("RATE", 2_000));
+    let servers = five_servers().await;
+    let clock = SystemClock::default();
+    let client = Coordinator::builder().nodes(servers.urls()).ttl(TTL).max_ttl(TTL).build().unwrap();
+    client.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    let (began, used) = (clock.now(), Arc::new(AtomicUsize::new(0)));
+    println!("{:>10}{:>12}{:>12}{:>22}", "seconds", "names used", "keys", "MB used by a server");
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (client, used, clock) = (client.clone(), used.clone(), SystemClock::default());
+            let each = Duration::from_secs_f64(TASKS as f64 / rate as f64);
+            tokio::spawn(async move {
+                for number in 0..u32::try_from(names / TASKS).unwrap() {
+                    clock.sleep_until(began + each * number).await;
+                    let lease = client.lock(format!("name-{task}-{number}")).acquire().await.unwrap();
+                    lease.release().await.unwrap();
+                    used.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let mut rows: Vec<(Duration, f64)> = Vec::new();
+    for row in 1_u32.. {
+        clock.sleep_until(began + BETWEEN_ROWS * row).await;
+        let (keys, bytes) = stored(&servers).await;
+        let (since, megabytes) = (clock.now().since(began), bytes / 1e6);
+        println!("{:>10}{:>12}{keys:>12}{megabytes:>22.1}", since.as_secs(), used.load(Ordering::Relaxed));
+        rows.push((since, megabytes));
+        if tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+            break;
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // The last row may be from when the names were used up.
+    let flat: Vec<f64> =
+        rows.iter().filter(|(since, _)| *since > FLAT_AFTER).map(|(_, used)| *used).collect();
+    if let [first, .., last] = flat[..] {
+        assert!(last < first * 1.1, "{last:.1} MB in the end, and {first:.1} MB after seven minutes");
+    }
+    client.close(Duration::from_secs(1)).await;
+}
+
+/// The keys of the first server, and its memory in bytes.
+async fn stored(servers: &Servers) -> (u64, f64) {
+    let server = servers.iter().next().unwrap();
+    let keys = server.command(&["DBSIZE"]).await.unwrap().to_string();
+    let memory = server.command(&["INFO", "memory"]).await.unwrap().to_string();
+    let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse();
+    let digits: String = keys.chars().filter(char::is_ascii_digit).collect();
+    (digits.parse().unwrap(), used.unwrap())
+}
