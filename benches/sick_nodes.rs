@@ -4,11 +4,15 @@
 //! The conditions take turns, many times, so that a machine whose speed drifts does not favour one
 //! of them. Prints medians, tails and the ratio to healthy, where those that are slow are compared
 //! with the same servers behind the same proxies, which then delay nothing. After that the cycles
-//! per second of many tasks. `cargo bench --bench sick_nodes`
+//! per second of many tasks; and what two slow nodes cost beside what they cost a round by hand, each lock
+//! under a new name. `cargo bench --bench sick_nodes`, or `-- slow` for the last part alone.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::cast_precision_loss,
+    unreachable_pub,
+    dead_code,
     missing_docs,
     reason = "a benchmark fails by panicking"
 )]
@@ -19,11 +23,19 @@ use hdrhistogram::Histogram;
 use quorlock::{Clock, Coordinator, RestartGuard, SystemClock};
 use quorlock_testkit::{Proxy, Servers, Way, eventually};
 
+use limit::Multiplexed;
+use tools::median;
+
+mod limit;
+mod tools;
+
 const TURNS: usize = 12;
 const CYCLES: usize = 250;
 /// How long many tasks are counted.
 const WINDOW_MILLIS: usize = 250;
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How often the two slow nodes are compared, in turns.
+const SLOW_ROUNDS: usize = 15;
 
 struct Condition {
     name: &'static str,
@@ -61,6 +73,9 @@ async fn main() {
     let servers = Servers::start(5).await.unwrap();
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
+    if std::env::args().any(|word| word == "slow") {
+        return beside_by_hand(&servers).await;
+    }
     // One client for each number of servers that it reaches through proxies.
     let mut clients = Vec::new();
     for behind in 0..3 {
@@ -108,6 +123,55 @@ async fn main() {
     }
     let (coordinator, _) = clients.first().unwrap();
     throughput(&servers, coordinator).await;
+    beside_by_hand(&servers).await;
+}
+
+/// What two nodes that answer 20 ms late cost, and what they cost a round by hand over the client crate.
+async fn beside_by_hand(servers: &Servers) {
+    let (mut urls, mut proxies) = (servers.urls(), Vec::new());
+    for (url, server) in urls.iter_mut().zip(servers.iter()).take(2) {
+        let proxy = Proxy::start(server.address()).await.unwrap();
+        *url = proxy.url();
+        proxies.push(proxy);
+    }
+    let client = Coordinator::builder().nodes(&urls).restart_guard(RestartGuard::Off).build().unwrap();
+    let by_hand = Multiplexed::connect(&urls).await;
+    all_well(&client).await;
+    let (clock, mut number) = (SystemClock::default(), 0);
+    let mut ratios = [Vec::new(), Vec::new()];
+    for round in 0..=SLOW_ROUNDS {
+        // The medians of quorlock and of the round by hand, healthy and slow.
+        let mut medians = [[0.0; 2]; 2];
+        for (slow, medians) in medians.iter_mut().enumerate() {
+            for proxy in &proxies {
+                proxy.delay(Way::ToClient, Duration::from_millis(20 * slow as u64));
+            }
+            for (subject, its) in medians.iter_mut().enumerate() {
+                let mut cycles = Vec::with_capacity(CYCLES);
+                for _ in 0..CYCLES {
+                    number += 1;
+                    let (name, began) = (format!("slow-{number}"), clock.now());
+                    if subject == 0 {
+                        client.lock(name).acquire().await.unwrap().release().await.unwrap();
+                    } else {
+                        by_hand.cycle(&name).await;
+                    }
+                    cycles.push(clock.now().since(began).as_micros() as f64);
+                }
+                *its = median(cycles);
+            }
+        }
+        let [healthy, slow] = medians;
+        // The first round makes connections.
+        if round > 0 {
+            for ((ratios, healthy), slow) in ratios.iter_mut().zip(healthy).zip(slow) {
+                ratios.push(slow / healthy);
+            }
+        }
+    }
+    let [ours, by_hand] = ratios.map(median);
+    println!("\n2 of 5 slower by 20 ms, medians of {SLOW_ROUNDS} ratios of medians to healthy:");
+    println!("quorlock {ours:.2}, a round by hand {by_hand:.2}");
 }
 
 impl Condition {
