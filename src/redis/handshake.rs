@@ -48,6 +48,8 @@ pub(crate) struct ReadyConnection {
     pub(crate) copies: Option<ReplicaAck>,
     /// Whether the server tells unasked what changes.
     pub(crate) hints: bool,
+    /// Whether it tells what our own scripts change, too, as Redis 6.0 does.
+    pub(crate) tells_own: bool,
     /// Whether it sends messages to our inboxes.
     pub(crate) inbox: bool,
     /// What it said of itself.
@@ -211,6 +213,10 @@ impl Connector {
                 start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
             }
         }
+        let tells_own = facts
+            .software
+            .as_ref()
+            .is_some_and(|software| software.name == "redis" && software.numbers() < [6, 2, 0]);
         facts.service = self.login.address.service().map(Into::into);
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
@@ -232,6 +238,7 @@ impl Connector {
             identity,
             copies,
             hints,
+            tells_own,
             inbox: subscribed,
             facts,
             history,

@@ -132,6 +132,16 @@ impl Audience {
     }
 }
 
+/// Whether the server tells that this key has changed, and no other.
+pub(super) fn is_change_of(push: &[u8], key: &[u8]) -> bool {
+    let mut parts = RespReader::of(push);
+    matches!(
+        [(); 4].map(|()| parts.next()),
+        [Some(RespValue::List(2)), Some(RespValue::Text(b"invalidate")), Some(RespValue::List(1)), Some(RespValue::Text(told))]
+            if told == key
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -180,6 +190,15 @@ mod tests {
             let push = format!(">2\r\n+invalidate\r\n{said}");
             assert_eq!(heard(push.as_bytes()), ["AllChanged"], "{said:?}");
         }
+    }
+
+    #[test]
+    fn a_change_of_one_key_is_told_from_others() {
+        let of_a = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
+        assert!(is_change_of(of_a, b"a") && !is_change_of(of_a, b"b"));
+        assert!(!is_change_of(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"a"));
+        assert!(!is_change_of(b">2\r\n$10\r\ninvalidate\r\n_\r\n", b"a"), "all of them");
+        assert!(!is_change_of(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\na\r\n", b"a"));
     }
 
     #[test]

@@ -21,14 +21,14 @@ use super::command::{
 use super::connection::{Connection, ConnectionError, Message, READS, go_on_later};
 use super::error::unexpected;
 use super::handshake::{Connector, ReadyConnection};
-use super::push::Listeners;
+use super::push::{Listeners, is_change_of};
 use super::replicas::{ReplicaAck, copies_in, must_last};
 use super::scripts::Library;
 use super::sentinel::Watch;
 use crate::node::{Identity, NodeError, ReceivedAt, Request, Response, Vote};
 use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
-use quorlock_protocol::Moment;
+use quorlock_protocol::{Moment, turn_key};
 
 /// The most requests taken at once: between two such handfuls the answers have their turn.
 const BATCH: usize = 128;
@@ -55,7 +55,8 @@ pub(crate) enum End {
     Closed,
 }
 
-/// Sends what is in `queue` over the line, and hands out the answers, until the connection ends.
+/// Sends what is in `queue` over the line, and hands out the answers, until the connection ends. Says how it did, and
+/// whether it has answered any request.
 pub(crate) async fn carry(
     greeted: ReadyConnection,
     connector: &mut Connector,
@@ -63,12 +64,13 @@ pub(crate) async fn carry(
     state: &State,
     listeners: &Listeners,
     clock: &dyn Clock,
-) -> End {
+) -> (End, bool) {
     let mut link = Session {
         line: greeted.line,
         identity: greeted.identity,
         history: greeted.history,
         listeners: greeted.hints.then_some(listeners),
+        tells_own: greeted.tells_own,
         connector,
         state,
         clock,
@@ -84,6 +86,7 @@ pub(crate) async fn carry(
         pace: Pace::Fluent,
         stall: STALL.max(greeted.round_trip.saturating_mul(4)),
         heard: clock.now(),
+        has_answered: false,
         timer: None,
         farewell: None,
         reason: "its connection ended with the task that had it".into(),
@@ -93,7 +96,7 @@ pub(crate) async fn carry(
         End::Lost(reason) => reason.clone(),
         End::Closed => "the node was dropped before it answered".into(),
     };
-    end
+    (end, link.has_answered)
 }
 
 /// However the connection ends, the rest is unknown, and stays so. Nothing is sent again on a later one:
@@ -127,6 +130,14 @@ struct Sent {
 }
 
 impl Sent {
+    /// Whether a push tells that the place of a waiter has changed because this asks for it again. Redis 6.0 tells that,
+    /// just before it answers; it is not the waiter's turn then.
+    fn changes_own_place(&self, push: &[u8]) -> bool {
+        let What::Ask { ask, .. } = &self.what else { return false };
+        let Request::Enqueue { key, waiter, .. } = &*ask.request else { return false };
+        is_change_of(push, turn_key(key, *waiter).as_bytes())
+    }
+
     /// What nearly always answers it. If that comes, to the last byte, it is passed over at once.
     fn usual(&self) -> Option<&'static [u8]> {
         match &self.what {
@@ -181,6 +192,8 @@ struct Session<'a> {
     history: Option<Arc<str>>,
     /// Who is told what the server pushes, if it agreed to.
     listeners: Option<&'a Listeners>,
+    /// It also tells what our own scripts change.
+    tells_own: bool,
     connector: &'a mut Connector,
     state: &'a State,
     clock: &'a dyn Clock,
@@ -206,6 +219,7 @@ struct Session<'a> {
     stall: Duration,
     /// When the last answer came.
     heard: Moment,
+    has_answered: bool,
     /// Fires when it is time to look whether the node has stalled. Armed once a second at most,
     /// not for every request.
     timer: Option<Sleep>,
@@ -268,7 +282,10 @@ impl Session<'_> {
             let Some(message) = message? else { break };
             match message {
                 Message::Push(push) => {
-                    if let Some(listeners) = self.listeners {
+                    if let Some(listeners) = self.listeners
+                        && !(self.tells_own
+                            && self.in_flight.front().is_some_and(|sent| sent.changes_own_place(push)))
+                    {
                         listeners.pushed(push, &self.identity);
                     }
                 }
@@ -514,6 +531,7 @@ impl Session<'_> {
     /// The server has answered.
     fn alive(&mut self) {
         let now = self.heard;
+        self.has_answered = true;
         self.connector.answered(now);
         if self.pace == Pace::Stalled {
             self.pace = Pace::Fluent;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, preferred_node};
 use quorlock::{
     Address, Clock, Entropy, Handoff, Hint, HintListener, Node as _, RedisNode, Request, SystemClock, Vote,
     Wait, ask,
@@ -214,6 +214,38 @@ struct Silent;
 
 impl HintListener for Silent {
     fn hear(&self, _hint: Hint<'_>) {}
+}
+
+/// Redis 6.0 tells a waiter of the changes that its own requests make, and that is not its turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_asks_no_node_for_its_vote_until_it_is_its_turn() {
+    let world = World::start(3).await;
+    if !world.servers.kind().is_real() {
+        return println!("skipped: {} does not count its commands", world.servers.kind());
+    }
+    let held = world.lock().acquire().await.unwrap();
+    let other = client(&world.servers.urls(), |builder| builder);
+    let waiting = tokio::spawn(async move { other.lock("r").wait(Wait::Forever).acquire().await.unwrap() });
+    let waits = async || world.lock().waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
+    eventually("a waiter", DEADLINE, waits).await.unwrap();
+    let home = preferred_node("r", 3);
+    let scripts = async |node: usize| {
+        let stats = world.servers[node].command(&["INFO", "commandstats"]).await.unwrap().to_string();
+        let calls = |name: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split(',').next()?.parse::<usize>().ok()
+        };
+        ["cmdstat_eval:calls=", "cmdstat_evalsha:calls="].iter().filter_map(|name| calls(name)).sum::<usize>()
+    };
+    let others = async || scripts((home + 1) % 3).await + scripts((home + 2) % 3).await;
+    let (at_home, elsewhere) = (scripts(home).await, others().await);
+    // It asks for its place again and again, at one node. Every other second another node is asked who holds the lock.
+    let asked = async || scripts(home).await >= at_home + 8;
+    eventually("heartbeats of the waiter", DEADLINE, asked).await.unwrap();
+    let asked = others().await - elsewhere;
+    assert!(asked <= 6, "{asked} requests to the others while it waited");
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// What a process does that is killed while it holds the lock: it writes down until when it may
