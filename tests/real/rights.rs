@@ -36,7 +36,9 @@ fn documented_for_all(servers: &Servers) -> Vec<String> {
         let at = text.find(before).unwrap() + before.find('`').unwrap() + 1;
         text[at..].split_once('`').unwrap().0
     });
-    let more = more.flat_map(|words| words.split(' ')).map(str::to_owned);
+    // Redis 6.0 has the commands, and no rights for channels.
+    let without = (!channels).then_some("+subscribe +publish");
+    let more = more.chain(without).flat_map(|words| words.split(' ')).map(str::to_owned);
     documented(servers).into_iter().chain(more).collect()
 }
 
@@ -192,8 +194,8 @@ async fn locks_that_need_less_are_held_with_less() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_documented_rights_a_free_lock_is_acquired_without_a_script() {
     let servers = Servers::start(1).await.unwrap();
-    if servers.kind().to_string().contains("redis-server 6.0") {
-        return println!("skipped: Redis 6.0 cannot raise a score without ever lowering it");
+    if servers.kind().to_string().contains("redis-server 6.") {
+        return println!("skipped: before Redis 7.0 the end of a key cannot be moved to later times only");
     }
     let documented = documented(&servers);
     let acquired = async |words: &[String]| {

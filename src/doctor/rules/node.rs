@@ -253,7 +253,11 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
                 }
                 None if refusal.need == Feature::Offers => (
                     format!("run {} on its channels", refusal.command),
-                    format!("grant both: `ACL SETUSER {user} &quorlock:inbox:* +subscribe +publish`"),
+                    if has_channel_rights(facts) {
+                        format!("grant both: `ACL SETUSER {user} &quorlock:inbox:* +subscribe +publish`")
+                    } else {
+                        format!("grant both: `ACL SETUSER {user} +subscribe +publish`")
+                    },
                 ),
                 None => {
                     (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`"))
@@ -268,6 +272,11 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     if let (Some(Err(error)), false) = (&facts.lock, told) {
         sheet.note(Severity::Warning, Check::LockFails, format!("cannot carry a lock: {error:#}"));
     }
+}
+
+/// Whether its users have rights for single channels. Those of Redis 6.0 have them for all.
+fn has_channel_rights(facts: &Facts) -> bool {
+    facts.software.as_ref().is_none_or(|software| software.name != "redis" || software.numbers() >= [6, 2, 0])
 }
 
 fn version(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
