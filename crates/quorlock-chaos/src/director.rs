@@ -20,11 +20,12 @@ use crate::fault::{Hinders, Target};
 use crate::layout::Layout;
 use crate::lookout;
 use crate::masters::{Masters, Memory, Need, Processes};
+use crate::offers::Offers;
 use crate::progress::Progress;
 use crate::record::{Recorder, of, stamp};
 use crate::register::{Checks, Register};
 use crate::roads::Roads;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, lock_name};
 use crate::schedule::{Event, schedule};
 use crate::stage::{Stage, node_name};
 use crate::worker::Orders;
@@ -112,6 +113,11 @@ impl Run<'_> {
         if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
             return Some(format!("it wants {} masters, and there are {count}", self.scenario.nodes));
         }
+        if self.scenario.expect.offers > 0
+            && let Err(reason) = masters.offers(Need::RealServer)
+        {
+            return Some(format!("it counts offers: {reason}"));
+        }
         let mut needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
         needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }
@@ -135,7 +141,7 @@ impl Run<'_> {
             life: 0,
             seed: self.seed,
             nodes: roads.urls(number),
-            locks: (1..=locks.count).map(|number| format!("lock-{number}")).collect(),
+            locks: (1..=locks.count).map(lock_name).collect(),
             semaphores: (1..)
                 .map(|number| format!("semaphore-{number}"))
                 .zip(locks.semaphores.clone())
@@ -156,6 +162,7 @@ impl Run<'_> {
 
     async fn play(&self, stage: &Stage, plan: &[Event], progress: &Progress) -> Result<Dossier, Failure> {
         let clock = SystemClock::default();
+        let offers = Offers::watch((0..self.scenario.nodes).map(|number| stage.masters.address(number)));
         for number in 0..stage.crew.len() {
             stage.crew.start(number).await.map_err(Failure::to("start the workers"))?;
         }
@@ -225,6 +232,7 @@ impl Run<'_> {
             overlaps: stage.crew.status().iter().map(|status| status.overlaps).sum(),
             complaints,
             left_out,
+            offers: offers.count(),
         })
     }
 

@@ -31,6 +31,9 @@ pub(crate) struct Dossier {
     pub(crate) complaints: Vec<String>,
     /// How many faults were left out because the machine was too slow for the schedule.
     pub(crate) left_out: usize,
+    /// How many times a quorum of the nodes offered a lock to the next waiter.
+    #[serde(default)]
+    pub(crate) offers: usize,
 }
 
 /// A fault that was done.

@@ -126,6 +126,18 @@ pub(crate) struct Plague {
     pub(crate) lasts: Span,
     /// How many nodes or workers each hits.
     pub(crate) hits: usize,
+    /// Which.
+    pub(crate) aim: Aim,
+}
+
+/// Which nodes or workers a fault may hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Aim {
+    #[default]
+    Any,
+    /// The node that keeps the queue of the only lock.
+    Home,
 }
 
 /// As it stands in the file.
@@ -138,6 +150,8 @@ struct PlagueText {
     lasts: Span,
     #[serde(default = "one")]
     hits: usize,
+    #[serde(default)]
+    target: Aim,
     restart: Option<Restart>,
     delay: Option<Span>,
     #[serde(default, deserialize_with = "duration")]
@@ -187,7 +201,8 @@ impl TryFrom<PlagueText> for Plague {
     type Error = String;
 
     fn try_from(text: PlagueText) -> Result<Plague, String> {
-        let PlagueText { kind, every, lasts, hits, restart, delay, jitter, way, seconds, rate } = text;
+        let PlagueText { kind, every, lasts, hits, target: aim, restart, delay, jitter, way, seconds, rate } =
+            text;
         let known = KINDS.iter().find(|(name, _)| *name == kind);
         let &(kind, make) = known.ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
@@ -198,7 +213,7 @@ impl TryFrom<PlagueText> for Plague {
         }
         let options = Options { restart, delay, jitter, way, seconds, rate };
         let fault = make(&options).map_err(|why| format!("`{kind}`: {why}"))?;
-        Ok(Plague { kind, fault, every, lasts, hits })
+        Ok(Plague { kind, fault, every, lasts, hits, aim })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::director::{GRACE, RECOVERY};
 use crate::dossier::Dossier;
 use crate::figures;
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, lock_name};
 
 mod latency;
 
@@ -57,6 +57,7 @@ pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -
         verdicts,
         seen: report.seen,
         overlaps: dossier.overlaps,
+        offers: dossier.offers,
         violations: broken.take(MOST_VIOLATIONS).collect(),
         violations_in_all: report.violations.len(),
         faults: faults(dossier),
@@ -66,7 +67,7 @@ pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -
         timeline: Timeline {
             bin_micros: probes.bin_micros(),
             bins: probes.bins(),
-            resources: (1..=scenario.locks.count).map(|number| format!("lock-{number}")).collect(),
+            resources: (1..=scenario.locks.count).map(lock_name).collect(),
             writes_in_all: writes.len(),
             writes: marks(&writes, history, scenario, dossier),
             ..holds(history, scenario, dossier)
@@ -127,6 +128,11 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         let least = expect.refused_writes;
         let evidence = format!("{} refused, {} accepted", seen.refused, seen.accepted);
         say(&format!("at least {least} late writes refused"), seen.refused >= least, evidence);
+    }
+    if expect.offers > 0 {
+        let (least, offers) = (expect.offers, dossier.offers);
+        let evidence = format!("{offers} offers, {} holds", seen.holds);
+        say(&format!("at least {least} offers by a quorum"), offers >= least, evidence);
     }
     if !scenario.faults.is_empty() {
         let mut kinds: BTreeMap<&str, usize> =

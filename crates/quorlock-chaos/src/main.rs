@@ -33,6 +33,7 @@ mod load;
 mod lookout;
 mod masters;
 mod network;
+mod offers;
 mod outcome;
 mod page;
 mod progress;

@@ -29,6 +29,9 @@ pub(crate) struct Outcome {
     pub(crate) seen: Seen,
     /// How often two tasks of one process were inside one lock at once, both told that it holds.
     pub(crate) overlaps: u64,
+    /// How many times a quorum of the nodes offered a lock to the next waiter.
+    #[serde(default)]
+    pub(crate) offers: usize,
     /// The first of the broken promises.
     pub(crate) violations: Vec<Broken>,
     /// How many there are in all.

@@ -5,11 +5,12 @@ use std::fmt;
 use std::fs;
 use std::time::Duration;
 
+use quorlock::protocol::preferred_node;
 use quorlock_history::Check;
 use serde::Deserialize;
 
 use crate::error::Failure;
-use crate::fault::{Plague, Target};
+use crate::fault::{Aim, Plague, Target};
 use crate::load::Load;
 use crate::span::duration;
 
@@ -36,6 +37,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("several", include_str!("../scenarios/several.toml")),
     ("semaphore", include_str!("../scenarios/semaphore.toml")),
     ("election", include_str!("../scenarios/election.toml")),
+    ("offers", include_str!("../scenarios/offers.toml")),
     ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
     ("three-zones", include_str!("../scenarios/three-zones.toml")),
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
@@ -137,6 +139,8 @@ pub(crate) struct Expect {
     pub(crate) success: Option<f64>,
     /// How many writes have to be refused at least, or nothing came too late.
     pub(crate) refused_writes: usize,
+    /// How many times at least a quorum of the nodes has to offer a lock to the next waiter.
+    pub(crate) offers: usize,
 }
 
 impl Scenario {
@@ -188,6 +192,14 @@ impl Scenario {
                 Target::Node => scenario.at_most(),
                 Target::Worker => scenario.load.workers,
             };
+            if plague.aim == Aim::Home
+                && (plague.fault.target() != Target::Node || plague.hits != 1 || scenario.locks.count != 1)
+            {
+                return Err(wrong(format!(
+                    "`{}` at home hits the node with the queue of the only lock; set `locks.count = 1` and `hits = 1`",
+                    plague.kind
+                )));
+            }
             if plague.hits == 0 || plague.hits > there {
                 let Plague { kind, hits, .. } = plague;
                 return Err(wrong(format!("`{kind}` hits {hits} of the {there} it may hit at once")));
@@ -206,11 +218,21 @@ impl Scenario {
         self.nodes.saturating_sub(1) / 2
     }
 
+    /// The node that keeps the queue of the first lock.
+    pub(crate) fn home(&self) -> usize {
+        preferred_node(&lock_name(1), self.nodes)
+    }
+
     /// The longest time for which a node that restarted does not vote, and in which a key that it
     /// forgot is there again or over.
     pub(crate) fn quarantine(&self) -> Duration {
         self.locks.ttl.mul_f64(1.0 + self.locks.drift)
     }
+}
+
+/// The name of a lock that workers contend for, counted from 1.
+pub(crate) fn lock_name(number: usize) -> String {
+    format!("lock-{number}")
 }
 
 impl fmt::Display for Expect {
@@ -230,6 +252,9 @@ impl fmt::Display for Expect {
         }
         if self.refused_writes > 0 {
             write!(f, "; late writes refused")?;
+        }
+        if self.offers > 0 {
+            write!(f, "; locks offered to the next waiter")?;
         }
         Ok(())
     }
@@ -290,6 +315,11 @@ mod tests {
         );
         assert!(refused("summary = 'x'\nno-such-setting = 1").contains("no-such-setting"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'freeze'\nevery = '0s'").contains("zero"));
+        let home = "[[fault]]\nevery = '1s'\ntarget = 'home'\nkind =";
+        assert!(refused(&format!("summary = 'x'\n{home} 'freeze'")).contains("locks.count = 1"));
+        let one = "summary = 'x'\nlocks.count = 1\nload.nested = 0\n";
+        assert!(refused(&format!("{one}{home} 'kill-worker'")).contains("the node with the queue"));
+        assert!(Scenario::parse("fine", &format!("{one}{home} 'freeze'")).is_ok());
         let unknown = Scenario::find("kill-master").unwrap_err().to_string();
         assert!(unknown.contains("kill-masters"), "{unknown}");
     }

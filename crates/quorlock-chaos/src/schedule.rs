@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::dice::Dice;
-use crate::fault::{Aftermath, Hit, Target};
+use crate::fault::{Aftermath, Aim, Hit, Target};
 use crate::scenario::Scenario;
 
 /// One fault of one node or worker. Times count from the beginning of the schedule.
@@ -77,6 +77,8 @@ fn outbreak(
         Aftermath::None => Duration::ZERO,
         Aftermath::Quarantine => scenario.quarantine() + RETURN,
     };
+    let home = (plague.aim == Aim::Home).then(|| scenario.home());
+    let is_aimed_at = |number: &usize| home.is_none_or(|home| home == *number);
     let mut moments: Vec<Duration> = others.iter().map(|event| event.settled).chain([earliest]).collect();
     moments.sort_unstable();
     for from in moments {
@@ -84,7 +86,9 @@ fn outbreak(
         let meets = |event: &&&Event| event.from < settled.max(from + RETURN) && event.settled > from;
         let is_free = |number: &usize| others.iter().filter(meets).all(|event| event.hit.target != *number);
         let free: Vec<usize> = (0..there).filter(is_free).collect();
-        if free.len() >= plague.hits && there - free.len() + plague.hits <= at_most {
+        let within_reach = there - free.len() + plague.hits <= at_most;
+        let free: Vec<usize> = free.into_iter().filter(is_aimed_at).collect();
+        if free.len() >= plague.hits && within_reach {
             let event = |target| Event { plague: index, hit: Hit { target, luck }, from, until, settled };
             return dice.fence_hint(plague.hits, &free).into_iter().map(event).collect();
         }
@@ -124,6 +128,15 @@ mod tests {
                 assert!(out <= scenario.at_most(), "{name}: {out} at {:?}", event.from);
             }
         }
+    }
+
+    #[test]
+    fn what_is_aimed_at_the_node_with_the_queue_hits_no_other() {
+        let scenario = Scenario::find("offers").unwrap();
+        let events = schedule(&scenario, 7, HOUR / 10);
+        let at_home = events.iter().filter(|event| scenario.faults[event.plague].aim == Aim::Home);
+        let hit: std::collections::BTreeSet<usize> = at_home.map(|event| event.hit.target).collect();
+        assert_eq!(hit, [scenario.home()].into());
     }
 
     #[test]

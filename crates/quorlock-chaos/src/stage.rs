@@ -117,7 +117,10 @@ impl Stage {
     pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
         let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
         tell(&mut way_in, "CONFIG SET maxclients 1").await?;
-        tell(&mut way_in, "CLIENT KILL TYPE normal SKIPME yes").await?;
+        // A worker's connection that receives offers is of another type.
+        for kind in ["normal", "pubsub"] {
+            tell(&mut way_in, &format!("CLIENT KILL TYPE {kind} SKIPME yes")).await?;
+        }
         if let Some(mut node) = self.node(number) {
             node.way_in = Some(way_in);
         }

@@ -21,7 +21,7 @@ pub(crate) fn list(scenarios: &[Scenario]) -> String {
 
 /// One outcome in full.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
-    let Outcome { scenario, summary, seed, servers, seen, .. } = outcome;
+    let Outcome { scenario, summary, seed, servers, seen, offers, .. } = outcome;
     let verdict = if outcome.passed { "every expectation held" } else { "FAILED" };
     let layout = outcome.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let mut lines = vec![
@@ -33,7 +33,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         let mark = if verdict.held { "ok    " } else { "FAILED" };
         format!("  {mark}  {}: {}", verdict.expectation, verdict.evidence)
     }));
-    lines.extend([String::new(), format!("  {seen}"), String::new()]);
+    lines.extend([String::new(), format!("  {seen}, offers: {offers}"), String::new()]);
     lines.push("  acquiring free locks, by how many nodes were out of order at the time".to_owned());
     lines.extend(indented(&phases(outcome)));
     if !outcome.around.is_empty() {

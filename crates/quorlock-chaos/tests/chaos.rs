@@ -78,6 +78,31 @@ every = '200ms..400ms'
 lasts = '1200ms'
 ";
 
+const OFFERS: &str = "
+summary = 'one lock is offered from worker to worker, while those who wait are killed and stopped'
+[locks]
+count = 1
+[load]
+workers = 4
+tasks = 1
+nested = 0
+[[fault]]
+kind = 'kill-worker'
+every = '500ms..900ms'
+lasts = '10ms..100ms'
+[[fault]]
+kind = 'stop-worker'
+every = '500ms..900ms'
+lasts = '500ms'
+[[fault]]
+kind = 'freeze'
+target = 'home'
+every = '1s..2s'
+lasts = '300ms'
+[expect]
+offers = 1
+";
+
 #[test]
 fn masters_are_killed_and_every_promise_is_kept() {
     let folder = folder();
@@ -107,6 +132,16 @@ fn masters_are_killed_and_every_promise_is_kept() {
     let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
     assert_eq!(again.status.code(), Some(0), "{}", text(&again));
     assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+}
+
+#[test]
+fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
+    let folder = folder();
+    let offers = scenario(&folder, "offers", OFFERS);
+    let run = chaos(&["--scenario", &offers, "--duration", "6s", "--seed", "5"], folder.path());
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    assert!(said.contains("skipped: offers") || said.contains("at least 1 offers by a quorum"), "{said}");
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
         ],
         seen: seen(&faults, &holds),
         overlaps: 0,
+        offers: 1_204,
         violations: Vec::new(),
         violations_in_all: 0,
         around: around(),

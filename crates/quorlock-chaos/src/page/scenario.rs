@@ -57,6 +57,7 @@ fn facts(outcome: &Outcome) -> String {
         (seen.attempts, "attempt"),
         (seen.holds, "acquisition"),
         (seen.renewals, "renewal"),
+        (outcome.offers, "offer"),
         (seen.accepted, "write accepted"),
         (seen.refused, "write refused"),
         (seen.lost, "lease lost"),

@@ -1,0 +1,153 @@
+//! Counts the offers of a run: how often a quorum of the nodes gave a lock from its holder to the next waiter in one
+//! step.
+//!
+//! It subscribes to the inboxes of all workers, as a monitoring program may: what a node sends there, it has stored.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::protocol::InboxMessage;
+use quorlock::{Clock as _, SystemClock};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// After so long a node that is down is dialled again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Longer than any message of a node.
+const LONGEST: usize = 1 << 20;
+
+/// The offers that were seen so far. The connections end when this is dropped.
+pub(crate) struct Offers {
+    /// How many nodes have offered the lock to each token.
+    seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>,
+    /// How many make an offer that counts.
+    quorum: usize,
+    /// One task for each node.
+    _connections: JoinSet<()>,
+}
+
+impl Offers {
+    /// Begins to count at these nodes.
+    pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>) -> Offers {
+        let seen = Arc::default();
+        let mut connections = JoinSet::new();
+        for address in addresses {
+            connections.spawn(follow(address, Arc::clone(&seen)));
+        }
+        Offers { seen, quorum: connections.len() / 2 + 1, _connections: connections }
+    }
+
+    /// How many locks were offered by a quorum.
+    pub(crate) fn count(&self) -> usize {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.values().filter(|nodes| **nodes >= self.quorum).count()
+    }
+}
+
+/// Counts what one node sends, whatever happens to it.
+async fn follow(address: SocketAddr, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
+    let clock = SystemClock::default();
+    loop {
+        // That a node is down, or knows no patterns, is no news: what it sends meanwhile is not counted.
+        drop(listen(address, &seen).await);
+        clock.sleep_until(clock.now() + AGAIN_AFTER).await;
+    }
+}
+
+async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
+    let mut server = BufReader::new(TcpStream::connect(address).await?);
+    server.write_all(b"PSUBSCRIBE quorlock:inbox:*\r\n").await?;
+    loop {
+        let said = read_list(&mut server).await?;
+        let [kind, .., payload] = &said[..] else { continue };
+        if kind != b"pmessage" {
+            continue;
+        }
+        for message in InboxMessage::parse(payload) {
+            if let InboxMessage::Offered { token, .. } = message {
+                *seen.lock().unwrap_or_else(PoisonError::into_inner).entry(token.to_vec()).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// A list of strings and numbers, as a server sends it to a subscriber.
+async fn read_list(server: &mut BufReader<TcpStream>) -> io::Result<Vec<Vec<u8>>> {
+    let (b'*', count) = read_line(server).await? else { return Err(odd()) };
+    let mut parts = Vec::new();
+    for _ in 0..length(&count)? {
+        let part = match read_line(server).await? {
+            (b'$', size) => {
+                let size = length(&size)?;
+                let mut text = vec![0; size + 2];
+                server.read_exact(&mut text).await?;
+                text.truncate(size);
+                text
+            }
+            (b':', number) => number,
+            _ => return Err(odd()),
+        };
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// The kind of what follows, and the rest of its line.
+async fn read_line(server: &mut BufReader<TcpStream>) -> io::Result<(u8, Vec<u8>)> {
+    let mut line = Vec::new();
+    server.read_until(b'\n', &mut line).await?;
+    match line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) {
+        Some((kind, rest)) => Ok((*kind, rest.to_vec())),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn length(digits: &[u8]) -> io::Result<usize> {
+    let length = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    length.filter(|length| *length <= LONGEST).ok_or_else(odd)
+}
+
+fn odd() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a server sent what is no list of strings to a subscriber")
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock_testkit::{Servers, eventually};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_offer_counts_once_a_quorum_has_made_it_and_a_node_that_restarted_is_heard_again() {
+        let servers = Servers::start(3).await.unwrap();
+        if !servers.kind().is_real() {
+            return println!("skipped: {} knows no patterns of channels", servers.kind());
+        }
+        let offers = Offers::watch(servers.iter().map(quorlock_testkit::Server::address));
+        let say = async |node: usize, text: &str| {
+            // Until it is heard: the subscription may not be there yet.
+            let sent = async || {
+                let heard = servers[node].command(&["PUBLISH", "quorlock:inbox:01", text]).await;
+                heard.is_ok_and(|heard| heard.to_string() == "1")
+            };
+            eventually("a subscriber", Duration::from_secs(20), sent).await.unwrap();
+        };
+        let is = async |count| {
+            let seen = async || offers.count() == count;
+            eventually("the offers", Duration::from_secs(20), seen).await.unwrap();
+        };
+        say(0, "o 0123 42 1000").await;
+        say(0, "s 0123").await;
+        say(1, "o 4567 43 1000").await;
+        assert_eq!(offers.count(), 0, "each is one of three");
+        say(1, "o 0123 41 1000").await;
+        is(1).await;
+        servers[2].restart_empty().await.unwrap();
+        say(2, "o 4567 43 1000").await;
+        is(2).await;
+    }
+}
