@@ -66,6 +66,10 @@ pub enum Twist {
     ReleasesForAnybody,
     /// Canary: nodes say that they have released, and have not.
     KeepsWhatIsReleased,
+    /// Canary: nodes offer a lock for whichever holder asks.
+    OffersForAnybody,
+    /// Canary: an offer ends at the nodes long before its messages say.
+    OffersEndEarly,
     /// Canary: those who differ about a semaphore's permits take theirs without the nodes comparing.
     LimitIgnored,
     /// Canary: observers believe the first node that answers.
@@ -98,7 +102,7 @@ impl Subject {
 
 impl Twist {
     /// All of them, by the names that the command line knows.
-    pub const ALL: [(&'static str, Twist); 12] = [
+    pub const ALL: [(&'static str, Twist); 14] = [
         ("none", Twist::None),
         ("late-packets", Twist::LatePackets),
         ("remembering", Twist::Remembering),
@@ -109,6 +113,8 @@ impl Twist {
         ("wrong-calendars", Twist::WrongCalendars),
         ("releases-for-anybody", Twist::ReleasesForAnybody),
         ("keeps-what-is-released", Twist::KeepsWhatIsReleased),
+        ("offers-for-anybody", Twist::OffersForAnybody),
+        ("offers-end-early", Twist::OffersEndEarly),
         ("limit-ignored", Twist::LimitIgnored),
         ("credulous", Twist::Credulous),
     ];

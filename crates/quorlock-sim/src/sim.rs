@@ -343,6 +343,8 @@ impl Sim {
         match self.plan.twist {
             Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnybody),
             Twist::KeepsWhatIsReleased => Some(Misconduct::KeepsWhatIsReleased),
+            Twist::OffersForAnybody => Some(Misconduct::OffersForAnybody),
+            Twist::OffersEndEarly => Some(Misconduct::OffersEndEarly),
             Twist::None
             | Twist::LatePackets
             | Twist::Remembering

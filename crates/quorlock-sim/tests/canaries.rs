@@ -71,6 +71,18 @@ fn nodes_that_release_for_anybody_are_caught() {
 }
 
 #[test]
+fn nodes_that_offer_a_lock_for_anybody_are_caught() {
+    let options = options(Twist::OffersForAnybody, &[Kind::Hold, Kind::Spike, Kind::Stop]);
+    caught("an offer without compare", &options, 80, EXCLUSION);
+}
+
+#[test]
+fn offers_that_end_before_their_messages_say_are_caught() {
+    let options = options(Twist::OffersEndEarly, &[Kind::Hold, Kind::Spike]);
+    caught("an offer that counts for too long", &options, 20, EXCLUSION);
+}
+
+#[test]
 fn keys_that_are_left_behind_are_caught() {
     let options = options(Twist::KeepsWhatIsReleased, &[Kind::Spike]);
     caught("nothing is released", &options, 20, &[Rule::Orphan]);

@@ -115,7 +115,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
             if is(script, &scripts::OFFER) =>
         {
             let (life, drawing) = (time(3), drawing_if(counter, hint, lead));
-            store.offer(now, key, &Offer { token, mark, next, life, inbox, drawing, name })
+            shared.offer(&mut store, now, key, &Offer { token, mark, next, life, inbox, drawing, name })
         }
         (script, [key], [token, _, tomb]) if is(script, &scripts::CANCEL) => {
             store.cancel(now, key, tomb, token, time(1))

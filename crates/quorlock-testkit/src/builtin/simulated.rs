@@ -4,12 +4,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
+use quorlock::protocol::Moment;
 use quorlock::{Clock, scripts};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::eval::is;
 use super::{BuiltinServer, Connection, Shared};
 use crate::resp::Resp;
+use crate::store::{Failure, Offer, Store, Told};
 
 /// What is left of the keys after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +37,10 @@ pub enum Misconduct {
     ReleasesForAnybody,
     /// Says that it has released, and does not. For tests of tests.
     KeepsWhatIsReleased,
+    /// Offers a lock to the next waiter for whichever holder asks, without comparing the token. For tests of tests.
+    OffersForAnybody,
+    /// Stores an offer for an eighth of the time that its message says. For tests of tests.
+    OffersEndEarly,
 }
 
 impl BuiltinServer {
@@ -118,8 +124,31 @@ impl Shared {
             Misconduct::Refuses(_)
             | Misconduct::RefusesKeys(_)
             | Misconduct::ReleasesForAnybody
-            | Misconduct::KeepsWhatIsReleased => None,
+            | Misconduct::KeepsWhatIsReleased
+            | Misconduct::OffersForAnybody
+            | Misconduct::OffersEndEarly => None,
         }
+    }
+
+    /// Offers a lock as it should, or not.
+    pub(super) fn offer(
+        &self,
+        store: &mut Store,
+        now: Moment,
+        key: &[u8],
+        offer: &Offer<'_>,
+    ) -> Result<Told, Failure> {
+        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let holder = store.get(now, key)?.map(<[u8]>::to_vec);
+        let token = match (&misconduct, &holder) {
+            (Some(Misconduct::OffersForAnybody), Some(holder)) => holder,
+            _ => offer.token,
+        };
+        let told = store.offer(now, key, &Offer { token, ..*offer })?;
+        if misconduct == Some(Misconduct::OffersEndEarly) && store.get(now, key)? == Some(offer.next) {
+            store.pexpire(now, key, offer.life / 8);
+        }
+        Ok(told)
     }
 
     /// The answer to a script that is not carried out as it should be.
@@ -154,7 +183,10 @@ impl Shared {
                 Some(word(if gone > 0 { "granted" } else { "free" }))
             }
             Misconduct::KeepsWhatIsReleased if releases => Some(word("granted")),
-            Misconduct::ReleasesForAnybody | Misconduct::KeepsWhatIsReleased => None,
+            Misconduct::ReleasesForAnybody
+            | Misconduct::KeepsWhatIsReleased
+            | Misconduct::OffersForAnybody
+            | Misconduct::OffersEndEarly => None,
         }
     }
 }
