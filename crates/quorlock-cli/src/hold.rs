@@ -16,7 +16,7 @@ use crate::report::{Reason, Report, millis, not_confirmed, plain, unconfirmed};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
-use crate::waiting;
+use crate::waiting::{self, Place};
 use crate::wanted::Wanted;
 
 mod stdin;
@@ -84,7 +84,11 @@ async fn until_told(
     coordinator: &Coordinator,
     report: Report,
 ) -> Result<u8, Failure> {
-    let lock = Wanted::Lock(args.lock.lock(coordinator, settings, &args.resource)?);
+    let place = Place::shown_by(report);
+    let noted = place.clone();
+    let lock = args.lock.lock(coordinator, settings, &args.resource)?;
+    let lock = if place.is_shown() { lock.on_wait(move |waiting| noted.note(waiting)) } else { lock };
+    let lock = Wanted::Lock(lock);
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     // From the beginning: whoever goes away while this waits wants the lock no more.
     let closed = stdin::closed(args.until_eof);
@@ -93,7 +97,7 @@ async fn until_told(
     let acquired = tokio::select! {
         biased;
         () = &mut closed => return Err(Failure::StdinEnded),
-        acquired = waiting::acquire((&lock, settings.ttl()), &mut signals, report, "while waiting for the lock") => acquired?,
+        acquired = waiting::acquire((&lock, settings.ttl()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
     };
     let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let lease = acquired.lease;

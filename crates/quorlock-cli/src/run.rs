@@ -18,7 +18,7 @@ use crate::program::{Program, not_started};
 use crate::report::Report;
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
-use crate::waiting;
+use crate::waiting::{self, Place};
 use crate::wanted::{Acquired, Wanted};
 
 mod descendants;
@@ -62,7 +62,8 @@ async fn under_lock(
             Wanted::Permit(args.lock.semaphore(coordinator, settings, &args.resource, permits)?)
         }
     };
-    let wanted = slot.watched(wanted);
+    let place = Place::shown_by(report);
+    let wanted = slot.watched(wanted, &place);
     let kept_for = KeptFor::asked_for(args.wait_for_descendants)?;
     let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
     let mut command = program.find()?;
@@ -71,7 +72,7 @@ async fn under_lock(
     let asked = now();
     let acquired = tokio::select! {
         biased;
-        acquired = waiting::acquire((&wanted, ttl), &mut signals, report, WHILE_WAITING) => acquired?,
+        acquired = waiting::acquire((&wanted, ttl), &place, &mut signals, report, WHILE_WAITING) => acquired?,
         outcome = slot.has_had_its_run(&wanted) => outcome,
     };
     let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;

@@ -12,6 +12,7 @@ use super::code_of;
 use super::watch::Ended;
 use crate::report::{Reason, Report};
 use crate::runtime::now;
+use crate::waiting::Place;
 use crate::wanted::{Acquired, Wanted};
 
 /// How long the lock stays taken from its start on, if it was asked to.
@@ -40,14 +41,17 @@ impl Slot {
         Slot { at_least, met: Arc::default() }
     }
 
-    /// Has those who wait look whether the slot has had its run.
-    pub(super) fn watched(&self, wanted: Wanted) -> Wanted {
-        if self.at_least.is_none() {
+    /// Has those who wait note their `place`, and look whether the slot has had its run.
+    pub(super) fn watched(&self, wanted: Wanted, place: &Place) -> Wanted {
+        if self.at_least.is_none() && !place.is_shown() {
             return wanted;
         }
-        let met = self.met.clone();
+        let (met, place) = (self.at_least.map(|_| self.met.clone()), place.clone());
         wanted.on_wait(move |waiting| {
-            if waiting.holder.as_ref().is_some_and(|holder| holder.token.is_retained()) {
+            place.note(waiting);
+            if let Some(met) = &met
+                && waiting.holder.as_ref().is_some_and(|holder| holder.token.is_retained())
+            {
                 met.notify_one();
             }
         })

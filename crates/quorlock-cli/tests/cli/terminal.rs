@@ -177,7 +177,11 @@ async fn whoever_waits_is_told_for_whom_on_a_line_that_goes_away() {
     let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     holder.lines(1).await;
     let mut waiter = OnTerminal::start(run(&servers, &["-w", "forever"], "echo ran"));
-    waiter.shows("waiting: held by").await;
+    waiter.shows("waiting (first in the queue): held by").await;
+    let mut second = OnTerminal::start(run(&servers, &["-w", "forever"], "echo ran"));
+    second.shows("waiting (behind 1 other process): held by").await;
+    second.types(CTRL_C);
+    assert_eq!(second.end().await, Some(130));
     assert!(waiter.screen().contains("the first"), "{}", waiter.screen());
     waiter.types(CTRL_C);
     assert_eq!(waiter.end().await, Some(130));
