@@ -4,8 +4,13 @@
 //! `cargo bench --bench processes`, or with settings behind it:
 //!
 //! ```text
-//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--beside WHAT] [PROCESSES]...
+//! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--beside WHAT]
+//!    [--tasks N] [--hand-over N] [PROCESSES]...
 //! ```
+//!
+//! `--tasks` has so many tasks of each process want the lock, and `--hand-over` limits how often in a row it passes from
+//! one to the next of a process, 64 times unless set. Printed are how often it did that, and how long a process waited
+//! in which another one had it, and a task.
 //!
 //! `--beside` adds a client that wants the lock, too, has it for as long, and wants it again after 0 to 200 ms: `plain`
 //! knows nothing of a queue, sends `SET NX PX` to all nodes, and again after 0 to 200 ms; `shared` is a reader, and
@@ -36,7 +41,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Entropy as _, Fencing, SystemClock, SystemEntropy, Wait};
+use quorlock::{Clock, Coordinator, Entropy as _, Fencing, Handoff, SystemClock, SystemEntropy, Wait};
 use quorlock_testkit::{Proxy, Servers, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -111,6 +116,8 @@ struct Settings {
     killed: usize,
     stopped: usize,
     beside: Option<Beside>,
+    tasks: usize,
+    hand_over: Option<u32>,
     processes: Vec<usize>,
 }
 
@@ -124,6 +131,8 @@ impl Settings {
             killed: 0,
             stopped: 0,
             beside: None,
+            tasks: 1,
+            hand_over: None,
             processes: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
@@ -140,6 +149,8 @@ impl Settings {
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
                 "--fencing-off" => settings.fencing = false,
                 "--kill" => settings.killed = usize::try_from(number()).unwrap(),
+                "--tasks" => settings.tasks = usize::try_from(number()).unwrap(),
+                "--hand-over" => settings.hand_over = Some(u32::try_from(number()).unwrap()),
                 "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
                 word => settings.processes.push(word.parse().expect("a number of processes")),
             }
@@ -216,6 +227,18 @@ async fn compare(settings: &Settings) {
             1.0 - worst(|f| 1.0 - f.jain),
             worst(|f| f.unserved),
         );
+        if settings.tasks > 1 {
+            println!(
+                "           {} tasks each: {:.0} grants in a row for one process (median; {:.0} at most), {:.0} ms at most \
+                 for a process without, {:.0} ms at most for a task (p50 {:.0} ms)",
+                settings.tasks,
+                of(|f| f.in_a_row),
+                worst(|f| f.longest_row),
+                worst(|f| f.longest_away),
+                worst(|f| f.longest_wait),
+                of(|f| f.wait),
+            );
+        }
         if let Some(beside) = settings.beside {
             let waits: Vec<_> = figures.iter().flat_map(|figures| &figures.beside).collect();
             let seen = figures.iter().filter_map(|figures| figures.beside.iter().skip(1).max()).max();
@@ -248,6 +271,14 @@ struct Figures {
     jain: f64,
     /// How many processes were not served at all.
     unserved: f64,
+    /// How many grants in a row a process had: the median of the rows, by grants, and the longest.
+    in_a_row: f64,
+    longest_row: f64,
+    /// For how long a process had none, in milliseconds.
+    longest_away: f64,
+    /// What tasks waited, in milliseconds.
+    wait: f64,
+    longest_wait: f64,
     /// What the client beside the processes waited for each of its grants.
     beside: Vec<Duration>,
 }
@@ -255,7 +286,8 @@ struct Figures {
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
 /// the end how much processor time it took.
 async fn work(order: &str) {
-    let [nodes, name, window, fencing] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let [nodes, name, window, fencing, tasks, hand_over] =
+        order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let window = Duration::from_millis(window.parse().unwrap());
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
     // With the restart guard, as users have it: without it there are no offers.
@@ -263,28 +295,32 @@ async fn work(order: &str) {
     client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
     let lock = client.lock(name).fencing(fencing).wait(Wait::Forever);
+    let hand_over = hand_over.parse().map_or_else(|_| Handoff::default(), Handoff::times);
+    let lock = lock.hand_over(hand_over);
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let (before, end) = (processor_time(), clock.now() + window);
-    let mut grants = Vec::new();
-    let loops = async {
+    let grants = std::cell::RefCell::new(Vec::new());
+    let task = async || {
         loop {
+            let wanted = clock.now();
             let lease = lock.acquire().await.unwrap();
             let number = if fencing == Fencing::On { lease.fencing_token().get() } else { 0 };
             let began = clock.now();
             clock.sleep_until(began + HOLD).await;
-            grants.push((began, clock.now(), number));
+            grants.borrow_mut().push((began, clock.now(), number, wanted));
             lease.release().await.unwrap();
         }
     };
+    let tasks = join_all((0..tasks.parse::<usize>().unwrap()).map(|_| task()));
     tokio::select! {
-        () = loops => {}
+        _ = tasks => {}
         () = clock.sleep_until(end) => {}
     }
     let spent = processor_time().saturating_sub(before);
-    for (began, ended, number) in grants {
-        let [began, ended] = [began, ended].map(|at| at.since(Moment::ORIGIN).as_nanos());
-        println!("{began} {ended} {number}");
+    for (began, ended, number, wanted) in grants.into_inner() {
+        let [began, ended, wanted] = [began, ended, wanted].map(|at| at.since(Moment::ORIGIN).as_nanos());
+        println!("{began} {ended} {number} {wanted}");
     }
     println!("{}", spent.as_nanos());
     client.close(Duration::from_secs(1)).await;
@@ -299,8 +335,14 @@ async fn measure(
 ) -> Figures {
     let on = |whether: bool, word| if whether { word } else { "-" };
     let name = format!("contended-{processes}-{round}");
-    let order =
-        format!("{} {name} {} {}", urls.join(","), settings.window.as_millis(), on(settings.fencing, "on"));
+    let order = format!(
+        "{} {name} {} {} {} {}",
+        urls.join(","),
+        settings.window.as_millis(),
+        on(settings.fencing, "on"),
+        settings.tasks,
+        settings.hand_over.map_or_else(|| "-".to_owned(), |times| times.to_string())
+    );
     let start = |_| {
         let mut worker = Command::new(std::env::current_exe().unwrap());
         worker.env(WORKER, &order).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -328,12 +370,16 @@ async fn measure(
         kill_process(id, signal).unwrap();
     }
     let (mut grants, mut client, mut each) = (Vec::new(), Duration::ZERO, Vec::new());
-    for (lines, worker) in &mut workers {
+    let mut waits = histogram();
+    for (process, (lines, worker)) in workers.iter_mut().enumerate() {
         let held_before = grants.len();
         while let Some(line) = lines.next_line().await.unwrap() {
             let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
             match *numbers {
-                [began, ended, number] => grants.push((began, ended, number)),
+                [began, ended, number, wanted] => {
+                    waits.saturating_record(micros(Duration::from_nanos(began - wanted)));
+                    grants.push((began, ended, number, process));
+                }
                 [spent] => client += Duration::from_nanos(spent),
                 _ => panic!("no line of a worker: {line}"),
             }
@@ -346,12 +392,22 @@ async fn measure(
     grants.sort_unstable();
     let (mut hand_overs, mut gap) = (histogram(), Duration::ZERO);
     for pair in grants.windows(2) {
-        let ((_, ended, number), (began, _, next)) = (pair[0], pair[1]);
+        let ((_, ended, number, _), (began, _, next, _)) = (pair[0], pair[1]);
         assert!(ended <= began, "two holders");
         assert!(number < next || !settings.fencing, "fencing token {next} came after {number}");
         let between = Duration::from_nanos(began - ended);
         gap = gap.max(between);
         hand_overs.saturating_record(micros(between));
+    }
+    let (mut rows, mut away) = (Vec::new(), Duration::ZERO);
+    for row in grants.chunk_by(|one, next| one.3 == next.3) {
+        rows.extend(std::iter::repeat_n(row.len() as f64, row.len()));
+    }
+    for process in 0..workers.len() {
+        let own: Vec<_> = grants.iter().filter(|grant| grant.3 == process).collect();
+        for pair in own.windows(2) {
+            away = away.max(Duration::from_nanos(pair[1].0 - pair[0].1));
+        }
     }
     let count = grants.len() as f64;
     let took = Duration::from_nanos(grants.last().unwrap().1 - grants.first().unwrap().0);
@@ -367,6 +423,11 @@ async fn measure(
         gap: gap.as_secs_f64() * 1e3,
         jain: count * count / (each.len() as f64 * squares),
         unserved: each.iter().filter(|held| **held == 0.0).count() as f64,
+        longest_row: rows.iter().copied().fold(0.0, f64::max),
+        in_a_row: median(rows),
+        longest_away: away.as_secs_f64() * 1e3,
+        wait: waits.value_at_quantile(0.5) as f64 / 1e3,
+        longest_wait: waits.max() as f64 / 1e3,
         beside: match beside {
             Some(waits) => waits.await.unwrap(),
             None => Vec::new(),
