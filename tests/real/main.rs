@@ -15,6 +15,7 @@ mod cluster;
 mod contract;
 mod copies;
 mod cut;
+mod earlier;
 mod election;
 mod failovers;
 mod faults;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, Token, WaiterId};
+use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, Token, WaiterId, preferred_node};
 use quorlock::{
     Address, Clock as _, Coordinator, Lease, Lock, RedisNode, Request, SystemClock, Vote, Wait, ask,
 };
@@ -19,7 +19,7 @@ const TTL: Duration = Duration::from_secs(2);
 /// One of eight is open.
 const RELEASES: usize = 40;
 
-fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
+pub(crate) fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
     let builder = Coordinator::builder().nodes(servers.urls()).key_prefix("locks:").ttl(TTL).max_ttl(TTL);
     let builder = if let Some(user) = user { builder.username(user).password("pw") } else { builder };
     builder.build().unwrap()
@@ -30,7 +30,7 @@ fn lock(client: &Coordinator) -> Lock {
 }
 
 /// How many messages each server was asked to send.
-async fn published(server: &Server) -> u64 {
+pub(crate) async fn published(server: &Server) -> u64 {
     let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
     let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
@@ -41,8 +41,8 @@ async fn pause(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// The lock goes to and fro between two clients, each of which waits while the other has it.
-async fn to_and_fro(clients: [&Coordinator; 2]) {
+/// The lock goes round among these clients, each of which waits while the one before has it.
+async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     // The servers have to be old enough.
     let first = eventually("a vote", DEADLINE, async || {
         lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())
@@ -50,7 +50,7 @@ async fn to_and_fro(clients: [&Coordinator; 2]) {
     first.await.unwrap();
     let mut held: Lease = lock(clients[0]).acquire().await.unwrap();
     for number in 1..=RELEASES {
-        let next = lock(clients[number % 2]);
+        let next = lock(clients[number % N]);
         let next = tokio::spawn(async move { next.acquire().await.unwrap() });
         pause(Duration::from_millis(20)).await;
         let before = held.fencing_token();
@@ -70,7 +70,7 @@ async fn a_lock_is_offered_from_client_to_client() {
     if !servers.kind().is_real() {
         return println!("skipped: {} does not count its commands", servers.kind());
     }
-    to_and_fro([&client(&servers, None), &client(&servers, None)]).await;
+    go_round([&client(&servers, None), &client(&servers, None)]).await;
     for server in servers.iter() {
         let sent = published(server).await;
         assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
@@ -96,13 +96,68 @@ async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_s
         }
     }
     let sent = async || published(&servers[0]).await;
-    to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
+    go_round([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
     assert_eq!(sent().await, 0, "no client subscribes, and so no lock is offered");
-    to_and_fro([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
+    go_round([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
     let before = sent().await;
-    to_and_fro([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
+    go_round([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
     let offered = sent().await - before;
     assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+    // One of three has no rights: it is served in its turn, and the others go on to offer it to each other.
+    let before = sent().await;
+    let [one, two, three] = ["full", "plain", "full"].map(|user| client(&servers, Some(user)));
+    go_round([&one, &two, &three]).await;
+    let offered = sent().await - before;
+    assert!(offered > RELEASES as u64 / 6, "{offered} offers of {} releases", RELEASES / 3);
+}
+
+/// Users may have other rights at one of the nodes. That node sends nothing, and the others are a quorum.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others() {
+    let servers = Servers::start(5).await.unwrap();
+    if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
+        return println!("skipped: {} has no rights for channels", servers.kind());
+    }
+    let home = preferred_node("locks:r", 5);
+    for without in [home, (home + 1) % 5] {
+        for (number, server) in servers.iter().enumerate() {
+            let channels = if number == without { "resetchannels" } else { "allchannels" };
+            let words = ["ACL", "SETUSER", "user", "on", ">pw", "allkeys", "+@all", channels];
+            assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
+        }
+        let before = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
+        go_round([&client(&servers, Some("user")), &client(&servers, Some("user"))]).await;
+        let after = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
+        let offered = after[1] - before[1];
+        // A holder learns from the node with the queue who waits. Where that may send nothing, it is told as before.
+        if without == home {
+            assert_eq!(offered, 0, "the node with the queue sends nothing");
+        } else {
+            assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+        }
+    }
+}
+
+/// As a program for monitoring does. What is sent to inboxes reaches those all the same, and costs no vote.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_offered_from_client_to_client_where_another_program_subscribes_to_all_channels() {
+    let servers = Servers::start(5).await.unwrap();
+    if !servers.kind().is_real() {
+        return println!("skipped: {} has no patterns of channels", servers.kind());
+    }
+    let mut monitors = Vec::new();
+    for server in servers.iter() {
+        let mut monitor = TcpStream::connect(server.address()).await.unwrap();
+        monitor.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
+        monitor.read_exact(&mut [0; 1]).await.unwrap();
+        monitors.push(monitor);
+    }
+    go_round([&client(&servers, None), &client(&servers, None)]).await;
+    for server in servers.iter() {
+        let sent = published(server).await;
+        assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
+    }
+    drop(monitors);
 }
 
 /// A monitor that subscribes to all channels receives what is sent to a waiter that has died. It is no waiter.

@@ -1,0 +1,14 @@
+-- Deletes the key if it is ours, and leaves a tombstone that stops late requests of this token.
+-- KEYS: lock. ARGV: token, life of the tombstone in milliseconds, tombstone.
+-- The tombstone may be refused for want of memory: the key is deleted all the same.
+local was, holder = 'free', redis.call('GET', KEYS[1])
+if holder == ARGV[1] then
+  redis.call('DEL', KEYS[1])
+  was = 'granted'
+elseif not holder then
+  -- As in release.lua.
+  redis.pcall('SET', KEYS[1], '', 'PX', 1)
+  redis.pcall('DEL', KEYS[1])
+end
+redis.pcall('SET', ARGV[3], '1', 'PX', ARGV[2])
+return {was}

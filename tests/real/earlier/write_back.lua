@@ -1,0 +1,14 @@
+-- Raises the counter to the attempt's number, where the key is still its own.
+-- KEYS: lock. ARGV: token, counter, number.
+local holder = call('GET', KEYS[1])
+if not holder then
+  -- As in release.lua.
+  redis.pcall('SET', KEYS[1], '', 'PX', 1)
+  redis.pcall('DEL', KEYS[1])
+  return {'free'}
+end
+if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
+local number = counter(ARGV[2])
+if number > tonumber(ARGV[3]) then return {'ahead', number} end
+note(ARGV[2], ARGV[1], tonumber(ARGV[3]))
+return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}
