@@ -50,9 +50,11 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     first.await.unwrap();
     let mut held: Lease = lock(clients[0]).acquire().await.unwrap();
     for number in 1..=RELEASES {
-        let next = lock(clients[number % N]);
+        let (holder, next) = (clients[(number - 1) % N], lock(clients[number % N]));
         let next = tokio::spawn(async move { next.acquire().await.unwrap() });
-        pause(Duration::from_millis(20)).await;
+        // What the node with the queue has sent to the holder of the waiter comes before its answer to this.
+        let waits = async || lock(holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
+        eventually("a waiter", DEADLINE, waits).await.unwrap();
         let before = held.fencing_token();
         held.release().await.unwrap();
         held = next.await.unwrap();
