@@ -176,8 +176,12 @@ fn nightly() -> Vec<Case> {
         case("nightly: offers between two waiters while leases are renewed", Holds, Nightly, |_| {
             prove(two_waiters(Quorlock, World::renewing(1)), 2)
         }),
+        // Both at once are more states than a machine of 24 GB has room for.
         case("nightly: offers and renewals while clocks drift", Holds, Nightly, |_| {
-            prove(three(Quorlock, World { renewals: 1, restarts: 1, ..World::drifting(1, 0) }), 2)
+            prove(three(Quorlock, World { renewals: 1, ..World::drifting(1, 0) }), 2)
+        }),
+        case("nightly: offers while clocks drift and a node restarts", Holds, Nightly, |_| {
+            prove(three(Quorlock, World { restarts: 1, ..World::drifting(1, 0) }), 2)
         }),
         case("nightly: offers without the shortcuts while nodes forget", Holds, Nightly, |_| {
             prove(four(Quorlock, World::forgetful(1).literally()), 2)
