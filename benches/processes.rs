@@ -399,16 +399,7 @@ async fn measure(
         gap = gap.max(between);
         hand_overs.saturating_record(micros(between));
     }
-    let (mut rows, mut away) = (Vec::new(), Duration::ZERO);
-    for row in grants.chunk_by(|one, next| one.3 == next.3) {
-        rows.extend(std::iter::repeat_n(row.len() as f64, row.len()));
-    }
-    for process in 0..workers.len() {
-        let own: Vec<_> = grants.iter().filter(|grant| grant.3 == process).collect();
-        for pair in own.windows(2) {
-            away = away.max(Duration::from_nanos(pair[1].0 - pair[0].1));
-        }
-    }
+    let (rows, away) = rows(&grants, workers.len());
     let count = grants.len() as f64;
     let took = Duration::from_nanos(grants.last().unwrap().1 - grants.first().unwrap().0);
     let squares: f64 = each.iter().map(|held| held * held).sum();
@@ -433,6 +424,21 @@ async fn measure(
             None => Vec::new(),
         },
     }
+}
+
+/// Of each grant, how many in a row its process had; and the longest time between two of one process.
+fn rows(grants: &[(u64, u64, u64, usize)], processes: usize) -> (Vec<f64>, Duration) {
+    let (mut rows, mut away) = (Vec::new(), Duration::ZERO);
+    for row in grants.chunk_by(|one, next| one.3 == next.3) {
+        rows.extend(std::iter::repeat_n(row.len() as f64, row.len()));
+    }
+    for process in 0..processes {
+        let own: Vec<_> = grants.iter().filter(|grant| grant.3 == process).collect();
+        for pair in own.windows(2) {
+            away = away.max(Duration::from_nanos(pair[1].0 - pair[0].1));
+        }
+    }
+    (rows, away)
 }
 
 /// Redlock by hand, without a queue: what it waited for each of its grants, and at the end.

@@ -111,7 +111,7 @@ impl Earlier {
             }
             let first = said.iter().find_map(|(node, said)| match said {
                 Said::Refused { first } if *node == preferred => Some(first == claim.token().as_bytes()),
-                _ => None,
+                Said::Refused { .. } | Said::Granted(_) | Said::Free => None,
             });
             let (was_split, by_one) = (!numbers.is_empty(), said.len() == 1);
             let took = self.clock.now().since(asked);
@@ -250,9 +250,9 @@ async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_eac
     for task in tasks {
         task.await.unwrap();
     }
+    assert!(published(&servers[0]).await > 0, "those of today offer it to each other meanwhile");
     let numbers = room.numbers.lock().unwrap();
     assert!(numbers.is_sorted_by(|one, next| one < next), "fencing tokens go up");
-    assert!(published(&servers[0]).await > 0, "those of today offer it to each other meanwhile");
 }
 
 async fn work_today(client: &Coordinator, room: &Room, count: &AtomicUsize) {
