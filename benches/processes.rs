@@ -8,7 +8,7 @@
 //!    [--tasks N] [--hand-over N] [PROCESSES]...
 //! ```
 //!
-//! `--tasks` has so many tasks of each process want the lock, and `--hand-over` limits how often in a row it passes from
+//! `--tasks` is how many tasks of each process want the lock, and `--hand-over` limits how often in a row it passes from
 //! one to the next of a process, 64 times unless set. Printed are how often it did that, and how long a process waited
 //! in which another one had it, and a task.
 //!

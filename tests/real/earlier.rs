@@ -19,7 +19,7 @@ use crate::world::DEADLINE;
 
 const TTL_MILLIS: u64 = 2_000;
 const KEY: &str = "locks:r";
-/// Each client has the lock so many times.
+/// How many times each client has the lock.
 const GRANTS: usize = 15;
 
 /// The scripts as they were.
@@ -125,7 +125,7 @@ impl Earlier {
         }
     }
 
-    /// Waits until so many nodes have told of a change, or for a heartbeat. Says which.
+    /// Waits until `wanted` nodes have told of a change, or for a heartbeat. Returns whether they have.
     async fn rest(&mut self, was_split: bool, wanted: usize) -> bool {
         let pause = if was_split { self.entropy.half() % 100 } else { 500 + self.entropy.half() % 1_000 };
         let end = self.clock.now() + Duration::from_millis(pause);

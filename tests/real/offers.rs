@@ -131,7 +131,7 @@ async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others
         go_round([&client(&servers, Some("user")), &client(&servers, Some("user"))]).await;
         let after = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
         let offered = after[1] - before[1];
-        // A holder learns from the node with the queue who waits. Where that may send nothing, it is told as before.
+        // A holder learns from the node with the queue who waits. Where that may send nothing, the lock is released as before.
         if without == home {
             assert_eq!(offered, 0, "the node with the queue sends nothing");
         } else {

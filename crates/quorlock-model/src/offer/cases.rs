@@ -176,7 +176,7 @@ fn nightly() -> Vec<Case> {
         case("nightly: offers between two waiters while leases are renewed", Holds, Nightly, |_| {
             prove(two_waiters(Quorlock, World::renewing(1)), 2)
         }),
-        // Both at once are more states than a machine of 24 GB has room for.
+        // Together they are more states than a machine of 24 GB has room for.
         case("nightly: offers and renewals while clocks drift", Holds, Nightly, |_| {
             prove(three(Quorlock, World { renewals: 1, ..World::drifting(1, 0) }), 2)
         }),
