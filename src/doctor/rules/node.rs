@@ -194,7 +194,9 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
         return;
     }
+    let is_postgres = facts.software.as_ref().is_some_and(|software| software.name == "postgresql");
     let what = match facts.fsync {
+        Some(_) if is_postgres => "a crash of its machine may lose what it granted (fsync or full_page_writes off)",
         Some(Fsync::EverySecond) if facts.append_only == Some(true) => {
             "a crash of its machine loses the last second or two (appendfsync everysec)"
         }
@@ -207,12 +209,21 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
         let wait = duration::format(setting.quarantine.length());
         let evidence =
             format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
-        let cure = "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`";
+        let cure = if is_postgres {
+            "leave the guard on; to be spared the wait as well, set `fsync = on` and `full_page_writes = on`"
+        } else {
+            "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`"
+        };
         sheet.cured(Severity::Note, Check::NotPersistent, evidence, cure);
     } else {
         let evidence = format!("{what}, and the restart guard is off");
-        let cure = "turn the restart guard on at every client, and wait until it lets the server vote; or set \
-                    `appendonly yes` and `appendfsync always`";
+        let cure = if is_postgres {
+            "set `fsync = on` and `full_page_writes = on`, or turn the restart guard on at every client, and wait until \
+             it lets the server vote"
+        } else {
+            "turn the restart guard on at every client, and wait until it lets the server vote; or set `appendonly yes` \
+             and `appendfsync always`"
+        };
         sheet.cured(Severity::Unsafe, Check::NotPersistent, evidence, cure);
     }
 }
@@ -347,8 +358,11 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
         return;
     }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
-        let evidence =
-            format!("has replicas (connected_slaves:{count}): one that takes its place may lack locks");
+        let counted_by = match &facts.software {
+            Some(software) if software.name == "postgresql" => "asynchronous ones in pg_stat_replication",
+            Some(_) | None => "connected_slaves",
+        };
+        let evidence = format!("has replicas ({counted_by}:{count}): one that takes its place may lack locks");
         sheet.note(Severity::Warning, Check::Replicas, evidence);
     }
 }

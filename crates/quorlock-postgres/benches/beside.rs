@@ -1,0 +1,211 @@
+//! Locks of a database beside the same by hand and beside advisory locks, interleaved on one server.
+//!
+//! `cargo bench -p quorlock-postgres` prints: p50 of a cycle with one task, cycles a second with 64 tasks (by hand over
+//! a pool of 20), and grants a second of 32 processes on one lock, which each holds for 1 ms.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench fails by panicking"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "a bench measures the time that passes"
+)]
+
+use std::env;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use quorlock::{Coordinator, RestartGuard};
+use quorlock_postgres::PostgresKind;
+use tokio::sync::Semaphore;
+use tokio_postgres::{Client, NoTls, Statement};
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+const ROUNDS: usize = 3;
+const TIME: Duration = Duration::from_secs(2);
+const TASKS: usize = 64;
+const POOL: usize = 20;
+const PROCESSES: usize = 32;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    match env::var("BESIDE_CHILD") {
+        Ok(what) => runtime.block_on(child(&what)),
+        Err(_) => runtime.block_on(compare()),
+    }
+}
+
+async fn compare() {
+    if support::server().is_none() {
+        return;
+    }
+    let server = support::Server::start(&["max_connections=300"]);
+    let folder = server.folder().display().to_string();
+    let client = server.client().await;
+    client
+        .batch_execute("CREATE TABLE hand (key text PRIMARY KEY, token text, expires timestamptz)")
+        .await
+        .unwrap();
+    let pool = Pool::connect(&folder, POOL).await;
+    let coordinator = coordinator(&server.url(""));
+    let mut figures: [Vec<f64>; 6] = Default::default();
+    for round in 0..ROUNDS {
+        let cycles = measure(1, |task, count| by_hand(&pool, task, count)).await;
+        figures[0].push(cycles.median_micros);
+        let cycles = measure(1, |task, count| by_quorlock(&coordinator, task, count)).await;
+        figures[1].push(cycles.median_micros);
+        let cycles = measure(TASKS, |task, count| by_hand(&pool, task, count)).await;
+        figures[2].push(cycles.per_second);
+        let cycles = measure(TASKS, |task, count| by_quorlock(&coordinator, task, count)).await;
+        figures[3].push(cycles.per_second);
+        figures[4].push(processes("advisory", round, &folder, &client).await);
+        figures[5].push(processes("quorlock", round, &folder, &client).await);
+    }
+    for (what, figures) in [
+        "p50 of a cycle by hand, one task, us",
+        "p50 of a cycle, one task, us",
+        "cycles a second by hand, 64 tasks, a pool of 20",
+        "cycles a second, 64 tasks",
+        "grants a second by pg_advisory_lock, 32 processes",
+        "grants a second, 32 processes",
+    ]
+    .iter()
+    .zip(&mut figures)
+    {
+        figures.sort_by(f64::total_cmp);
+        println!("{what}: {:.0} ({:.0} to {:.0})", figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
+    }
+}
+
+fn coordinator(url: &str) -> Coordinator {
+    let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([url]);
+    builder.restart_guard(RestartGuard::Off).build().unwrap()
+}
+
+struct Cycles {
+    median_micros: f64,
+    per_second: f64,
+}
+
+/// Runs cycles in a number of tasks for some time.
+async fn measure<F: Future<Output = ()>>(tasks: usize, cycle: impl Fn(usize, u64) -> F) -> Cycles {
+    let end = Instant::now() + TIME;
+    let took = join_all((0..tasks).map(|task| {
+        let cycle = &cycle;
+        async move {
+            let mut took = Vec::new();
+            let mut count = 0;
+            while Instant::now() < end {
+                let began = Instant::now();
+                cycle(task, count).await;
+                took.push(began.elapsed().as_secs_f64() * 1e6);
+                count += 1;
+            }
+            took
+        }
+    }))
+    .await;
+    let mut took: Vec<f64> = took.into_iter().flatten().collect();
+    took.sort_by(f64::total_cmp);
+    Cycles { median_micros: took[took.len() / 2], per_second: took.len() as f64 / TIME.as_secs_f64() }
+}
+
+async fn by_quorlock(coordinator: &Coordinator, task: usize, _: u64) {
+    let lock = coordinator.lock(format!("task/{task}"));
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Insert with an expiry, delete by the token.
+struct Pool {
+    clients: Vec<(Client, Statement, Statement)>,
+    free: Semaphore,
+    next: std::sync::Mutex<Vec<usize>>,
+}
+
+impl Pool {
+    async fn connect(folder: &str, size: usize) -> Pool {
+        let mut clients = Vec::new();
+        for _ in 0..size {
+            let client = connect(folder).await;
+            let insert = "INSERT INTO hand VALUES ($1, $2, clock_timestamp() + interval '30 s') ON CONFLICT (key) DO UPDATE \
+                          SET token = EXCLUDED.token, expires = EXCLUDED.expires WHERE hand.expires < clock_timestamp()";
+            let insert = client.prepare(insert).await.unwrap();
+            let delete = client.prepare("DELETE FROM hand WHERE key = $1 AND token = $2").await.unwrap();
+            clients.push((client, insert, delete));
+        }
+        Pool { clients, free: Semaphore::new(size), next: std::sync::Mutex::new((0..size).collect()) }
+    }
+}
+
+async fn connect(folder: &str) -> Client {
+    let (client, connection) =
+        tokio_postgres::connect(&format!("host={folder} user=postgres"), NoTls).await.unwrap();
+    drop(tokio::spawn(connection));
+    client
+}
+
+async fn by_hand(pool: &Pool, task: usize, count: u64) {
+    let (key, token) = (format!("task/{task}"), format!("{task}/{count}"));
+    for step in 0..2 {
+        let permit = pool.free.acquire().await.unwrap();
+        let index = pool.next.lock().unwrap().pop().unwrap();
+        let (client, insert, delete) = &pool.clients[index];
+        let statement = if step == 0 { insert } else { delete };
+        assert_eq!(client.execute(statement, &[&key, &token]).await.unwrap(), 1);
+        pool.next.lock().unwrap().push(index);
+        drop(permit);
+    }
+}
+
+/// Grants a second of 32 processes on one lock.
+async fn processes(what: &str, round: usize, folder: &str, client: &Client) -> f64 {
+    client.batch_execute("DROP TABLE IF EXISTS grants; CREATE TABLE grants (count bigint)").await.unwrap();
+    let mut children: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command
+                .env("BESIDE_CHILD", what)
+                .env("BESIDE_FOLDER", folder)
+                .env("BESIDE_ROUND", round.to_string())
+                .stdin(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    let granted: i64 = client.query_one("SELECT sum(count)::int8 FROM grants", &[]).await.unwrap().get(0);
+    granted as f64 / TIME.as_secs_f64()
+}
+
+async fn child(what: &str) {
+    let folder = env::var("BESIDE_FOLDER").unwrap();
+    let client = connect(&folder).await;
+    let end = Instant::now() + TIME;
+    let mut granted = 0_i64;
+    if what == "advisory" {
+        while Instant::now() < end {
+            client.query_one("SELECT pg_advisory_lock(7)", &[]).await.unwrap();
+            granted += i64::from(Instant::now() < end);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            client.query_one("SELECT pg_advisory_unlock(7)", &[]).await.unwrap();
+        }
+    } else {
+        let coordinator = coordinator(&format!("postgres://postgres@/postgres?host={folder}"));
+        let lock = coordinator.lock(format!("one/{}", env::var("BESIDE_ROUND").unwrap()));
+        while Instant::now() < end {
+            let lease = lock.acquire().await.unwrap();
+            granted += i64::from(Instant::now() < end);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            lease.release().await.unwrap();
+        }
+    }
+    let client = connect(&folder).await;
+    client.execute("INSERT INTO grants VALUES ($1)", &[&granted]).await.unwrap();
+}

@@ -1,0 +1,192 @@
+//! What an error of the server means for who asked.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use quorlock::{Access, NodeError, NodeErrorKind, Reason};
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// What to do about a schema that cannot be used.
+const SHAPE: &str = "the schema `quorlock` is not what this program makes: rename it, or drop it when no lock is held; it is \
+                     made anew on the next use";
+/// What to do about missing rights.
+const RIGHTS: &str = "the user may not use the tables of locks: as their owner, `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
+                      SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with its name";
+
+/// What the server has said, or what has become of the connection to it. `tokio-postgres` shows neither by itself.
+#[derive(Debug)]
+struct Said {
+    text: String,
+}
+
+impl Said {
+    fn of(error: &Error) -> Said {
+        let text = match error.as_db_error() {
+            Some(said) => {
+                let more = [said.detail(), said.hint()].into_iter().flatten();
+                let words = more.fold(said.message().to_owned(), |words, more| format!("{words}; {more}"));
+                format!("{words} (SQLSTATE {})", said.code().code())
+            }
+            None => match StdError::source(error) {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            },
+        };
+        Said { text }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl StdError for Said {}
+
+/// A reason in these words, and what the server has said.
+pub(crate) fn reason(words: impl Into<Box<str>>, error: &Error) -> Reason {
+    Reason::new(words).because(Said::of(error))
+}
+
+pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<Box<str>>) -> NodeError {
+    NodeError::Failed { kind, reason: Reason::new(words) }
+}
+
+pub(crate) fn unfit(kind: NodeErrorKind, words: impl Into<Box<str>>) -> NodeError {
+    NodeError::Unfit { kind, reason: Reason::new(words) }
+}
+
+/// The meaning of an error to a statement that was sent.
+#[expect(clippy::needless_pass_by_value, reason = "it is handed over by `map_err`")]
+pub(crate) fn of_statement(error: Error) -> NodeError {
+    let Some(said) = error.as_db_error() else {
+        if error.is_closed() || is_io(&error) {
+            return NodeError::Disconnected {
+                reason: Reason::new("the connection ended").because(Said::of(&error)),
+            };
+        }
+        return NodeError::UnexpectedReply {
+            reason: Reason::new("an answer that cannot be read").because(Said::of(&error)),
+        };
+    };
+    // The backend ends: whether it has committed before is not known.
+    if is_fatal(said) || *said.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN {
+        return NodeError::Disconnected {
+            reason: Reason::new("the server ended the connection").because(Said::of(&error)),
+        };
+    }
+    let (kind, words) = meaning(said.code());
+    let reason = Reason::new(words).because(Said::of(&error));
+    if kind == NodeErrorKind::ReadOnly {
+        return NodeError::Unfit { kind, reason };
+    }
+    NodeError::Failed { kind, reason }
+}
+
+/// Whether the backend has ended with this error.
+pub(crate) fn is_fatal(said: &DbError) -> bool {
+    matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+}
+
+/// What an error that was rolled back means.
+fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
+    if let "QL001" | "QL002" | "QL003" = code.code() {
+        let words = match code.code() {
+            "QL001" => {
+                "the row of the lock in `quorlock.locks` has an end and no token, as no client leaves it: delete it"
+            }
+            "QL002" => {
+                "the counter of fencing tokens in `quorlock.locks` is at its end, or no number: correct it, above every \
+                 number that was handed out"
+            }
+            _ => {
+                "the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: \
+                 set the clocks, by NTP for instance"
+            }
+        };
+        return (NodeErrorKind::WrongData, words);
+    }
+    let is = |codes: &[SqlState]| codes.contains(code);
+    if is(&[SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED]) {
+        (NodeErrorKind::Busy, "another transaction kept the row for too long")
+    } else if is(&[SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE]) {
+        (NodeErrorKind::Busy, "another transaction was in the way")
+    } else if is(&[SqlState::READ_ONLY_SQL_TRANSACTION]) {
+        (NodeErrorKind::ReadOnly, "the server takes no writes: give the address of the primary")
+    } else if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) {
+        (NodeErrorKind::PermissionDenied(Access::Key), RIGHTS)
+    } else if is(&[
+        SqlState::DISK_FULL,
+        SqlState::OUT_OF_MEMORY,
+        SqlState::INSUFFICIENT_RESOURCES,
+        SqlState::IO_ERROR,
+    ]) {
+        (NodeErrorKind::OutOfSpace, "the server has no disk or memory left")
+    } else if is(&[
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::UNDEFINED_OBJECT,
+        SqlState::DATATYPE_MISMATCH,
+        SqlState::INVALID_SCHEMA_NAME,
+    ]) {
+        (NodeErrorKind::Misconfigured, SHAPE)
+    } else {
+        (NodeErrorKind::Other, "the server refused it")
+    }
+}
+
+/// The meaning of an error of a server to which a connection is being made.
+pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
+    let Some(said) = error.as_db_error() else {
+        if is_io(&error) || error.is_closed() {
+            return NodeError::Unreachable {
+                reason: Reason::new("no connection to it").because(Said::of(&error)),
+            };
+        }
+        if has_password {
+            let reason =
+                Reason::new("it does not speak PostgreSQL's protocol, or wants a login of another kind");
+            return NodeError::Failed {
+                kind: NodeErrorKind::WrongServer,
+                reason: reason.because(Said::of(&error)),
+            };
+        }
+        let reason = Reason::new("it wants a password: give one in the address, or apart from it");
+        return NodeError::Failed { kind: NodeErrorKind::Login, reason: reason.because(Said::of(&error)) };
+    };
+    let code = said.code();
+    let is = |codes: &[SqlState]| codes.contains(code);
+    let (kind, words) = if is(&[SqlState::INVALID_PASSWORD]) {
+        (NodeErrorKind::Login, "it refuses user and password")
+    } else if is(&[SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) {
+        (
+            NodeErrorKind::Login,
+            "it refuses the user from here: see whether the user exists, and pg_hba.conf has a line for it",
+        )
+    } else if is(&[SqlState::INVALID_CATALOG_NAME]) {
+        (
+            NodeErrorKind::Misconfigured,
+            "there is no such database: create it, or name another one in the address",
+        )
+    } else if is(&[SqlState::CANNOT_CONNECT_NOW]) {
+        (NodeErrorKind::Busy, "it starts, or shuts down")
+    } else if is(&[SqlState::TOO_MANY_CONNECTIONS]) {
+        (NodeErrorKind::Busy, "it has no connection left: raise max_connections")
+    } else if is(&[SqlState::PROTOCOL_VIOLATION, SqlState::FEATURE_NOT_SUPPORTED]) {
+        (
+            NodeErrorKind::WrongServer,
+            "it does not take this connection; a pooler cannot be a node: give the server's own address",
+        )
+    } else {
+        return of_statement(error);
+    };
+    NodeError::Failed { kind, reason: Reason::new(words).because(Said::of(&error)) }
+}
+
+fn is_io(error: &Error) -> bool {
+    StdError::source(error).is_some_and(<dyn StdError>::is::<io::Error>)
+}

@@ -1,0 +1,56 @@
+//! What makes a node of a URL.
+
+use std::fmt;
+use std::sync::Arc;
+
+use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+
+use crate::node::PostgresNode;
+use crate::url::DatabaseUrl;
+
+/// PostgreSQL databases: `postgres://user@host:5432/database?sslmode=verify-full`.
+///
+/// `postgresql://` is the same. The options are `sslmode` (`verify-full`, or `disable`, which is the default), `host`
+/// (the folder of a Unix socket), `port`, `user`, `password`, `dbname` and `connections` (the most to open, 4 unless
+/// set: each is opened when the first key that belongs to it is asked for).
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct PostgresKind;
+
+impl PostgresKind {
+    /// The kind.
+    #[must_use]
+    pub fn new() -> PostgresKind {
+        PostgresKind
+    }
+}
+
+impl NodeKind for PostgresKind {
+    fn schemes(&self) -> &[&str] {
+        &["postgres", "postgresql"]
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        Ok(Box::new(Database(DatabaseUrl::parse(url)?)))
+    }
+}
+
+#[derive(Debug)]
+struct Database(DatabaseUrl);
+
+impl NodeAddress for Database {
+    fn servers(&self) -> Vec<String> {
+        vec![self.0.server()]
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let node = PostgresNode::new(self.0.clone(), seams);
+        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,109 @@
+//! Those who are notified of changes, and of the state of the connections.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quorlock::{ConnectionState, Facts, Hint, HintListener, StatusListener};
+
+/// What the connections of a node share.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    hints: Vec<Arc<dyn HintListener>>,
+    status: Vec<Arc<dyn StatusListener>>,
+    state: Option<ConnectionState>,
+    facts: Option<Arc<Facts>>,
+    round_trip: Option<Duration>,
+    /// Which connections tell of changes, by their numbers.
+    hearing: Vec<usize>,
+}
+
+impl Listeners {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.inner().hints.push(listener);
+    }
+
+    pub(crate) fn observe(&self, observer: &Arc<dyn StatusListener>) {
+        let state = {
+            let mut inner = self.inner();
+            inner.status.push(Arc::clone(observer));
+            inner.state.clone()
+        };
+        if let Some(state) = state {
+            observer.see(state);
+        }
+    }
+
+    pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
+        self.inner().facts.clone()
+    }
+
+    /// How long a small question took when the last connection was made.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.inner().round_trip
+    }
+
+    pub(crate) fn set_facts(&self, facts: Facts, round_trip: Duration) {
+        let mut inner = self.inner();
+        inner.facts = Some(Arc::new(facts));
+        inner.round_trip = Some(round_trip);
+    }
+
+    /// This connection tells of changes of the keys that belong to it, before it answers anything.
+    pub(crate) fn hears(&self, line: usize) {
+        self.inner().hearing.push(line);
+        self.say(Hint::Hearing);
+    }
+
+    /// This connection has ended, and what was asked over it is forgotten.
+    pub(crate) fn is_deaf(&self, line: usize) {
+        let (heard, others) = {
+            let mut inner = self.inner();
+            let before = inner.hearing.len();
+            inner.hearing.retain(|other| *other != line);
+            (inner.hearing.len() < before, !inner.hearing.is_empty())
+        };
+        if heard {
+            self.say(Hint::Deaf);
+            if others {
+                self.say(Hint::Hearing);
+            }
+        }
+    }
+
+    pub(crate) fn say(&self, hint: Hint<'_>) {
+        let hints = self.inner().hints.clone();
+        for listener in &hints {
+            listener.hear(hint);
+        }
+    }
+
+    /// Tells those who observe of what is new.
+    pub(crate) fn tell(&self, state: &ConnectionState) {
+        let observers = {
+            let mut inner = self.inner();
+            let same = match (&inner.state, state) {
+                (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
+                    before.id == now.id
+                }
+                (before, now) => before.as_ref() == Some(now),
+            };
+            if same {
+                return;
+            }
+            inner.state = Some(state.clone());
+            inner.status.clone()
+        };
+        for observer in &observers {
+            observer.see(state.clone());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Requests as statements, and rows as votes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::{
+    Claim, FenceHint, FencingToken, MOST_PLACES, Mode, Token, WaiterId, entry_context, turn_key,
+};
+use quorlock::{
+    Capabilities, Capability, Expiry, Hints, Holding, Identity, NodeError, NodeErrorKind, Order,
+    QueueListing, Queued, QueuedWaiter, Request, Response, Vote,
+};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row, Statement};
+
+use crate::error::{failed, of_statement};
+
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities::default()
+        .with(Capability::Shared)
+        .with(Capability::Several)
+        .with(Capability::Queue)
+        .with(Capability::Transfer)
+        .in_order(Order::PerKey)
+        .hinting(Hints::Removal)
+        .durable()
+}
+
+pub(crate) type Parameter = Box<dyn ToSql + Sync + Send>;
+
+/// A function of the schema, by its place in [`FUNCTIONS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Function {
+    Acquire,
+    Renew,
+    Transfer,
+    Release,
+    Cancel,
+    WriteBack,
+    Forget,
+    Inspect,
+    AcquireShared,
+    RenewShared,
+    WriteBackShared,
+    ReleaseShared,
+    CancelShared,
+    Intend,
+    Desist,
+    Enqueue,
+    LeaveQueue,
+    ListWaiters,
+}
+
+/// Their names and the types of their parameters, in the order of [`Function`].
+const FUNCTIONS: [(&str, &[Type]); 18] = [
+    ("acquire", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+    ("renew", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8]),
+    ("transfer", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+    ("release", &[Type::BYTEA_ARRAY, Type::BYTEA]),
+    ("cancel", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8]),
+    ("write_back", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8]),
+    ("forget", &[Type::BYTEA]),
+    ("inspect", &[Type::BYTEA]),
+    ("acquire_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+    ("renew_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8]),
+    ("write_back_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
+    ("release_shared", &[Type::BYTEA, Type::BYTEA]),
+    ("cancel_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
+    ("intend", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
+    ("desist", &[Type::BYTEA, Type::BYTEA]),
+    ("enqueue", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::BYTEA]),
+    ("leave_queue", &[Type::BYTEA, Type::BYTEA]),
+    ("list_waiters", &[Type::BYTEA]),
+];
+
+/// The functions, prepared over one connection.
+pub(crate) struct Statements(Vec<Statement>);
+
+impl Statements {
+    /// Prepares all of them, in one round trip.
+    pub(crate) async fn prepare(client: &Client) -> Result<Statements, Error> {
+        let prepared = FUNCTIONS.iter().map(|(name, types)| {
+            let places: Vec<_> = (1..=types.len()).map(|place| format!("${place}")).collect();
+            let text = format!(
+                "SELECT vote, number, holder, remaining, place, readers, waited FROM quorlock.{name}({})",
+                places.join(", ")
+            );
+            async move { client.prepare_typed(&text, types).await }
+        });
+        futures::future::try_join_all(prepared).await.map(Statements)
+    }
+
+    fn of(&self, function: Function) -> Option<&Statement> {
+        self.0.get(function as usize)
+    }
+}
+
+/// The statement of a request and its parameters.
+///
+/// # Errors
+///
+/// Where the node cannot do that.
+pub(crate) fn statement<'a>(
+    request: &Request,
+    statements: &'a Statements,
+) -> Result<(&'a Statement, Vec<Parameter>), NodeError> {
+    capabilities().check(request)?;
+    let (function, parameters) = called(request).ok_or_else(unknown)?;
+    Ok((statements.of(function).ok_or_else(unknown)?, parameters))
+}
+
+fn unknown() -> NodeError {
+    failed(NodeErrorKind::Unsupported, "a PostgreSQL node does not know this request")
+}
+
+fn called(request: &Request) -> Option<(Function, Vec<Parameter>)> {
+    let drawn = |hint: &Option<FenceHint>| {
+        let number = hint.map(|hint| i64::from(hint.hint));
+        (Box::new(number) as Parameter, Box::new(hint.map_or(0, |hint| micros(hint.lead))) as Parameter)
+    };
+    Some(match request {
+        Request::Acquire { claim, ttl, fence_hint } => {
+            let (hint, lead) = drawn(fence_hint);
+            let function = by_mode(claim, Function::Acquire, Function::AcquireShared);
+            (function, vec![keys_of(claim), token(claim), time(*ttl), hint, lead])
+        }
+        Request::Renew { claim, ttl, fencing_token } => {
+            let number = Box::new(fencing_token.map(i64::from));
+            let function = by_mode(claim, Function::Renew, Function::RenewShared);
+            (function, vec![keys_of(claim), token(claim), time(*ttl), number])
+        }
+        Request::Transfer { from, to, ttl, fence_hint } => {
+            let (hint, lead) = drawn(fence_hint);
+            (Function::Transfer, vec![bytes(to.key()), token(from), token(to), time(*ttl), hint, lead])
+        }
+        Request::Release { claim } => {
+            (by_mode(claim, Function::Release, Function::ReleaseShared), vec![keys_of(claim), token(claim)])
+        }
+        Request::Cancel { claim, linger } => {
+            let function = by_mode(claim, Function::Cancel, Function::CancelShared);
+            (function, vec![keys_of(claim), token(claim), time(*linger)])
+        }
+        Request::WriteBack { claim, fencing_token } => {
+            let function = by_mode(claim, Function::WriteBack, Function::WriteBackShared);
+            (function, vec![keys_of(claim), token(claim), Box::new(i64::from(*fencing_token))])
+        }
+        Request::Forget { key } => (Function::Forget, vec![bytes(key)]),
+        Request::Inspect { key } => (Function::Inspect, vec![bytes(key)]),
+        Request::Intend { key, waiter, patience } => {
+            (Function::Intend, vec![bytes(key), bytes(&waiter.to_string()), time(*patience)])
+        }
+        Request::Desist { key, waiter } => (Function::Desist, vec![bytes(key), bytes(&waiter.to_string())]),
+        // What it accepts of offers is of no use here.
+        Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
+            let turn_key = turn_key(key, *waiter);
+            let [elapsed, patience, turn] = [elapsed, patience, turn].map(|length| time(*length));
+            let name = bytes(&waiter.to_string());
+            (
+                Function::Enqueue,
+                vec![bytes(key), name, bytes(&turn_key), elapsed, patience, turn, bytes(context)],
+            )
+        }
+        Request::LeaveQueue { key, waiter } => {
+            (Function::LeaveQueue, vec![bytes(key), bytes(&waiter.to_string())])
+        }
+        Request::ListWaiters { key } => (Function::ListWaiters, vec![bytes(key)]),
+        // Refused above, or newer than this node.
+        Request::Offer { .. } | _ => return None,
+    })
+}
+
+fn by_mode(claim: &Claim, exclusive: Function, shared: Function) -> Function {
+    if claim.mode() == Mode::Shared { shared } else { exclusive }
+}
+
+/// One key for those who share a lock, and else all of them.
+fn keys_of(claim: &Claim) -> Parameter {
+    if claim.mode() == Mode::Shared {
+        return bytes(claim.key());
+    }
+    Box::new(claim.keys().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>())
+}
+
+fn token(claim: &Claim) -> Parameter {
+    Box::new(claim.token().as_bytes().to_vec())
+}
+
+fn bytes(text: &str) -> Parameter {
+    Box::new(text.as_bytes().to_vec())
+}
+
+fn time(time: Duration) -> Parameter {
+    Box::new(micros(time))
+}
+
+/// Rounded up: a TTL must not get shorter. At most a hundred years, which keeps every sum in its range.
+pub(crate) fn micros(time: Duration) -> i64 {
+    const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(MOST).min(MOST)
+}
+
+/// What the row says.
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub(crate) fn response(
+    request: &Request,
+    row: &Row,
+    identity: &Arc<Identity>,
+) -> Result<Response, NodeError> {
+    let number: Option<i64> = row.try_get(1).map_err(of_statement)?;
+    let number = number.and_then(|number| u64::try_from(number).ok()).and_then(FencingToken::new);
+    let several = request_claim(request).is_some_and(Claim::is_several);
+    // Without fencing the answer leaves the counter out.
+    let fenced = if let Request::Acquire { fence_hint, .. } | Request::Transfer { fence_hint, .. } = request {
+        fence_hint.is_some()
+    } else {
+        matches!(request, Request::Inspect { .. } | Request::WriteBack { .. })
+    };
+    let vote = match row.try_get::<_, i32>(0).map_err(of_statement)? {
+        0 => Vote::Granted,
+        1 => Vote::Free,
+        2 => held(row, several)?,
+        3 => Vote::Behind,
+        4 => Vote::Restored,
+        5 => Vote::Ahead,
+        6 => Vote::Wanted,
+        7 => Vote::Notified,
+        8 => queued(row)?,
+        9 => listed(row)?,
+        other => {
+            let reason = format!("the schema `quorlock` answered with the unknown vote {other}").into();
+            return Err(NodeError::UnexpectedReply { reason });
+        }
+    };
+    Ok(Response::new(vote, Arc::clone(identity)).with_fencing_token(number.filter(|_| fenced)))
+}
+
+/// A place in the queue; the first two learn what the key holds.
+fn queued(row: &Row) -> Result<Vote, NodeError> {
+    let ahead: Option<i64> = row.try_get(1).map_err(of_statement)?;
+    let ahead = ahead.and_then(|ahead| u32::try_from(ahead).ok()).unwrap_or(MOST_PLACES).min(MOST_PLACES);
+    let holder: Option<Vec<u8>> = row.try_get(2).map_err(of_statement)?;
+    let holding = holder.map(|_| holding(row)).transpose()?;
+    Ok(Queued::new(ahead, holding).into())
+}
+
+/// No more are listed.
+const MOST_LISTED: usize = 100;
+
+/// Those who wait: their names, and behind all of these their contexts.
+fn listed(row: &Row) -> Result<Vote, NodeError> {
+    let words: Option<Vec<Vec<u8>>> = row.try_get(5).map_err(of_statement)?;
+    let waited: Option<Vec<i64>> = row.try_get(6).map_err(of_statement)?;
+    let (words, waited) = (words.unwrap_or_default(), waited.unwrap_or_default());
+    let (names, contexts) = words.split_at(words.len() / 2);
+    let waiters = names.iter().zip(contexts).zip(&waited).filter_map(|((name, context), waited)| {
+        let waited = Duration::from_micros(u64::try_from(*waited).unwrap_or_default());
+        let context = entry_context(&[b"1 ", &**context].concat());
+        Some(QueuedWaiter::new(WaiterId::parse(name)?, waited, context))
+    });
+    Ok(QueueListing::new(waiters.take(MOST_LISTED).collect(), names.len() > MOST_LISTED).into())
+}
+
+fn held(row: &Row, several: bool) -> Result<Vote, NodeError> {
+    let mut holding = holding(row)?;
+    if several {
+        let place: Option<Vec<u8>> = row.try_get(4).map_err(of_statement)?;
+        holding = holding.at(String::from_utf8_lossy(&place.unwrap_or_default()).into());
+    }
+    Ok(holding.into())
+}
+
+fn holding(row: &Row) -> Result<Holding, NodeError> {
+    let holder: Vec<u8> = row.try_get(2).map_err(of_statement)?;
+    let remaining: Option<i64> = row.try_get(3).map_err(of_statement)?;
+    let expiry = remaining.map_or(Expiry::Never, |micros| {
+        Expiry::In(Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
+    });
+    let readers: Option<Vec<Vec<u8>>> = row.try_get(5).map_err(of_statement)?;
+    let readers = readers.unwrap_or_default().iter().map(|token| Token::found(token)).collect();
+    Ok(Holding::new(Token::found(&holder), expiry).with_readers(readers))
+}
+
+fn request_claim(request: &Request) -> Option<&Claim> {
+    if let Request::Acquire { claim, .. } | Request::Renew { claim, .. } | Request::WriteBack { claim, .. } =
+        request
+    {
+        Some(claim)
+    } else {
+        None
+    }
+}
+
+/// Shows each key of a request.
+pub(crate) fn keys(request: &Request, see: &mut dyn FnMut(&str)) {
+    match request {
+        Request::Acquire { claim, .. }
+        | Request::Transfer { to: claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::WriteBack { claim, .. }
+        | Request::Release { claim }
+        | Request::Offer { claim, .. }
+        | Request::Cancel { claim, .. } => claim.keys().for_each(|key| see(key)),
+        Request::Enqueue { key, .. }
+        | Request::LeaveQueue { key, .. }
+        | Request::ListWaiters { key }
+        | Request::Intend { key, .. }
+        | Request::Desist { key, .. }
+        | Request::Forget { key }
+        | Request::Inspect { key } => see(key),
+        // Newer than this node, and refused.
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::protocol::SHARED_MARKER;
+
+    use super::*;
+
+    #[test]
+    fn a_time_is_never_rounded_down() {
+        assert_eq!(micros(Duration::from_nanos(1)), 1);
+        assert_eq!(micros(Duration::from_millis(3)), 3000);
+        assert!(micros(Duration::MAX) > 0);
+    }
+
+    #[test]
+    fn the_schema_has_every_function_and_the_marker_of_readers() {
+        for (name, _) in FUNCTIONS {
+            assert!(crate::SCHEMA.contains(&format!("CREATE FUNCTION quorlock.{name}(")), "{name}");
+        }
+        assert_eq!(
+            FUNCTIONS.get(Function::ListWaiters as usize).map(|(name, _)| *name),
+            Some("list_waiters")
+        );
+        assert!(crate::SCHEMA.contains(&format!("'{SHARED_MARKER}'")));
+        let max = FencingToken::MAX.get().to_string();
+        assert!(crate::SCHEMA.contains(&max), "the largest number");
+    }
+}

@@ -1,0 +1,811 @@
+-- What quorlock keeps in a PostgreSQL database: schema version 1.
+--
+-- Run it as the owner-to-be where the user of the locks may not create a schema, and then:
+--   GRANT USAGE ON SCHEMA quorlock TO app;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app;
+--
+-- Times are microseconds since 1970 by the clock of this server.
+CREATE SCHEMA quorlock;
+
+-- One row for each lock that was used within some minutes. No index on what changes, and half of each page free:
+-- updates stay within their page (HOT).
+CREATE TABLE quorlock.locks (
+    key bytea PRIMARY KEY,
+    -- Null where the lock is free; 'quorlock:shared' where readers hold it.
+    token bytea,
+    -- Null for a token that never expires.
+    expires bigint,
+    -- The largest fencing token so far; 0 for none.
+    counter bigint NOT NULL DEFAULT 0,
+    -- The fencing token of the holder.
+    number bigint,
+    -- 1: a client that does not stand in the queue is to be notified when the lock is released. 2: and the holder is
+    -- to know of it.
+    wanted smallint NOT NULL DEFAULT 0,
+    -- Whether clients may stand in the queue.
+    queued boolean NOT NULL DEFAULT false,
+    -- When the first in the queue was told last that it is its turn.
+    told bigint,
+    -- When a client released the lock last. A change by hand leaves this as it is.
+    released bigint
+) WITH (fillfactor = 50);
+
+-- Attempts that were cancelled: what comes late of them is refused.
+CREATE TABLE quorlock.tombstones (
+    key bytea,
+    attempt bytea,
+    expires bigint NOT NULL,
+    PRIMARY KEY (key, attempt)
+);
+
+-- Those who share a lock.
+CREATE TABLE quorlock.readers (
+    key bytea,
+    attempt bytea,
+    token bytea NOT NULL,
+    expires bigint NOT NULL,
+    PRIMARY KEY (key, attempt)
+);
+
+-- Writers that wait for those who share a lock.
+CREATE TABLE quorlock.intents (
+    key bytea,
+    waiter bytea,
+    expires bigint NOT NULL,
+    PRIMARY KEY (key, waiter)
+);
+
+-- The queues of those who wait for locks.
+CREATE TABLE quorlock.waiters (
+    key bytea,
+    waiter bytea,
+    -- A notification of this key says that its turn has come.
+    turn_key bytea NOT NULL,
+    -- Since when it waits.
+    since bigint NOT NULL,
+    -- Until when it is waited for, if it does not ask again.
+    expires bigint NOT NULL,
+    -- Which process it is.
+    context bytea NOT NULL,
+    PRIMARY KEY (key, waiter)
+) WITH (fillfactor = 50);
+
+-- The histories of this database that clients have met, and when the first of them did.
+CREATE TABLE quorlock.histories (
+    name text PRIMARY KEY,
+    since bigint NOT NULL
+);
+
+-- The largest max_ttl of the clients with keys of a prefix, in milliseconds.
+CREATE TABLE quorlock.max_ttls (
+    prefix bytea PRIMARY KEY,
+    millis bigint NOT NULL,
+    expires bigint NOT NULL
+);
+
+-- One row: the version of all this, and how far the last look for rows that have expired went.
+CREATE TABLE quorlock.meta (
+    version int NOT NULL,
+    swept bytea NOT NULL
+);
+INSERT INTO quorlock.meta VALUES (1, '');
+
+-- For people: what is held.
+CREATE VIEW quorlock.held AS
+    SELECT encode(key, 'escape') AS key,
+        encode(substr(token, 34), 'escape') AS holder,
+        to_timestamp(expires / 1e6) AS expires,
+        COALESCE(number, NULLIF(counter, 0)) AS fencing_token
+    FROM quorlock.locks
+    WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1e6);
+
+-- Not now(), which is the start of the transaction: the clock is read after a row was waited for.
+CREATE FUNCTION quorlock.clock() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN extract(epoch FROM clock_timestamp()) * 1000000;
+END $$;
+
+-- Notifies those who wait of a lock that was freed by hand. A release notifies without it.
+CREATE FUNCTION quorlock.notify() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('quorlock', encode(OLD.key, 'hex'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER freed AFTER UPDATE ON quorlock.locks FOR EACH ROW
+    WHEN (OLD.token IS NOT NULL AND NEW.token IS NULL AND NEW.released IS NOT DISTINCT FROM OLD.released)
+    EXECUTE FUNCTION quorlock.notify();
+CREATE TRIGGER deleted AFTER DELETE ON quorlock.locks FOR EACH ROW
+    WHEN (OLD.token IS NOT NULL) EXECUTE FUNCTION quorlock.notify();
+
+-- The row of a key, which is locked until the transaction ends; made if it is missing.
+CREATE FUNCTION quorlock.row_of(k bytea) RETURNS quorlock.locks LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks;
+BEGIN
+    LOOP
+        SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN l;
+        END IF;
+        INSERT INTO quorlock.locks (key) VALUES (k) ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- Locks the rows of several keys, in one order for all clients, so that no two wait for each other.
+CREATE FUNCTION quorlock.rows_of(ks bytea[], make boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    k bytea;
+BEGIN
+    FOR k IN SELECT DISTINCT s FROM unnest(ks) AS s ORDER BY s LOOP
+        IF make THEN
+            PERFORM quorlock.row_of(k);
+        ELSE
+            PERFORM FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Whether the row holds a token. One that has an end and no token was written by another program.
+CREATE FUNCTION quorlock.is_held(l quorlock.locks, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF l.token IS NULL AND l.expires > t THEN
+        RAISE 'the row of the lock has an end and no token' USING ERRCODE = 'QL001';
+    END IF;
+    RETURN l.token IS NOT NULL AND (l.expires IS NULL OR l.expires > t);
+END $$;
+
+CREATE FUNCTION quorlock.is_cancelled(ks bytea[], tok bytea, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM quorlock.tombstones WHERE key = ANY (ks) AND attempt = substr(tok, 1, 32) AND expires > t
+    );
+END $$;
+
+-- The value of a counter, if a number can be drawn from it.
+CREATE FUNCTION quorlock.usable(counter bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF counter < 0 OR counter >= 9007199254740991 THEN
+        RAISE 'the counter of fencing tokens is at its end, or no number' USING ERRCODE = 'QL002';
+    END IF;
+    RETURN counter;
+END $$;
+
+-- The next number: one more than the larger of counter and hint, which the clock bounds (rules F-1, F-7, F-10).
+CREATE FUNCTION quorlock.next_number(counter bigint, hint bigint, lead bigint, t bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF quorlock.usable(counter) = 0 AND hint < t - 300000000 THEN
+        RAISE 'the clock of the client is more than five minutes behind' USING ERRCODE = 'QL003';
+    END IF;
+    RETURN GREATEST(counter, LEAST(hint, t + lead)) + 1;
+END $$;
+
+-- Notes that a client wants a lock. What is lost of this in a crash only costs time, so that nothing waits for the
+-- disk.
+CREATE FUNCTION quorlock.want(k bytea, mark int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE quorlock.locks SET wanted = mark WHERE key = k AND wanted < mark;
+END $$;
+
+-- What every request answers. Votes: 0 granted, 1 free, 2 held, 3 behind a writer, 4 restored, 5 ahead, 6 wanted, 7 the
+-- next in the queue was notified, 8 in the queue behind as many as the number says, 9 the queue.
+CREATE TYPE quorlock.answer AS (
+    vote int,
+    number bigint,
+    holder bytea,
+    remaining bigint,
+    place bytea,
+    readers bytea[],
+    waited bigint[]
+);
+
+CREATE FUNCTION quorlock.refused(l quorlock.locks, t bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ROW(2, NULLIF(l.counter, 0), l.token, l.expires - t, l.key, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.acquire(ks bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
+RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    k bytea;
+    l quorlock.locks;
+    t bigint;
+    -- Those who want one lock stand in its queue. Those who want several are notified of each release.
+    mark int := CASE WHEN cardinality(ks) = 1 THEN 0 ELSE 2 END;
+    any_free boolean := false;
+    stands bigint := 0;
+    drawable bigint := 0;
+    drawn bigint;
+BEGIN
+    -- Those who are refused read, and write only where it is not known yet that the lock is wanted.
+    FOREACH k IN ARRAY ks LOOP
+        SELECT * INTO l FROM quorlock.locks WHERE key = k;
+        IF FOUND AND l.wanted >= mark AND l.token <> tok THEN
+            t := quorlock.clock();
+            IF quorlock.is_held(l, t) THEN
+                IF quorlock.is_cancelled(ks, tok, t) THEN
+                    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+                END IF;
+                RETURN quorlock.refused(l, t);
+            END IF;
+        END IF;
+    END LOOP;
+    IF cardinality(ks) > 1 THEN
+        PERFORM quorlock.rows_of(ks, true);
+    END IF;
+    FOREACH k IN ARRAY ks LOOP
+        l := quorlock.row_of(k);
+        t := quorlock.clock();
+        IF quorlock.is_held(l, t) AND l.token <> tok THEN
+            IF quorlock.is_cancelled(ks, tok, t) THEN
+                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            END IF;
+            IF mark > 0 THEN
+                PERFORM quorlock.want(k, mark);
+            END IF;
+            RETURN quorlock.refused(l, t);
+        END IF;
+        any_free := any_free OR NOT quorlock.is_held(l, t);
+        IF hint IS NOT NULL THEN
+            stands := GREATEST(stands, quorlock.usable(l.counter));
+            IF any_free OR l.counter > 0 THEN
+                drawable := GREATEST(drawable, quorlock.next_number(l.counter, hint, lead, t));
+            END IF;
+        END IF;
+    END LOOP;
+    IF quorlock.is_cancelled(ks, tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF NOT any_free THEN
+        RETURN ROW(0, NULLIF(stands, 0), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    drawn := NULLIF(drawable, 0);
+    UPDATE quorlock.locks SET
+        expires = CASE WHEN token = tok AND (expires IS NULL OR expires > t) THEN expires ELSE t + ttl END,
+        token = tok,
+        counter = COALESCE(drawn, counter),
+        number = drawn
+    WHERE key = ANY (ks);
+    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.renew(ks bytea[], tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql AS $$
+DECLARE
+    k bytea;
+    l quorlock.locks;
+    t bigint;
+    any_free boolean := false;
+BEGIN
+    IF cardinality(ks) > 1 THEN
+        PERFORM quorlock.rows_of(ks, true);
+    END IF;
+    FOREACH k IN ARRAY ks LOOP
+        l := quorlock.row_of(k);
+        t := quorlock.clock();
+        IF NOT quorlock.is_held(l, t) THEN
+            any_free := true;
+        ELSIF l.token <> tok THEN
+            RETURN quorlock.refused(l, t);
+        END IF;
+        IF num IS NOT NULL AND any_free THEN
+            PERFORM quorlock.usable(l.counter);
+        END IF;
+    END LOOP;
+    IF NOT any_free THEN
+        UPDATE quorlock.locks SET expires = t + ttl
+        WHERE key = ANY (ks) AND (expires IS NULL OR expires < t + ttl);
+        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF quorlock.is_cancelled(ks, tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    UPDATE quorlock.locks SET
+        expires = CASE
+            WHEN token = tok AND expires > t THEN GREATEST(expires, t + ttl)
+            ELSE t + ttl
+        END,
+        token = tok,
+        counter = GREATEST(counter, num),
+        number = num
+    WHERE key = ANY (ks);
+    RETURN ROW(4, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.transfer(k bytea, from_tok bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
+RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks := quorlock.row_of(k);
+    t bigint := quorlock.clock();
+    held boolean := quorlock.is_held(l, t);
+    drawn bigint;
+BEGIN
+    IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF hint IS NOT NULL AND (l.counter <> 0 OR NOT held OR l.token = from_tok) THEN
+        drawn := quorlock.next_number(l.counter, hint, lead, t);
+    END IF;
+    IF held AND l.token = tok THEN
+        UPDATE quorlock.locks SET expires = GREATEST(expires, t + ttl) WHERE key = k;
+        RETURN ROW(0, CASE WHEN hint IS NOT NULL THEN NULLIF(l.counter, 0) END, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF held AND l.token <> from_tok THEN
+        RETURN quorlock.refused(l, t);
+    END IF;
+    UPDATE quorlock.locks SET token = tok, expires = t + ttl, counter = COALESCE(drawn, counter), number = drawn
+    WHERE key = k;
+    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+-- Notifies the first in the queue of a lock that has asked lately, and takes it out of the queue.
+CREATE FUNCTION quorlock.tell_next(k bytea, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    w quorlock.waiters;
+BEGIN
+    LOOP
+        SELECT * INTO w FROM quorlock.waiters WHERE key = k ORDER BY since, waiter LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        DELETE FROM quorlock.waiters WHERE key = k AND waiter = w.waiter;
+        IF w.expires > t THEN
+            PERFORM pg_notify('quorlock', encode(w.turn_key, 'hex'));
+            RETURN true;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Frees a lock whose row is locked, and notifies those who wait for it. Returns the vote.
+CREATE FUNCTION quorlock.free(l quorlock.locks, t bigint) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    turn boolean := l.queued AND quorlock.tell_next(l.key, t);
+BEGIN
+    UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, wanted = 0, released = t, queued = turn,
+        told = CASE WHEN turn THEN t ELSE told END
+    WHERE key = l.key;
+    IF l.wanted > 0 THEN
+        PERFORM pg_notify('quorlock', encode(l.key, 'hex'));
+    END IF;
+    RETURN CASE WHEN l.wanted = 2 AND NOT turn THEN 6 WHEN turn THEN 7 ELSE 0 END;
+END $$;
+
+-- A release that a crash of the server undoes leaves the lock to its TTL: it does not wait for the disk. What is
+-- granted later does, and with it everything before.
+CREATE FUNCTION quorlock.release(ks bytea[], tok bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    k bytea;
+    l quorlock.locks;
+    t bigint;
+    v int;
+    was int := 1;
+BEGIN
+    IF cardinality(ks) > 1 THEN
+        PERFORM quorlock.rows_of(ks, false);
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOREACH k IN ARRAY ks LOOP
+        SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        t := quorlock.clock();
+        -- Of several, those that are ours are freed, whatever the others hold.
+        CONTINUE WHEN cardinality(ks) > 1 AND l.token IS NULL;
+        CONTINUE WHEN NOT quorlock.is_held(l, t) OR l.token <> tok;
+        v := quorlock.free(l, t);
+        IF v = 6 OR v = 7 AND was <> 6 OR was = 1 THEN
+            was := v;
+        END IF;
+    END LOOP;
+    RETURN ROW(was, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    a quorlock.answer;
+BEGIN
+    -- What comes late waits for these rows, and then finds the tombstone.
+    PERFORM quorlock.rows_of(ks, true);
+    a := quorlock.release(ks, tok);
+    INSERT INTO quorlock.tombstones VALUES (ks[1], substr(tok, 1, 32), quorlock.clock() + linger)
+    ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
+    IF a.vote > 1 THEN
+        a.vote := 0;
+    END IF;
+    RETURN a;
+END $$;
+
+CREATE FUNCTION quorlock.write_back(ks bytea[], tok bytea, num bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql AS $$
+DECLARE
+    k bytea;
+    l quorlock.locks;
+    t bigint := quorlock.clock();
+    any_free boolean := false;
+    ahead bigint := 0;
+BEGIN
+    IF cardinality(ks) > 1 THEN
+        PERFORM quorlock.rows_of(ks, false);
+    END IF;
+    FOREACH k IN ARRAY ks LOOP
+        SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+        t := quorlock.clock();
+        IF NOT FOUND OR NOT quorlock.is_held(l, t) THEN
+            any_free := true;
+        ELSIF l.token <> tok THEN
+            RETURN quorlock.refused(l, t);
+        ELSIF quorlock.usable(l.counter) = 0 THEN
+            ahead := GREATEST(ahead, t - 300000000);
+        ELSE
+            ahead := GREATEST(ahead, l.counter);
+        END IF;
+    END LOOP;
+    IF any_free THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF ahead > num THEN
+        RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    UPDATE quorlock.locks SET counter = num, number = num WHERE key = ANY (ks);
+    RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.forget(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE quorlock.locks SET counter = 0, number = NULL WHERE key = k AND counter <> 0;
+    RETURN ROW(CASE WHEN FOUND THEN 0 ELSE 1 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks;
+    t bigint;
+    a quorlock.answer;
+BEGIN
+    SELECT * INTO l FROM quorlock.locks WHERE key = k;
+    IF NOT FOUND THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    t := quorlock.clock();
+    IF NOT quorlock.is_held(l, t) THEN
+        RETURN ROW(1, NULLIF(l.counter, 0), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    a := quorlock.refused(l, t);
+    a.number := COALESCE(l.number, a.number);
+    IF l.token = 'quorlock:shared' THEN
+        SELECT array_agg(s.token) INTO a.readers FROM (
+            SELECT r.token FROM quorlock.readers r WHERE r.key = k AND r.expires > t ORDER BY r.expires, r.attempt LIMIT 100
+        ) s;
+    END IF;
+    RETURN a;
+END $$;
+
+CREATE FUNCTION quorlock.acquire_shared(k bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
+RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks := quorlock.row_of(k);
+    t bigint := quorlock.clock();
+    held boolean := quorlock.is_held(l, t);
+    shared boolean := held AND l.token = 'quorlock:shared';
+    stands bigint;
+    drawn bigint;
+BEGIN
+    IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF held AND NOT shared THEN
+        PERFORM quorlock.want(k, 2);
+        RETURN quorlock.refused(l, t);
+    END IF;
+    IF hint IS NOT NULL THEN
+        drawn := quorlock.next_number(l.counter, hint, lead, t);
+        stands := NULLIF(l.counter, 0);
+    END IF;
+    IF shared AND EXISTS (
+        SELECT FROM quorlock.readers r WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t
+    ) THEN
+        RETURN ROW(0, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF EXISTS (SELECT FROM quorlock.intents i WHERE i.key = k AND i.expires > t) THEN
+        PERFORM quorlock.want(k, 1);
+        RETURN ROW(3, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF shared AND l.counter <> 0 THEN
+        drawn := stands;
+    END IF;
+    PERFORM quorlock.share(k, tok, t + ttl, shared);
+    UPDATE quorlock.locks SET counter = COALESCE(drawn, counter) WHERE key = k AND counter < drawn;
+    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+-- Makes the token a reader; of a lock that is not shared yet, the only one.
+CREATE FUNCTION quorlock.share(k bytea, tok bytea, until bigint, is_shared boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT is_shared THEN
+        DELETE FROM quorlock.readers WHERE key = k;
+        UPDATE quorlock.locks SET token = 'quorlock:shared', expires = until, number = NULL WHERE key = k;
+    ELSE
+        UPDATE quorlock.locks SET expires = until WHERE key = k AND expires < until;
+    END IF;
+    INSERT INTO quorlock.readers VALUES (k, substr(tok, 1, 32), tok, until)
+    ON CONFLICT (key, attempt) DO UPDATE SET expires = EXCLUDED.expires, token = EXCLUDED.token;
+END $$;
+
+CREATE FUNCTION quorlock.renew_shared(k bytea, tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks := quorlock.row_of(k);
+    t bigint := quorlock.clock();
+    held boolean := quorlock.is_held(l, t);
+    shared boolean := held AND l.token = 'quorlock:shared';
+    alone boolean := held AND l.token = tok;
+    until bigint;
+BEGIN
+    IF held AND NOT shared AND NOT alone THEN
+        RETURN quorlock.refused(l, t);
+    END IF;
+    IF shared THEN
+        SELECT r.expires INTO until FROM quorlock.readers r
+        WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t;
+        IF FOUND THEN
+            IF until < t + ttl THEN
+                PERFORM quorlock.share(k, tok, t + ttl, true);
+            END IF;
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+    END IF;
+    IF NOT alone AND quorlock.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    -- Above every writer before: none may have the number of those who share it now.
+    IF num IS NOT NULL THEN
+        UPDATE quorlock.locks SET counter = LEAST(GREATEST(quorlock.usable(counter), num) + 1, 9007199254740991)
+        WHERE key = k;
+    END IF;
+    PERFORM quorlock.share(k, tok, CASE WHEN alone THEN GREATEST(l.expires, t + ttl) ELSE t + ttl END, shared);
+    RETURN ROW(CASE WHEN alone THEN 0 ELSE 4 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.write_back_shared(k bytea, tok bytea, num bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks := quorlock.row_of(k);
+    t bigint := quorlock.clock();
+    ahead bigint;
+BEGIN
+    IF NOT quorlock.is_held(l, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF l.token <> 'quorlock:shared' THEN
+        RETURN quorlock.refused(l, t);
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM quorlock.readers r WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t
+    ) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    ahead := CASE WHEN quorlock.usable(l.counter) = 0 THEN t - 300000000 ELSE l.counter END;
+    IF ahead > num THEN
+        RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    UPDATE quorlock.locks SET counter = num WHERE key = k;
+    RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.release_shared(k bytea, tok bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks;
+    t bigint;
+    last bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+    t := quorlock.clock();
+    IF NOT FOUND OR NOT quorlock.is_held(l, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    IF l.token <> tok THEN
+        IF l.token <> 'quorlock:shared' THEN
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+        DELETE FROM quorlock.readers WHERE key = k AND attempt = substr(tok, 1, 32);
+        IF NOT FOUND THEN
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+        SELECT max(r.expires) INTO last FROM quorlock.readers r WHERE r.key = k AND r.expires > t;
+        IF last IS NOT NULL THEN
+            IF l.expires > last THEN
+                UPDATE quorlock.locks SET expires = last WHERE key = k;
+                -- Those who wait until it expires have less to wait.
+                IF l.wanted > 0 THEN
+                    PERFORM pg_notify('quorlock', encode(k, 'hex'));
+                END IF;
+            END IF;
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+    END IF;
+    RETURN ROW(quorlock.free(l, t), NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.cancel_shared(k bytea, tok bytea, linger bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql AS $$
+DECLARE
+    a quorlock.answer;
+BEGIN
+    PERFORM quorlock.row_of(k);
+    a := quorlock.release_shared(k, tok);
+    INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), quorlock.clock() + linger)
+    ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
+    IF a.vote > 1 THEN
+        a.vote := 0;
+    END IF;
+    RETURN a;
+END $$;
+
+CREATE FUNCTION quorlock.intend(k bytea, who bytea, patience bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO quorlock.intents VALUES (k, who, quorlock.clock() + patience)
+    ON CONFLICT (key, waiter) DO UPDATE SET expires = EXCLUDED.expires;
+    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+CREATE FUNCTION quorlock.desist(k bytea, who bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM quorlock.intents WHERE key = k AND waiter = who;
+    IF NOT FOUND THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    -- Those who wait to share it may do so now.
+    PERFORM FROM quorlock.locks WHERE key = k AND wanted > 0;
+    IF FOUND THEN
+        PERFORM pg_notify('quorlock', encode(k, 'hex'));
+    END IF;
+    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+-- Waits in the queue of a lock, unless that is free and no turn has begun lately. The first two learn who holds it.
+CREATE FUNCTION quorlock.enqueue(
+    k bytea, who bytea, of_turn_key bytea, elapsed bigint, patience bigint, turn bigint, of_context bytea
+) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks := quorlock.row_of(k);
+    t bigint := quorlock.clock();
+    held boolean := quorlock.is_held(l, t);
+    ahead bigint;
+    a quorlock.answer;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF NOT held AND (l.told IS NULL OR t - l.told >= turn) THEN
+        DELETE FROM quorlock.waiters WHERE key = k AND waiter = who;
+        UPDATE quorlock.locks SET told = t WHERE key = k;
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    INSERT INTO quorlock.waiters VALUES (k, who, of_turn_key, t - elapsed, t + patience, of_context)
+    ON CONFLICT (key, waiter) DO UPDATE SET since = EXCLUDED.since, expires = EXCLUDED.expires,
+        turn_key = EXCLUDED.turn_key, context = EXCLUDED.context;
+    IF NOT l.queued THEN
+        UPDATE quorlock.locks SET queued = true WHERE key = k;
+    END IF;
+    SELECT count(*) INTO ahead FROM (
+        SELECT FROM quorlock.waiters w WHERE w.key = k AND (w.since, w.waiter) < (t - elapsed, who) LIMIT 8
+    ) before;
+    IF held AND ahead < 2 THEN
+        a := quorlock.refused(l, t);
+    END IF;
+    a.vote := 8;
+    a.number := ahead;
+    RETURN a;
+END $$;
+
+CREATE FUNCTION quorlock.leave_queue(k bytea, who bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    l quorlock.locks;
+    t bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    t := quorlock.clock();
+    DELETE FROM quorlock.waiters WHERE key = k AND waiter = who;
+    IF FOUND THEN
+        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    -- It may have been its turn: the next is notified.
+    IF NOT quorlock.is_held(l, t) AND quorlock.tell_next(k, t) THEN
+        UPDATE quorlock.locks SET told = t WHERE key = k;
+        RETURN ROW(7, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    END IF;
+    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+END $$;
+
+-- Those who wait and have asked lately: their names and, in the same order behind all of these, their contexts.
+CREATE FUNCTION quorlock.list_waiters(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+DECLARE
+    t bigint := quorlock.clock();
+    names bytea[];
+    contexts bytea[];
+    times bigint[];
+BEGIN
+    SELECT array_agg(w.waiter), array_agg(w.context), array_agg(t - w.since) INTO names, contexts, times FROM (
+        SELECT * FROM quorlock.waiters q WHERE q.key = k AND q.expires > t ORDER BY q.since, q.waiter LIMIT 101
+    ) w;
+    RETURN ROW(9, NULL, NULL, NULL, NULL, names || contexts, times)::quorlock.answer;
+END $$;
+
+-- Deletes what has expired under the next `most` keys, of which the last look has not seen any.
+CREATE FUNCTION quorlock.sweep(most int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    after bytea;
+    last bytea;
+    t bigint := quorlock.clock();
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT swept INTO after FROM quorlock.meta FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT key INTO last FROM quorlock.locks WHERE key > after ORDER BY key OFFSET most - 1 LIMIT 1;
+    UPDATE quorlock.meta SET swept = COALESCE(last, '');
+    -- A counter is kept until the clock is five minutes past its number (rule F-9).
+    DELETE FROM quorlock.locks WHERE key IN (
+        SELECT key FROM quorlock.locks
+        WHERE key > after AND (last IS NULL OR key <= last)
+            AND (token IS NULL AND expires IS NULL OR expires <= t) AND counter >= 0 AND counter < t - 301000000
+        FOR UPDATE SKIP LOCKED
+    );
+    DELETE FROM quorlock.tombstones WHERE (key, attempt) IN (
+        SELECT key, attempt FROM quorlock.tombstones
+        WHERE key > after AND (last IS NULL OR key <= last) AND expires <= t FOR UPDATE SKIP LOCKED
+    );
+    DELETE FROM quorlock.readers WHERE (key, attempt) IN (
+        SELECT key, attempt FROM quorlock.readers
+        WHERE key > after AND (last IS NULL OR key <= last) AND expires <= t FOR UPDATE SKIP LOCKED
+    );
+    DELETE FROM quorlock.waiters WHERE (key, waiter) IN (
+        SELECT key, waiter FROM quorlock.waiters
+        WHERE key > after AND (last IS NULL OR key <= last) AND expires <= t FOR UPDATE SKIP LOCKED
+    );
+    DELETE FROM quorlock.intents WHERE (key, waiter) IN (
+        SELECT key, waiter FROM quorlock.intents
+        WHERE key > after AND (last IS NULL OR key <= last) AND expires <= t FOR UPDATE SKIP LOCKED
+    );
+END $$;
+
+-- Since when this history of the database is known. The first client that meets it notes that.
+CREATE FUNCTION quorlock.known_since(history text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    noted bigint;
+BEGIN
+    SELECT since INTO noted FROM quorlock.histories WHERE name = history;
+    IF NOT FOUND THEN
+        INSERT INTO quorlock.histories VALUES (history, quorlock.clock()) ON CONFLICT DO NOTHING;
+        SELECT since INTO noted FROM quorlock.histories WHERE name = history;
+    END IF;
+    RETURN noted;
+END $$;
+
+-- The largest max_ttl of other clients, in milliseconds; and notes ours where none is larger.
+CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    theirs bigint;
+    t bigint := quorlock.clock();
+    month bigint := 30 * 86400 * 1000000::bigint;
+BEGIN
+    SELECT millis INTO theirs FROM quorlock.max_ttls WHERE prefix = of_prefix AND expires > t;
+    IF theirs > ours THEN
+        RETURN theirs;
+    END IF;
+    -- The note is renewed once a day.
+    IF theirs IS DISTINCT FROM ours OR NOT EXISTS (
+        SELECT FROM quorlock.max_ttls WHERE prefix = of_prefix AND expires > t + month - 86400 * 1000000::bigint
+    ) THEN
+        INSERT INTO quorlock.max_ttls VALUES (of_prefix, ours, t + month)
+        ON CONFLICT (prefix) DO UPDATE SET millis = EXCLUDED.millis, expires = EXCLUDED.expires;
+    END IF;
+    RETURN COALESCE(theirs, 0);
+END $$;

@@ -1,0 +1,377 @@
+//! Carries requests over one connection, in order.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesOrdered, StreamExt as _, TryStreamExt as _};
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Hint, Identity, NodeError, Responder, SharedRequest, Sleep};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio_postgres::{AsyncMessage, Client, Error, Row};
+
+use crate::connect::Carrier;
+use crate::error::{of_statement, reason};
+use crate::line::{Job, Turnstile};
+use crate::listeners::Listeners;
+use crate::request::{Statements, response, statement};
+
+/// The most requests that may be unanswered. What comes then is not sent.
+const MOST_UNANSWERED: usize = 100_000;
+/// The number of requests after which the next rows are searched for what has expired.
+const SWEEP_EVERY: u32 = 128;
+/// The number of keys that are searched.
+const SWEPT: i32 = 256;
+
+/// A connection that may carry requests.
+pub(crate) struct Session {
+    pub(crate) client: Arc<Client>,
+    pub(crate) carrier: Carrier,
+    pub(crate) statements: Statements,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) round_trip: Duration,
+}
+
+/// Why a session has ended.
+pub(crate) enum End {
+    /// The node was dropped.
+    Unused,
+    /// The connection is of no use any more.
+    Lost(NodeError),
+}
+
+/// What is carried.
+struct Pending {
+    /// None for what the node asks for itself.
+    asked: Option<(SharedRequest, Responder)>,
+    /// Lets other connections go on, when dropped.
+    #[expect(dead_code, reason = "it works by being dropped")]
+    leave: Option<Vec<oneshot::Sender<()>>>,
+}
+
+type Answer = BoxFuture<'static, Result<Vec<Row>, Error>>;
+
+/// One run of a session.
+struct Run<'a> {
+    client: Arc<Client>,
+    statements: Statements,
+    identity: Arc<Identity>,
+    listeners: &'a Listeners,
+    answers: FuturesOrdered<Answer>,
+    pending: VecDeque<Pending>,
+    /// How many requests were sent, and how many of these answered.
+    sent: u64,
+    answered: u64,
+    /// Keys that have changed, and after how many answers that is passed on: a client that was refused hears of it after
+    /// the refusal.
+    changes: VecDeque<(u64, Vec<u8>)>,
+    until_sweep: u32,
+}
+
+/// What happens next.
+enum Event {
+    Notified(Vec<u8>),
+    Ended(Option<Error>),
+    Answered(Result<Vec<Row>, Error>),
+    Asked(Option<Job>),
+    Through,
+    Stalled,
+}
+
+/// A request that waits for other connections, or a wait for another connection.
+enum Held {
+    /// All that was asked before over other connections must be answered first.
+    Spanning { before: BoxFuture<'static, ()>, job: Option<Box<Job>> },
+    /// A request of several keys is under way over another connection.
+    Elsewhere { turnstile: Option<Turnstile>, left: Option<oneshot::Receiver<()>> },
+}
+
+impl Session {
+    /// Carries what comes, until the connection ends, is silent for twice the `limit`, or the node is dropped.
+    pub(crate) async fn run(
+        self,
+        first: &mut Option<Job>,
+        jobs: &mut UnboundedReceiver<Job>,
+        clock: &Arc<dyn Clock>,
+        listeners: &Listeners,
+        limit: Duration,
+    ) -> End {
+        let Session { client, mut carrier, statements, identity, .. } = self;
+        let mut run = Run {
+            client,
+            statements,
+            identity,
+            listeners,
+            answers: FuturesOrdered::new(),
+            pending: VecDeque::new(),
+            sent: 0,
+            answered: 0,
+            changes: VecDeque::new(),
+            until_sweep: SWEEP_EVERY,
+        };
+        let patience = limit.saturating_mul(2);
+        let mut progress: Moment = clock.now();
+        let mut alarm: Option<Sleep> = None;
+        let mut held: Option<Held> = first.take().and_then(|job| run.take(job));
+        let end = loop {
+            if alarm.is_none() && !run.pending.is_empty() {
+                alarm = Some(clock.sleep_until(progress + patience));
+            }
+            let event = std::future::poll_fn(|context| {
+                next(context, &mut carrier, &mut run, jobs, &mut alarm, &mut held)
+            })
+            .await;
+            match event {
+                Event::Notified(key) => {
+                    run.changes.push_back((run.sent, key));
+                    run.tell();
+                }
+                Event::Answered(answer) => {
+                    progress = clock.now();
+                    alarm = None;
+                    run.answer(answer);
+                    run.tell();
+                }
+                Event::Asked(Some(job)) => {
+                    if run.pending.is_empty() {
+                        (progress, alarm) = (clock.now(), None);
+                    }
+                    held = run.take(job);
+                }
+                Event::Through => {
+                    if let Some(Held::Spanning { job: Some(job), .. }) = held.take() {
+                        if run.pending.is_empty() {
+                            (progress, alarm) = (clock.now(), None);
+                        }
+                        run.send(*job);
+                    }
+                }
+                Event::Asked(None) => break End::Unused,
+                Event::Ended(error) => {
+                    let words = "the server closed it";
+                    let reason = error.map_or_else(|| words.into(), |error| reason(words, &error));
+                    break End::Lost(NodeError::Disconnected { reason });
+                }
+                Event::Stalled => {
+                    alarm = None;
+                    let waited = clock.now().since(progress);
+                    if waited >= patience {
+                        break End::Lost(NodeError::Unanswered { waited });
+                    }
+                }
+            }
+        };
+        run.finish(&end);
+        if let Some(Held::Spanning { job: Some(job), .. }) = held
+            && let Job::Ask { responder, .. } = *job
+        {
+            let reason = "the connection ended before it was sent".into();
+            responder.send(Err(NodeError::Unreachable { reason }));
+        }
+        end
+    }
+}
+
+/// What happens next. The connection first: it brings the answers and the notifications.
+fn next(
+    context: &mut Context<'_>,
+    carrier: &mut Carrier,
+    run: &mut Run<'_>,
+    jobs: &mut UnboundedReceiver<Job>,
+    alarm: &mut Option<Sleep>,
+    held: &mut Option<Held>,
+) -> Poll<Event> {
+    loop {
+        match carrier.poll_message(context) {
+            Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => {
+                if let Some(key) = unhex(told.payload()) {
+                    return Poll::Ready(Event::Notified(key));
+                }
+            }
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Event::Ended(Some(error))),
+            Poll::Ready(None) => return Poll::Ready(Event::Ended(None)),
+            Poll::Pending => break,
+        }
+    }
+    if !run.pending.is_empty()
+        && let Poll::Ready(Some(answer)) = run.answers.poll_next_unpin(context)
+    {
+        return Poll::Ready(Event::Answered(answer));
+    }
+    match held {
+        None => {
+            if let Poll::Ready(job) = jobs.poll_recv(context) {
+                return Poll::Ready(Event::Asked(job));
+            }
+        }
+        Some(Held::Spanning { before, .. }) => {
+            if before.poll_unpin(context).is_ready() {
+                return Poll::Ready(Event::Through);
+            }
+        }
+        Some(Held::Elsewhere { turnstile, left }) => {
+            if run.pending.is_empty()
+                && let Some(Turnstile { arrived, left: until }) = turnstile.take()
+            {
+                let _ = arrived.send(());
+                *left = Some(until);
+            }
+            if left.as_mut().is_some_and(|left| left.poll_unpin(context).is_ready()) {
+                return Poll::Ready(Event::Through);
+            }
+        }
+    }
+    if let Some(sleep) = alarm
+        && Pin::new(sleep).poll(context).is_ready()
+    {
+        return Poll::Ready(Event::Stalled);
+    }
+    Poll::Pending
+}
+
+impl Run<'_> {
+    /// Takes a job up; returns it if it has to wait.
+    fn take(&mut self, mut job: Job) -> Option<Held> {
+        match &mut job {
+            Job::Ask { spanning: Some(spanning), .. } => {
+                let arrivals = std::mem::take(&mut spanning.arrivals);
+                let before = futures::future::join_all(arrivals).map(drop).boxed();
+                Some(Held::Spanning { before, job: Some(Box::new(job)) })
+            }
+            Job::Ask { .. } | Job::Connect(_) => {
+                self.send(job);
+                None
+            }
+            Job::Pass(_) => {
+                let Job::Pass(turnstile) = job else { return None };
+                Some(Held::Elsewhere { turnstile: Some(turnstile), left: None })
+            }
+        }
+    }
+
+    /// Sends a request, unless it became pointless.
+    fn send(&mut self, job: Job) {
+        let (request, responder, spanning) = match job {
+            Job::Ask { request, responder, spanning } => (request, responder, spanning),
+            Job::Connect(ready) => {
+                drop(ready.send(Ok(())));
+                return;
+            }
+            Job::Pass(_) => return,
+        };
+        if request.may_create() && !responder.wanted() {
+            responder.send(Err(NodeError::NotAsked));
+            return;
+        }
+        if self.pending.len() >= MOST_UNANSWERED {
+            responder.send(Err(NodeError::Overloaded { waiting: self.pending.len() }));
+            return;
+        }
+        let (statement, parameters) = match statement(&request, &self.statements) {
+            Ok(made) => made,
+            Err(error) => {
+                responder.send(Err(error));
+                return;
+            }
+        };
+        let (client, statement) = (Arc::clone(&self.client), statement.clone());
+        let asking = async move { client.query_raw(&statement, parameters).await?.try_collect().await };
+        let leave = spanning.map(|spanning| spanning.leave);
+        self.push(asking.boxed(), Pending { asked: Some((request, responder)), leave });
+        self.until_sweep = self.until_sweep.saturating_sub(1);
+        if self.until_sweep == 0 {
+            self.until_sweep = SWEEP_EVERY;
+            let client = Arc::clone(&self.client);
+            let sweeping = async move { client.query("SELECT quorlock.sweep($1)", &[&SWEPT]).await };
+            self.push(sweeping.boxed(), Pending { asked: None, leave: None });
+        }
+    }
+
+    /// It is sent with the first poll, so that the order in which it was asked is that in which it is carried out.
+    fn push(&mut self, mut asking: Answer, pending: Pending) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let polled = asking.poll_unpin(&mut context);
+        self.answers.push_back(match polled {
+            Poll::Ready(answer) => std::future::ready(answer).boxed(),
+            Poll::Pending => asking,
+        });
+        self.pending.push_back(pending);
+        self.sent += 1;
+    }
+
+    /// Hands out the answer to the oldest request.
+    fn answer(&mut self, answer: Result<Vec<Row>, Error>) {
+        self.answered += 1;
+        let Some(Pending { asked: Some((request, responder)), .. }) = self.pending.pop_front() else {
+            return;
+        };
+        let told = answer.map_err(of_statement).and_then(|rows| {
+            let row = rows
+                .first()
+                .ok_or_else(|| NodeError::UnexpectedReply { reason: "an answer without a row".into() })?;
+            response(&request, row, &self.identity)
+        });
+        responder.send(told);
+    }
+
+    /// Tells of changes, as far as those that were refused before have been answered.
+    fn tell(&mut self) {
+        while let Some((after, key)) = self.changes.pop_front() {
+            if after > self.answered {
+                self.changes.push_front((after, key));
+                return;
+            }
+            self.listeners.say(Hint::Changed(&key));
+        }
+    }
+
+    /// Hands out what has come, and says of the rest that it was not answered.
+    fn finish(mut self, end: &End) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        while let Poll::Ready(Some(answer)) = self.answers.poll_next_unpin(&mut context) {
+            let closed = answer.as_ref().is_err_and(|error| error.as_db_error().is_none());
+            if closed {
+                break;
+            }
+            self.answer(answer);
+        }
+        let error = match end {
+            End::Lost(error) => error.clone(),
+            End::Unused => NodeError::Disconnected { reason: "the node was dropped".into() },
+        };
+        for pending in self.pending.drain(..) {
+            if let Some((_, responder)) = pending.asked {
+                responder.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// The bytes of hexadecimal digits.
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_from_its_digits_and_from_nothing_else() {
+        assert_eq!(unhex("6100ff"), Some(b"a\0\xff".to_vec()));
+        assert_eq!(unhex(""), Some(Vec::new()));
+        for wrong in ["6", "6x", "é", "+1"] {
+            assert_eq!(unhex(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Addresses of databases.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quorlock::{AddressError, Endpoint};
+use url::Url;
+
+/// Where a database is, and how to log in.
+#[derive(Clone)]
+pub(crate) struct DatabaseUrl {
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) password: Option<Arc<str>>,
+    pub(crate) database: Option<Arc<str>>,
+    pub(crate) encrypted: bool,
+    /// The most connections to open.
+    pub(crate) connections: usize,
+}
+
+/// The server.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// By name or address, in lower case and without brackets.
+    Tcp(String),
+    /// In the folder of its Unix socket.
+    Folder(PathBuf),
+}
+
+const PORT: u16 = 5432;
+/// One backend flushes each commit alone; four flush together what comes at the same time.
+const CONNECTIONS: usize = 4;
+const MOST_CONNECTIONS: usize = 16;
+const FORM: &str = "write it as `postgres://user@host:5432/database?sslmode=verify-full`";
+
+impl DatabaseUrl {
+    /// Reads `postgres://user:password@host:port/database?options`.
+    pub(crate) fn parse(text: &str) -> Result<DatabaseUrl, AddressError> {
+        let wrong = |problem, cure| AddressError::malformed("postgres://…", problem, cure);
+        let (_, rest) = text.split_once("://").ok_or_else(|| wrong("has no host", FORM))?;
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        if authority.rsplit('@').next().unwrap_or_default().contains(',') {
+            return Err(wrong(
+                "names several hosts, and a node is one server",
+                "write an address for each; a server that takes the place of another belongs behind one name",
+            ));
+        }
+        // `url` wants a host where the address may leave it to the options.
+        let has_host = !authority.rsplit('@').next().unwrap_or_default().is_empty();
+        let rest =
+            if has_host { rest.to_owned() } else { rest.replacen(authority, &format!("{authority}."), 1) };
+        let url = Url::parse(&format!("postgres://{rest}")).map_err(|_| wrong("cannot be read", FORM))?;
+        if url.fragment().is_some() {
+            return Err(wrong("has a `#` in it", "percent-encode it in user and password, as `%23`"));
+        }
+        let part = |text: &str| {
+            let decoded = decoded(text).ok_or_else(|| wrong("has a `%` that encodes no UTF-8", FORM))?;
+            Ok::<_, AddressError>((!decoded.is_empty()).then(|| Arc::<str>::from(decoded)))
+        };
+        let host = part(url.host_str().filter(|_| has_host).unwrap_or_default())?;
+        let mut database = DatabaseUrl {
+            host: Host::Tcp(String::new()),
+            port: url.port().unwrap_or(PORT),
+            user: part(url.username())?,
+            password: part(url.password().unwrap_or_default())?,
+            database: part(url.path().trim_start_matches('/'))?,
+            encrypted: false,
+            connections: CONNECTIONS,
+        };
+        let mut place = host;
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                "sslmode" => {
+                    database.encrypted = encrypted(&value).map_err(|(problem, cure)| wrong(problem, cure))?;
+                }
+                "connections" => {
+                    let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
+                    database.connections = count
+                        .ok_or_else(|| wrong("has a wrong `connections`", "give a number from 1 to 16"))?;
+                }
+                "host" if place.is_none() => place = Some((*value).into()),
+                "port" => {
+                    database.port = value
+                        .parse()
+                        .map_err(|_| wrong("has a wrong `port`", "give a number, such as 5432"))?;
+                }
+                "user" if database.user.is_none() => database.user = Some((*value).into()),
+                "password" if database.password.is_none() => database.password = Some((*value).into()),
+                "dbname" if database.database.is_none() => database.database = Some((*value).into()),
+                _ => {
+                    return Err(wrong(
+                        "has an unknown option",
+                        "the options are sslmode, connections, host, port, user, password and dbname",
+                    ));
+                }
+            }
+        }
+        let place = place.ok_or_else(|| wrong("has no host", FORM))?;
+        if cfg!(not(feature = "tls")) && database.encrypted {
+            return Err(AddressError::NoTls);
+        }
+        database.host = if place.starts_with('/') {
+            Host::Folder(PathBuf::from(&*place))
+        } else {
+            Host::Tcp(place.trim_start_matches('[').trim_end_matches(']').to_lowercase())
+        };
+        if matches!(database.host, Host::Folder(_)) && database.encrypted {
+            return Err(wrong("asks for TLS over a Unix socket", "leave `sslmode` away"));
+        }
+        Ok(database)
+    }
+
+    /// What to dial. TLS begins later, after the server has agreed.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        match &self.host {
+            Host::Tcp(host) => Endpoint::Tcp { host: host.clone(), port: self.port },
+            Host::Folder(folder) => Endpoint::Unix { path: folder.join(format!(".s.PGSQL.{}", self.port)) },
+        }
+    }
+
+    /// The server in one spelling.
+    pub(crate) fn server(&self) -> String {
+        match &self.host {
+            Host::Tcp(host) if host.contains(':') => format!("[{host}]:{}", self.port),
+            Host::Tcp(host) => format!("{host}:{}", self.port),
+            Host::Folder(folder) => format!("{}:{}", folder.display(), self.port),
+        }
+    }
+}
+
+/// Whether to encrypt. Nothing in between: what may be encrypted may be read.
+fn encrypted(mode: &str) -> Result<bool, (&'static str, &'static str)> {
+    match mode {
+        "disable" => Ok(false),
+        "require" | "verify-ca" | "verify-full" => Ok(true),
+        "allow" | "prefer" => Err((
+            "leaves it open whether it is encrypted",
+            "write sslmode=verify-full, or sslmode=disable for a network that you trust",
+        )),
+        _ => Err(("has an unknown sslmode", "write sslmode=verify-full or sslmode=disable")),
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Without the password, and without the user: what a node is called.
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        let database = self.database.as_deref().unwrap_or_default();
+        match &self.host {
+            Host::Tcp(host) => {
+                if host.contains(':') {
+                    write!(f, "[{host}]")?;
+                } else {
+                    f.write_str(host)?;
+                }
+                if self.port != PORT {
+                    write!(f, ":{}", self.port)?;
+                }
+                if database.is_empty() { Ok(()) } else { write!(f, "/{}", shown(database)) }
+            }
+            Host::Folder(folder) => {
+                write!(f, "/{}?host={}", shown(database), shown(&folder.display().to_string()))?;
+                if self.port == PORT { Ok(()) } else { write!(f, "&port={}", self.port) }
+            }
+        }
+    }
+}
+
+/// A name that stands in a list and on a terminal.
+fn shown(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.~".contains(c);
+    let mut shown = String::with_capacity(name.len());
+    for character in name.chars() {
+        if plain(character) {
+            shown.push(character);
+        } else {
+            let mut bytes = [0; 4];
+            shown.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")));
+        }
+    }
+    shown
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DatabaseUrl").field(&self.to_string()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> DatabaseUrl {
+        DatabaseUrl::parse(url).unwrap()
+    }
+
+    #[test]
+    fn an_address_names_a_server_a_database_and_a_user() {
+        let url = read("postgres://anna:se%2Ccret@DB-7:5433/orders?sslmode=disable&connections=2");
+        assert_eq!(
+            (url.server().as_str(), url.to_string().as_str()),
+            ("db-7:5433", "postgres://db-7:5433/orders")
+        );
+        assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("anna"), Some("se,cret")));
+        assert_eq!((url.database.as_deref(), url.connections), (Some("orders"), 2));
+        assert_eq!(read("postgresql://[::1]").server(), "[::1]:5432");
+        assert!(read("postgres://db/x?sslmode=verify-full").encrypted);
+    }
+
+    #[test]
+    fn a_unix_socket_is_named_by_its_folder() {
+        for url in ["postgres:///orders?host=/run/postgresql", "postgres://%2Frun%2Fpostgresql/orders"] {
+            let url = read(url);
+            assert_eq!(url.to_string(), "postgres:///orders?host=/run/postgresql");
+            assert_eq!(url.endpoint(), Endpoint::Unix { path: "/run/postgresql/.s.PGSQL.5432".into() });
+        }
+    }
+
+    #[test]
+    fn no_password_is_shown_wherever_it_stands() {
+        for url in [
+            "postgres://anna:hunter2@db/x",
+            "postgres://db/x?user=anna&password=hunter2",
+            "postgres://anna:hunter2@/x?host=/run",
+        ] {
+            let url = read(url);
+            assert!(!format!("{url} {url:?}").contains("hunter2"));
+        }
+        for url in [
+            "postgres://anna:hunter2@db/x?hunter2=1",
+            "postgres://anna:hunter2@db:port/x",
+            "postgres://anna:hunter2@db,db2/x",
+            "postgres://anna:hun#ter2@db/x",
+            "postgres://hunter2%zz@db/x",
+            "postgres://anna:hunter2@db/x?sslmode=hunter2",
+        ] {
+            let error = DatabaseUrl::parse(url).unwrap_err().to_string();
+            assert!(!error.contains("hunter") && !error.contains("ter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_the_encryption_open_is_refused() {
+        for mode in ["prefer", "allow", "yes"] {
+            let error = DatabaseUrl::parse(&format!("postgres://db/x?sslmode={mode}")).unwrap_err();
+            assert!(error.to_string().contains("verify-full"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! What is particular to a PostgreSQL server: crashes, promotions, stopped processes, and what is wrong with a database.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
+use quorlock::{
+    Capability, Clock as _, Coordinator, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response,
+    RestartGuard, SystemClock, Vote, Wait, ask,
+};
+use quorlock_postgres::PostgresKind;
+use quorlock_testkit::BuiltinServer;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::net::TcpListener;
+
+use support::{Gate, Server, node, server, until};
+
+mod support;
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn claim(key: &str) -> Arc<Claim> {
+    static MADE: AtomicU64 = AtomicU64::new(1);
+    Arc::new(Claim::new(key.into(), Token::new(MADE.fetch_add(1, Ordering::Relaxed).into(), "test")))
+}
+
+fn acquisition(claim: &Arc<Claim>, ttl: Duration) -> Request {
+    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
+    Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint }
+}
+
+async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+    ask(node, acquisition(claim, TTL)).await
+}
+
+async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
+    ask(node, Request::Inspect { key: key.into() }).await
+}
+
+/// Asks until there is an answer.
+async fn answered(node: &dyn Node, key: &str) -> Response {
+    let mut found = None;
+    until("the server answers", async || {
+        found = inspect(node, key).await.ok();
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+fn is_held_by(response: &Response, claim: &Claim) -> bool {
+    matches!(&response.vote, Vote::Held(holding) if holding.token == *claim.token())
+}
+
+/// A coordinator of these nodes, which were made just now and have forgotten nothing.
+fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
+    Coordinator::builder()
+        .kind(PostgresKind::new())
+        .nodes(nodes)
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap()
+}
+
+/// Two clients hold a lock in turn, and the second is notified by the first.
+async fn excludes(nodes: &[String]) {
+    let (anna, ben) = (coordinator(nodes.to_vec()), coordinator(nodes.to_vec()));
+    let first = anna.lock("orders/42").acquire().await.unwrap();
+    let waiting = ben.lock("orders/42");
+    assert!(waiting.try_acquire().await.unwrap().is_none(), "one holds it");
+    let number = first.fencing_token();
+    let (second, ()) = futures::join!(waiting.acquire(), async { drop(first.release().await) });
+    let second = second.unwrap();
+    assert!(second.fencing_token() > number, "a later holder has a larger number");
+    second.check().unwrap();
+    second.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_database_is_a_deployment() {
+    let Some(server) = server() else { return };
+    excludes(&[server.url("")]).await;
+}
+
+#[tokio::test]
+async fn three_databases_are_a_quorum_that_goes_on_without_one() {
+    let Some(first) = server() else { return };
+    let servers = [first, Server::start(&[]), Server::start(&[])];
+    let nodes = servers.each_ref().map(|server| server.url(""));
+    excludes(&nodes).await;
+    servers[1].kill();
+    excludes(&nodes).await;
+}
+
+#[tokio::test]
+async fn two_redis_servers_and_a_database_are_a_quorum() {
+    let Some(server) = server() else { return };
+    let mut nodes = vec![server.url("")];
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        nodes.push(format!("redis://{}", listener.local_addr().unwrap()));
+        drop(tokio::spawn(async move { BuiltinServer::new().serve(listener).await }));
+    }
+    excludes(&nodes).await;
+    server.kill();
+    excludes(&nodes).await;
+}
+
+#[tokio::test]
+async fn a_lock_survives_the_crash_of_its_server() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    let holder = claim("a");
+    let granted = acquire(&*node, &holder).await.unwrap();
+    let cancelled = claim("b");
+    ask(&*node, Request::Cancel { claim: Arc::clone(&cancelled), linger: TTL }).await.unwrap();
+    server.kill();
+    assert!(acquire(&*node, &claim("c")).await.is_err());
+    server.start_again();
+    let after = answered(&*node, "a").await;
+    assert!(is_held_by(&after, &holder), "{after:?}");
+    assert_eq!(after.fencing_token, granted.fencing_token);
+    assert_eq!(after.identity.id, granted.identity.id, "its history goes on");
+    assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
+    ask(&*node, Request::Renew { claim: Arc::clone(&holder), ttl: TTL, fencing_token: None }).await.unwrap();
+    assert_eq!(ask(&*node, Request::Release { claim: holder }).await.unwrap().vote, Vote::Granted);
+}
+
+#[tokio::test]
+async fn with_fsync_off_each_start_is_a_new_history() {
+    if server().is_none() {
+        return;
+    }
+    let server = Server::start(&["fsync=off"]);
+    let node = server.node();
+    let before = acquire(&*node, &claim("a")).await.unwrap();
+    server.kill();
+    server.start_again();
+    let after = answered(&*node, "a").await;
+    assert_ne!(after.identity.id, before.identity.id, "it may have forgotten the lock");
+    assert!(after.identity.age < TTL, "{:?}", after.identity);
+}
+
+#[tokio::test]
+async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
+    let Some(primary) = server() else { return };
+    let node = primary.node();
+    let before = acquire(&*node, &claim("a")).await.unwrap();
+    let standby = primary.standby();
+    let refused = inspect(&*standby.node(), "a").await.unwrap_err();
+    assert!(refused.kind() == NodeErrorKind::ReadOnly && refused.is_permanent(), "{refused:#}");
+    assert!(refused.to_string().contains("the address of the primary"), "{refused:#}");
+    // One address that leads to the primary, wherever that is.
+    let gate = Gate::open(&primary);
+    let moving = support::node(&gate.url());
+    assert_eq!(answered(&*moving, "a").await.identity.id, before.identity.id);
+    standby.promote();
+    gate.lead_to(&standby);
+    let after = answered(&*moving, "a").await;
+    assert_ne!(after.identity.id, before.identity.id, "what was granted may not have reached it");
+    assert!(after.identity.age < TTL, "{:?}", after.identity);
+    // The old primary goes on, and lacks what its successor has granted.
+    gate.lead_to(&primary);
+    until("the old primary is refused", async || {
+        inspect(&*moving, "a").await.is_err_and(|error| error.kind() == NodeErrorKind::WrongServer)
+    })
+    .await;
+}
+
+/// The process that serves the connection of a node.
+async fn backend(client: &tokio_postgres::Client) -> i32 {
+    let asked =
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock' AND pid <> pg_backend_pid()";
+    client.query_one(asked, &[]).await.unwrap().get(0)
+}
+
+async fn is_gone(client: &tokio_postgres::Client, pid: i32) -> bool {
+    client.query("SELECT FROM pg_stat_activity WHERE pid = $1", &[&pid]).await.unwrap().is_empty()
+}
+
+#[tokio::test]
+async fn what_a_stopped_process_does_late_is_refused() {
+    let Some(server) = server() else { return };
+    // One connection, so that all is asked over the one that stops.
+    let node = node(&server.url("&connections=1"));
+    inspect(&*node, "a").await.unwrap();
+    let client = server.client().await;
+    let pid = backend(&client).await;
+    let process = Pid::from_raw(pid).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let late = claim("a");
+    let unanswered = acquire(&*node, &late).await.unwrap_err();
+    assert!(unanswered.may_have_acted(), "{unanswered:#}");
+    let mut cancelled = None;
+    until("another connection cancels it", async || {
+        cancelled = ask(&*node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.ok();
+        cancelled.is_some()
+    })
+    .await;
+    assert_eq!(cancelled.unwrap().vote, Vote::Free);
+    kill_process(process, Signal::CONT).unwrap();
+    until("the process has ended", async || is_gone(&client, pid).await).await;
+    assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "nothing came late");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_votes() {
+    let Some(server) = server() else { return };
+    let gate = Gate::open(&server);
+    let node = support::node(&gate.url());
+    let before = claim("a");
+    acquire(&*node, &before).await.unwrap();
+    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    let (client, other) = (server.client().await, server.client().await);
+    let pid = backend(&client).await;
+    // Another transaction keeps the row, so that the request stands still in the server.
+    other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
+    let late = claim("a");
+    let (cut, ()) = futures::join!(acquire(&*node, &late), async {
+        until("the request waits for the row", async || {
+            let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+            !client.query(waits, &[&pid]).await.unwrap().is_empty()
+        })
+        .await;
+        gate.cut();
+    });
+    let cut = cut.unwrap_err();
+    assert!(matches!(cut, NodeError::Disconnected { .. }), "{cut:#}");
+    assert!(cut.may_have_acted());
+    // Answers again: then the one before has ended, though the row is still kept.
+    answered(&*node, "b").await;
+    assert!(is_gone(&client, pid).await, "what was asked over it can be carried out no more");
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert!(!is_held_by(&inspect(&*node, "a").await.unwrap(), &late));
+}
+
+#[tokio::test]
+async fn a_row_that_is_kept_holds_up_its_lock_alone_and_not_for_long() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    let before = claim("a");
+    acquire(&*node, &before).await.unwrap();
+    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    let other = server.client().await;
+    other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
+    let busy = acquire(&*node, &claim("a")).await.unwrap_err();
+    assert!(busy.kind() == NodeErrorKind::Busy && !busy.may_have_acted(), "{busy:#}");
+    assert_eq!(acquire(&*node, &claim("b")).await.unwrap().vote, Vote::Granted);
+}
+
+#[tokio::test]
+async fn a_pooler_is_refused() {
+    let Some(server) = server() else { return };
+    let gate = Gate::open(&server);
+    gate.greet_as(4711);
+    let refused = inspect(&*support::node(&gate.url()), "a").await.unwrap_err();
+    assert_eq!(refused.kind(), NodeErrorKind::WrongServer, "{refused:#}");
+    assert!(refused.to_string().contains("a pooler is in between"), "{refused:#}");
+}
+
+/// The error of a first request to this address.
+async fn refused(url: &str) -> NodeError {
+    let refused = inspect(&*node(url), "a").await.unwrap_err();
+    assert!(!refused.may_have_acted(), "{refused:#}");
+    refused
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
+    let Some(server) = server() else { return };
+    let client = server.client().await;
+    let as_app = server.url("").replace("postgres@/", "app:hunter2@/");
+    let told = |error: &NodeError, kind: NodeErrorKind, words: &[&str]| {
+        let said = format!("{error:#}");
+        assert!(error.kind() == kind, "{kind:?}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)) && !said.contains("hunter2"), "{said}");
+    };
+    told(&refused(&as_app).await, NodeErrorKind::Login, &["app"]);
+    client.batch_execute("CREATE USER app").await.unwrap();
+    let error = refused(&as_app).await;
+    let right = NodeErrorKind::PermissionDenied(quorlock::Access::Operation);
+    told(&error, right, &["GRANT CREATE ON DATABASE \"postgres\" TO \"app\"", "docs/postgres.md"]);
+    let missing = server.url("").replace("/postgres?", "/nowhere?");
+    told(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
+    let nowhere = "postgres://postgres@/postgres?host=/nowhere";
+    told(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
+
+    // Made by another user, and the rights that SECURITY.md lists do.
+    inspect(&*server.node(), "a").await.unwrap();
+    let right = NodeErrorKind::PermissionDenied(quorlock::Access::Key);
+    told(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
+    client.batch_execute("GRANT USAGE ON SCHEMA quorlock TO app").await.unwrap();
+    told(&refused(&as_app).await, right, &["GRANT SELECT, INSERT, UPDATE, DELETE"]);
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app";
+    client.batch_execute(grant).await.unwrap();
+    excludes(std::slice::from_ref(&as_app)).await;
+
+    client.batch_execute("UPDATE quorlock.meta SET version = 2").await.unwrap();
+    told(&refused(&as_app).await, NodeErrorKind::Unsupported, &["version 2", "update this program"]);
+    client
+        .batch_execute("UPDATE quorlock.meta SET version = 1; ALTER TABLE quorlock.locks SET UNLOGGED")
+        .await
+        .unwrap();
+    told(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["unlogged", "SET LOGGED"]);
+    client.batch_execute("ALTER TABLE quorlock.locks SET LOGGED").await.unwrap();
+    client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
+    told(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    client.batch_execute("DROP SCHEMA quorlock CASCADE; CREATE SCHEMA quorlock").await.unwrap();
+    told(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+}
+
+#[tokio::test]
+async fn a_database_without_commits_that_wait_for_the_disk_is_asked_for_them() {
+    if server().is_none() {
+        return;
+    }
+    let server = Server::start(&["synchronous_commit=off"]);
+    let node = server.node();
+    for _ in 0..3 {
+        let holder = claim("a");
+        acquire(&*node, &holder).await.unwrap();
+        server.kill();
+        server.start_again();
+        let after = answered(&*node, "a").await;
+        assert!(is_held_by(&after, &holder), "granted, and forgotten: {after:?}");
+        ask(&*node, Request::Release { claim: holder }).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    inspect(&*node, "a").await.unwrap();
+    let client = server.client().await;
+    // As thousands of locks leave it that were used more than five minutes ago; some are held.
+    client
+        .batch_execute(
+            "INSERT INTO quorlock.locks SELECT convert_to('old/' || i, 'UTF8'), NULL, NULL, quorlock.clock() - 400000000
+                FROM generate_series(1, 1000) i;
+             INSERT INTO quorlock.locks SELECT convert_to('held/' || i, 'UTF8'), '', quorlock.clock() + 600000000,
+                quorlock.clock() - 400000000 FROM generate_series(1, 10) i;
+             INSERT INTO quorlock.locks SELECT convert_to('young/' || i, 'UTF8'), NULL, NULL, quorlock.clock() - 100000000
+                FROM generate_series(1, 10) i;
+             INSERT INTO quorlock.tombstones SELECT convert_to('old/' || i, 'UTF8'), '', quorlock.clock()
+                FROM generate_series(1, 1000) i",
+        )
+        .await
+        .unwrap();
+    let count = async |what: &str| -> i64 {
+        client.query_one(&format!("SELECT count(*) FROM quorlock.{what}"), &[]).await.unwrap().get(0)
+    };
+    until("the old ones are gone", async || {
+        inspect(&*node, "a").await.unwrap();
+        count("locks WHERE substr(key, 1, 4) = 'old/'").await == 0 && count("tombstones").await == 0
+    })
+    .await;
+    assert_eq!(count("locks WHERE substr(key, 1, 5) = 'held/'").await, 10);
+    assert_eq!(
+        count("locks WHERE substr(key, 1, 6) = 'young/'").await,
+        10,
+        "their counters are still needed"
+    );
+}
+
+#[tokio::test]
+async fn a_release_notifies_one_waiter_of_many_and_none_where_none_waits() {
+    let Some(server) = server() else { return };
+    let (anna, ben) = (server.node(), server.node());
+    inspect(&*anna, "a").await.unwrap();
+    let config = format!("host={} user=postgres", server.folder().display());
+    let (client, mut connection) = tokio_postgres::connect(&config, tokio_postgres::NoTls).await.unwrap();
+    let heard = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&heard);
+    drop(tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if matches!(message, tokio_postgres::AsyncMessage::Notification(_)) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }));
+    client.batch_execute("LISTEN quorlock").await.unwrap();
+    let holder = claim("a");
+    for waiting in [0, 5] {
+        acquire(&*anna, &holder).await.unwrap();
+        for waiter in 0..waiting {
+            assert!(is_held_by(&acquire(&*ben, &claim("a")).await.unwrap(), &holder));
+            let place = Request::enqueue("a".into(), WaiterId::new(waiter), Duration::ZERO, TTL, TTL);
+            assert!(matches!(ask(&*ben, place).await.unwrap().vote, Vote::Queued(_)));
+        }
+        ask(&*anna, Request::Release { claim: Arc::clone(&holder) }).await.unwrap();
+    }
+    until("it is notified", async || heard.load(Ordering::Relaxed) > 0).await;
+    // What was notified before comes before the answer to this.
+    client.batch_execute("SELECT 1").await.unwrap();
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_that_is_repeated_writes_nothing() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    let holder = claim("a");
+    acquire(&*node, &holder).await.unwrap();
+    assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
+    let client = server.client().await;
+    let row = async || -> (String, String) {
+        let row = client.query_one("SELECT xmin::text, xmax::text FROM quorlock.locks", &[]).await.unwrap();
+        (row.get(0), row.get(1))
+    };
+    let before = row().await;
+    for _ in 0..10 {
+        assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
+    }
+    assert_eq!(row().await, before, "those who are refused read");
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    inspect(&*node, "a").await.unwrap();
+    let client = server.client().await;
+    for (code, kind, words) in [
+        ("53100", NodeErrorKind::OutOfSpace, "no disk or memory left"),
+        ("25006", NodeErrorKind::ReadOnly, "the address of the primary"),
+        ("42501", NodeErrorKind::PermissionDenied(quorlock::Access::Key), "GRANT USAGE ON SCHEMA quorlock"),
+        ("40P01", NodeErrorKind::Busy, "another transaction"),
+        ("QL001", NodeErrorKind::WrongData, "delete it"),
+        ("QL003", NodeErrorKind::WrongData, "NTP"),
+        ("42P01", NodeErrorKind::Misconfigured, "drop it when no lock is held"),
+        ("XX000", NodeErrorKind::Other, "as it says"),
+    ] {
+        let broken = format!(
+            "CREATE OR REPLACE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+             BEGIN RAISE 'as it says' USING ERRCODE = '{code}'; END $$"
+        );
+        client.batch_execute(&broken).await.unwrap();
+        let error = inspect(&*node, "a").await.unwrap_err();
+        assert!(error.kind() == kind && !error.may_have_acted(), "{code}: {error:?}");
+        let said = format!("{error:#}");
+        assert!(said.contains(words) && said.contains("as it says"), "{said}");
+    }
+}
+
+/// Keys that belong to different connections: eight of them are enough for that.
+fn keys() -> Vec<Arc<str>> {
+    (0..8).map(|number| format!("key/{number}").into()).collect()
+}
+
+#[tokio::test]
+async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    assert!(node.capabilities().has(Capability::Several));
+    let (keys, mut asked) = (keys(), Vec::new());
+    for _ in 0..50 {
+        // Each release is asked before the next acquisition, without waiting for an answer.
+        let all = Arc::new(Claim::clone(&claim(&keys[0])).and(keys[1..].into()));
+        let singles: Vec<_> = keys.iter().map(|key| claim(key)).collect();
+        asked.push(ask(&*node, acquisition(&all, TTL)));
+        asked.push(ask(&*node, Request::Release { claim: all }));
+        for single in &singles {
+            asked.push(ask(&*node, acquisition(single, TTL)));
+        }
+        for single in singles {
+            asked.push(ask(&*node, Request::Release { claim: single }));
+        }
+    }
+    let votes = join_all(asked).await;
+    let first = votes
+        .iter()
+        .position(|vote| vote.as_ref().is_ok_and(|vote| vote.vote != Vote::Granted) || vote.is_err());
+    assert_eq!(first, None, "{:?}", first.map(|first| &votes[first]));
+}
+
+#[tokio::test]
+async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
+    let Some(server) = server() else { return };
+    let nodes = [server.node(), server.node(), server.node()];
+    let (keys, clock) = (keys(), SystemClock::default());
+    let works = nodes.iter().enumerate().map(|(place, node)| {
+        let mut others = keys.clone();
+        others.rotate_left(place * 3);
+        async move {
+            for _ in 0..30 {
+                let all = Arc::new(Claim::clone(&claim(&others[0])).and(others[1..].into()));
+                let end = clock.now() + TTL;
+                while acquire(&**node, &all).await.unwrap().vote != Vote::Granted {
+                    assert!(clock.now() < end);
+                }
+                ask(&**node, Request::Release { claim: all }).await.unwrap();
+            }
+        }
+    });
+    join_all(works).await;
+}
+
+#[tokio::test]
+async fn a_waiter_gives_up_in_time_and_leaves_nothing() {
+    let Some(server) = server() else { return };
+    let coordinator = coordinator([server.url("")]);
+    let lock = coordinator.lock("orders/42");
+    let lease = lock.acquire().await.unwrap();
+    let waiting = coordinator.lock("orders/42").wait(Wait::UpTo(Duration::from_millis(50)));
+    assert!(waiting.acquire().await.is_err());
+    lease.release().await.unwrap();
+    let client = server.client().await;
+    until("nothing is held", async || {
+        client.query("SELECT FROM quorlock.held", &[]).await.unwrap().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_new_database_votes_once_it_is_older_than_any_lock_may_be() {
+    let Some(server) = server() else { return };
+    let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([server.url("")]);
+    let coordinator = builder.max_ttl(Duration::from_secs(3)).build().unwrap();
+    let lock = coordinator.lock("orders/42");
+    assert!(lock.try_acquire().await.is_err(), "an empty database may be in the place of one that was lost");
+    until("it is old enough", async || lock.try_acquire().await.is_ok_and(|lease| lease.is_some())).await;
+    let client = server.client().await;
+    let noted = client.query_one("SELECT millis FROM quorlock.max_ttls", &[]).await.unwrap();
+    assert_eq!(noted.get::<_, i64>(0), 3000, "other clients are to know for how long they have to wait");
+}
+
+#[test]
+fn two_addresses_of_one_server_are_one() {
+    let one = PostgresKind::new().parse("postgres://anna@DB-7/a").unwrap();
+    let other = PostgresKind::new().parse("postgresql://ben@db-7:5432/b?connections=1").unwrap();
+    assert_eq!(one.servers(), other.servers());
+    let error = Coordinator::builder()
+        .kind(PostgresKind::new())
+        .nodes(["postgres://db-7/a", "postgres://db-7/b"])
+        .build();
+    assert!(error.is_err());
+}

@@ -1,0 +1,414 @@
+//! Real PostgreSQL servers, each in a folder of its own, which end with the test.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    unreachable_pub,
+    reason = "each test uses a part of it, and fails by panicking"
+)]
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::FencingToken;
+use quorlock::{Clock as _, Expiry, Node, NodeKind as _, Seams, SystemClock};
+use quorlock_postgres::PostgresKind;
+use quorlock_testkit::Value;
+use quorlock_testkit::contract::Plant;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the programs of PostgreSQL are, or why there are none.
+fn programs() -> Result<PathBuf, String> {
+    let packaged = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = packaged.map(|entry| entry.path().join("bin")).collect();
+    found.sort();
+    found.reverse();
+    found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let complete = |folder: &PathBuf| {
+        ["initdb", "postgres", "pg_isready", "pg_ctl"].iter().all(|program| folder.join(program).exists())
+    };
+    let found = found.into_iter().find(complete);
+    found.ok_or_else(|| "there is no PostgreSQL here: `initdb` was not found".to_owned())
+}
+
+/// The servers, or `None` where there are none here, which is said.
+pub fn server() -> Option<Server> {
+    match programs() {
+        Ok(_) => Some(Server::start(&[])),
+        Err(why) => {
+            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            drop(writeln!(io::stderr(), "skipped: {why}"));
+            None
+        }
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command that runs as a user whom PostgreSQL accepts.
+fn command(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
+
+fn run(command: &mut Command) {
+    let ended = command.stdin(Stdio::null()).output().unwrap();
+    assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+/// One server. Dropped, it is ended.
+pub struct Server {
+    folder: TempDir,
+    options: Vec<String>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Server {
+    /// A new cluster with these settings.
+    pub fn start(options: &[&str]) -> Server {
+        let server = Server::prepared(options);
+        let data = server.data();
+        run(command(&programs().unwrap().join("initdb"))
+            .args(["-A", "trust", "-U", "postgres", "--no-sync", "-D"])
+            .arg(data)
+            .current_dir(server.folder.path()));
+        server.launch();
+        server
+    }
+
+    fn prepared(options: &[&str]) -> Server {
+        // Not below TMPDIR: the path of a socket has little room, and the folder must be open to that user.
+        let folder = tempfile::Builder::new().prefix("quorlock-pg.").tempdir_in("/tmp").unwrap();
+        if is_root() {
+            run(Command::new("chown").arg("postgres").arg(folder.path()));
+        }
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Server { folder, options, child: Mutex::default() }
+    }
+
+    /// A standby that follows this server.
+    pub fn standby(&self) -> Server {
+        let standby = Server::prepared(&[]);
+        run(command(&programs().unwrap().join("pg_basebackup"))
+            .args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"])
+            .arg(self.folder.path())
+            .arg("-D")
+            .arg(standby.data())
+            .current_dir(standby.folder.path()));
+        standby.launch();
+        standby
+    }
+
+    /// Makes a standby a primary.
+    pub fn promote(&self) {
+        let pg_ctl = programs().unwrap().join("pg_ctl");
+        run(command(&pg_ctl).args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path()));
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn launch(&self) {
+        let clock = SystemClock::default();
+        let end = clock.now() + PATIENCE;
+        loop {
+            self.spawn();
+            while clock.now() < end {
+                let mut ready = Command::new(programs().unwrap().join("pg_isready"));
+                ready.args(["-q", "-U", "postgres", "-h"]).arg(self.folder.path());
+                if ready.status().unwrap().success() {
+                    return;
+                }
+                // What a crash has left may still be in use by processes that notice it later.
+                if self.child.lock().unwrap().as_mut().unwrap().try_wait().unwrap().is_some() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(clock.now() < end, "the server does not start: {log}");
+        }
+    }
+
+    fn spawn(&self) {
+        let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let child = command(&programs().unwrap().join("postgres"))
+            .arg("-D")
+            .arg(self.data())
+            .arg("-k")
+            .arg(self.folder.path())
+            .args(["-c", "listen_addresses=", "-c", "shared_buffers=16MB"])
+            .args(self.options.iter().flat_map(|option| ["-c", option]))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .current_dir(self.folder.path())
+            .spawn()
+            .unwrap();
+        *self.child.lock().unwrap() = Some(child);
+    }
+
+    /// Ends it as a crash does, and waits until it has ended.
+    pub fn kill(&self) {
+        self.end_by(Signal::KILL);
+    }
+
+    fn end_by(&self, signal: Signal) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            let _ = kill_process(Pid::from_child(&child), signal);
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again.
+    pub fn start_again(&self) {
+        self.launch();
+    }
+
+    /// The address of this server, with these options.
+    pub fn url(&self, options: &str) -> String {
+        format!("postgres://postgres@/postgres?host={}{options}", self.folder.path().display())
+    }
+
+    pub fn node(&self) -> Arc<dyn Node> {
+        node(&self.url(""))
+    }
+
+    /// Another client of this server.
+    pub async fn client(&self) -> Client {
+        let config = format!("host={} user=postgres dbname=postgres", self.folder.path().display());
+        let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+        drop(tokio::spawn(connection));
+        client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An immediate shutdown: its processes end with it.
+        self.end_by(Signal::QUIT);
+    }
+}
+
+/// A node of this address.
+pub fn node(url: &str) -> Arc<dyn Node> {
+    PostgresKind::new().parse(url).unwrap().node(&Seams::default()).unwrap()
+}
+
+/// Waits until this holds.
+pub async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
+    quorlock_testkit::eventually(what, PATIENCE, holds).await.unwrap();
+}
+
+/// Another client, which changes rows past the node.
+pub struct Editor<'a> {
+    pub server: &'a Server,
+    /// Whether the suite may restart the server.
+    pub restarts: bool,
+}
+
+/// The key of a lock, of the name of its counter.
+fn counted(key: &str) -> Option<&str> {
+    let rest = key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?;
+    rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).or_else(|| rest.strip_prefix(':'))
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap()
+}
+
+impl Editor<'_> {
+    async fn change(
+        &self,
+        key: &str,
+        text: &str,
+        parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> io::Result<()> {
+        let client = self.server.client().await;
+        let ensured = "INSERT INTO quorlock.locks (key) VALUES ($1) ON CONFLICT DO NOTHING";
+        client.execute(ensured, &[&key.as_bytes()]).await.map_err(io::Error::other)?;
+        let name = key.as_bytes();
+        let mut all: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = vec![&name];
+        all.extend(parameters);
+        client
+            .execute(&format!("UPDATE quorlock.locks SET {text} WHERE key = $1"), &all)
+            .await
+            .map_err(io::Error::other)?;
+        Ok(())
+    }
+}
+
+impl Plant for Editor<'_> {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let ends = if let Expiry::In(left) = expiry {
+                Some(micros(SystemClock::default().wall() + left))
+            } else {
+                None
+            };
+            if let Some(key) = counted(key) {
+                // What is no number in a column of numbers is a negative one.
+                let stands = if let Value::Number(counter) = value {
+                    i64::try_from(counter.stands).unwrap_or(i64::MAX)
+                } else {
+                    -1
+                };
+                return self.change(key, "counter = $2", &[&stands]).await;
+            }
+            let token = if let Value::Text(text) = value { Some(text) } else { None };
+            self.change(key, "token = $2, expires = $3, number = NULL", &[&token, &ends]).await
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            if key.starts_with("quorlock:want:") {
+                // As a release does that tells this waiter that its turn has come.
+                let client = self.server.client().await;
+                let told =
+                    "WITH gone AS (DELETE FROM quorlock.waiters WHERE turn_key = $1 RETURNING turn_key)
+                            SELECT pg_notify('quorlock', encode(turn_key, 'hex')) FROM gone";
+                return client.query(told, &[&key.as_bytes()]).await.map(drop).map_err(io::Error::other);
+            }
+            match counted(key) {
+                Some(key) => self.change(key, "counter = 0, number = NULL", &[]).await,
+                None => {
+                    self.change(key, "token = NULL, expires = NULL, number = NULL, wanted = 0", &[]).await
+                }
+            }
+        })
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(async move {
+            let client = self.server.client().await;
+            let lock = counted(key).unwrap_or(key).as_bytes();
+            let row = client
+                .query_opt("SELECT token, expires, counter FROM quorlock.locks WHERE key = $1", &[&lock])
+                .await;
+            let Some(row) = row.map_err(io::Error::other)? else { return Ok(None) };
+            let (token, expires, counter): (Option<Vec<u8>>, Option<i64>, i64) =
+                (row.get(0), row.get(1), row.get(2));
+            let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
+            if counted(key).is_some() {
+                // A counter is kept for as long as its number says.
+                let stands = u64::try_from(counter).ok().and_then(FencingToken::new);
+                return Ok(stands
+                    .filter(|stands| stands.get() > 0)
+                    .map(|stands| left(stands.counter_ends())));
+            }
+            let ends = expires.map(|ends| Duration::from_micros(u64::try_from(ends).unwrap()));
+            Ok(token.map(|_| ends.map_or(Expiry::Never, left)))
+        })
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        if !self.restarts {
+            return Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())));
+        }
+        self.server.kill();
+        self.server.start_again();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Something between a node and a server: an address that leads to a primary, a network that fails, a pooler.
+pub struct Gate {
+    folder: TempDir,
+    inner: Arc<Mutex<Way>>,
+}
+
+struct Way {
+    to: PathBuf,
+    /// Greets as this process instead of the server's own.
+    greeting: Option<i32>,
+    carried: Vec<tokio::task::AbortHandle>,
+}
+
+impl Gate {
+    pub fn open(server: &Server) -> Gate {
+        let folder = tempfile::Builder::new().prefix("quorlock-gate.").tempdir_in("/tmp").unwrap();
+        let listener = tokio::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+        let way = Way { to: server.folder.path().join(".s.PGSQL.5432"), greeting: None, carried: Vec::new() };
+        let inner = Arc::new(Mutex::new(way));
+        let shared = Arc::clone(&inner);
+        drop(tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (to, greeting) = {
+                    let way = shared.lock().unwrap();
+                    (way.to.clone(), way.greeting)
+                };
+                let carrying = tokio::spawn(async move { drop(carry(client, to, greeting).await) });
+                shared.lock().unwrap().carried.push(carrying.abort_handle());
+            }
+        }));
+        Gate { folder, inner }
+    }
+
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@/postgres?host={}&connections=1", self.folder.path().display())
+    }
+
+    /// Ends all connections on the side of the client. The server has not noticed yet: it is busy.
+    pub fn cut(&self) {
+        self.inner.lock().unwrap().carried.drain(..).for_each(|carried| carried.abort());
+    }
+
+    pub fn lead_to(&self, server: &Server) {
+        self.inner.lock().unwrap().to = server.folder.path().join(".s.PGSQL.5432");
+        self.cut();
+    }
+
+    pub fn greet_as(&self, pid: i32) {
+        self.inner.lock().unwrap().greeting = Some(pid);
+    }
+}
+
+async fn carry(mut client: tokio::net::UnixStream, to: PathBuf, greeting: Option<i32>) -> io::Result<()> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let mut server = tokio::net::UnixStream::connect(to).await?;
+    let Some(pid) = greeting else {
+        return tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop);
+    };
+    // The startup message, and the answers up to the greeting.
+    let length = client.read_u32().await?;
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    client.read_exact(&mut startup).await?;
+    server.write_u32(length).await?;
+    server.write_all(&startup).await?;
+    loop {
+        let (kind, length) = (server.read_u8().await?, server.read_u32().await?);
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        server.read_exact(&mut body).await?;
+        if kind == b'K' {
+            body[..4].copy_from_slice(&pid.to_be_bytes());
+        }
+        client.write_u8(kind).await?;
+        client.write_u32(length).await?;
+        client.write_all(&body).await?;
+        if kind == b'Z' {
+            return tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop);
+        }
+    }
+}
