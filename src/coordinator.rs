@@ -15,7 +15,7 @@ use crate::election::Election;
 use crate::engine::context::EngineContext;
 use crate::health::Health;
 use crate::lock::Lock;
-use crate::node::risk_of_one;
+use crate::node::{Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
 
@@ -211,6 +211,7 @@ fn setting(shared: &EngineContext) -> Setting {
         drift: shared.drift,
         quarantine: shared.nodes.quarantine(),
         node_limit: shared.nodes.set_limit,
+        one_host: shared.nodes.iter().any(|node| node.capabilities().reach == Reach::OneHost),
         risk_of_one: shared.nodes.iter().next().and_then(|node| risk_of_one(node.capabilities())),
     }
 }

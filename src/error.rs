@@ -38,6 +38,15 @@ pub enum ConfigError {
         /// The address.
         name: Arc<str>,
     },
+    /// A node that only its own host reaches, among several.
+    #[error(
+        "the node {name} is of this host only, and on another one its address leads to another store: use it alone, \
+         or use only nodes that every host reaches"
+    )]
+    OneHostOfSeveral {
+        /// The node.
+        name: Arc<str>,
+    },
     /// Two kinds of node want the addresses of one scheme.
     #[error(
         "two kinds of node have the scheme {scheme}://; register one of them only, or give the other one a scheme of its own"

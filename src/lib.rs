@@ -153,7 +153,7 @@ pub use {
     node::{
         Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,
         Holding, Identity, MaxTtlNotes, Node, NodeAddress, NodeError, NodeErrorKind, NodeKind, NodeLimits,
-        Order, QueueListing, Queued, QueuedWaiter, Request, Responder, Response, Seams, SharedRequest,
+        Order, QueueListing, Queued, QueuedWaiter, Reach, Request, Responder, Response, Seams, SharedRequest,
         StandsFor, StatusListener, Vote, ask,
     },
     protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},

@@ -21,7 +21,7 @@ mod seams;
 mod shared_request;
 
 pub(crate) use capabilities::risk_of_one;
-pub use capabilities::{Capabilities, Capability, Durability, Hints, NodeLimits, Order, StandsFor};
+pub use capabilities::{Capabilities, Capability, Durability, Hints, NodeLimits, Order, Reach, StandsFor};
 pub use error::{Access, NodeError, NodeErrorKind};
 pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
 pub use kind::{NodeAddress, NodeKind};

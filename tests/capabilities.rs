@@ -311,6 +311,18 @@ async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_of_one_host_is_alone_or_refused_by_name() {
+    let here = Capabilities::all().of_one_host();
+    let findings = with_one_able_to(&bench(1), here).examine().await.findings;
+    let of = |check| findings.iter().find(|finding| finding.matter == check);
+    assert!(of(Check::OneHost).is_some() && of(Check::OneNode).is_none(), "{findings:#?}");
+    let nodes = bench(3).nodes.into_iter().enumerate();
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(here) } else { node });
+    let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
+    assert_eq!(error, ConfigError::OneHostOfSeveral { name: "node-2".into() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_node_is_warned_of_unless_it_is_several_servers() {
     for (capabilities, warned) in [
         (Capabilities::all(), Some("forgets")),

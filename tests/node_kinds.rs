@@ -201,6 +201,7 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
         .label("billing")
         .max_ttl(Duration::from_secs(20))
         .restart_guard(RestartGuard::Off)
+        .kept_by_children(true)
         .build()
         .unwrap();
     let made = toys.made.lock().unwrap().clone();
@@ -210,7 +211,7 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
         assert_eq!(seams.connect_limit(), Some(Duration::from_secs(3)));
         assert_eq!(seams.node_limit(), Some(Duration::from_millis(40)));
         assert_eq!((seams.key_prefix(), seams.label()), ("locks:", "billing"));
-        assert!(!seams.guards_restarts());
+        assert!(!seams.guards_restarts() && seams.kept_by_children());
         assert_eq!(seams.max_ttls().unwrap().ours(), Duration::from_secs(20));
         let shown = format!("{seams:?}");
         assert!(shown.contains("anna") && !shown.contains("hunter2"), "{shown}");

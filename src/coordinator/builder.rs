@@ -16,7 +16,7 @@ use crate::engine::options::Options;
 use crate::engine::queue::{Ear, Lines};
 use crate::error::ConfigError;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{MaxTtlNotes, Node, NodeKind, Seams, risk_of_one};
+use crate::node::{MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
@@ -210,6 +210,19 @@ impl Builder {
         self
     }
 
+    /// Whether a lock that this process holds is kept, when it crashes, by the processes that it has started.
+    /// `false` unless set: then a lock is kept until its TTL ends.
+    ///
+    /// With `true` a node may notice that the holder has crashed and free the lock before that: when this process
+    /// and all that have inherited its open files have ended. Only nodes on this host can, by a lock on a file,
+    /// whose descriptor is then inherited by *every* process that this one starts. So set it where all of them
+    /// belong to the work under the lock, as under `quorlock run`, and where none of them closes the files that it
+    /// inherits and works on alone.
+    pub fn kept_by_children(mut self, kept: bool) -> Builder {
+        self.seams.kept_by_children = kept;
+        self
+    }
+
     /// Stands before every resource name in its key. Empty unless set, so that Redlock clients of
     /// other languages that use the bare name are excluded; some use `redlock:`.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
@@ -281,6 +294,10 @@ impl Builder {
         };
         let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
         let nodes = self.make_nodes(&max_ttls)?;
+        if let Some(node) = nodes.iter().find(|node| count > 1 && node.capabilities().reach == Reach::OneHost)
+        {
+            return Err(ConfigError::OneHostOfSeveral { name: node.name().into() });
+        }
         if let [node] = &nodes[..]
             && let Some(risk) = risk_of_one(node.capabilities())
         {

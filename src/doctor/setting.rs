@@ -16,6 +16,8 @@ pub(crate) struct Setting {
     pub(crate) node_limit: Option<Duration>,
     /// What is to be feared where there is one node.
     pub(crate) risk_of_one: Option<&'static str>,
+    /// Whether that one is of this host alone.
+    pub(crate) one_host: bool,
 }
 
 impl Setting {

@@ -73,6 +73,8 @@ pub struct Capabilities {
     pub durability: Durability,
     /// How many servers agree on what it answers.
     pub stands_for: StandsFor,
+    /// From where clients reach it under one address.
+    pub reach: Reach,
 }
 
 impl Capabilities {
@@ -119,6 +121,12 @@ impl Capabilities {
         Capabilities { stands_for: StandsFor::Consensus, ..self }
     }
 
+    /// The same, which another host reaches under no address: what has its address there is another node.
+    #[must_use]
+    pub fn of_one_host(self) -> Capabilities {
+        Capabilities { reach: Reach::OneHost, ..self }
+    }
+
     /// Refuses a request that needs what the node cannot do, by name: for a node to begin with.
     ///
     /// # Errors
@@ -143,6 +151,9 @@ impl Capabilities {
 
 /// What is to be feared of a deployment of one node that can do this: nothing, of one that is several servers.
 pub(crate) fn risk_of_one(node: Capabilities) -> Option<&'static str> {
+    if node.reach == Reach::OneHost {
+        return Some("it keeps the programs of this host apart, and no others");
+    }
     match (node.stands_for, node.durability) {
         (StandsFor::Consensus, _) => None,
         (StandsFor::OneServer, Durability::Durable) => Some("while it is down nothing is locked"),
@@ -203,6 +214,19 @@ pub enum StandsFor {
     /// Several, by consensus, such as Raft: the node goes on while most of them do, and remembers what they
     /// have answered.
     Consensus,
+}
+
+/// From where clients reach a node under one address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Reach {
+    /// From every host: its address leads to one store.
+    #[default]
+    AnyHost,
+    /// From its own host alone: on another one the same address leads to another store. Clients of two hosts that
+    /// count it among several nodes would each find a quorum of their own, so it can only be the one node of a
+    /// deployment.
+    OneHost,
 }
 
 /// What a node can keep to, as far as it is known by now: some servers tell only once they are connected.

@@ -28,6 +28,7 @@ pub struct Seams {
     pub(crate) connect_limit: Option<Duration>,
     pub(crate) node_limit: Option<Duration>,
     pub(crate) guards_restarts: bool,
+    pub(crate) kept_by_children: bool,
     pub(crate) key_prefix: Arc<str>,
     pub(crate) label: Arc<str>,
     pub(crate) max_ttls: Option<MaxTtlNotes>,
@@ -46,6 +47,7 @@ impl Default for Seams {
             connect_limit: None,
             node_limit: None,
             guards_restarts: true,
+            kept_by_children: false,
             key_prefix: Arc::default(),
             label: Arc::default(),
             max_ttls: None,
@@ -113,6 +115,14 @@ impl Seams {
         self.guards_restarts
     }
 
+    /// Whether the locks of this process are to be kept until the processes that it starts have ended, too, by
+    /// files that these inherit: see [`Builder::kept_by_children`](crate::Builder::kept_by_children). A node that
+    /// notices that a holder has crashed, before its time is over, may do so only where this is set.
+    #[must_use]
+    pub fn kept_by_children(&self) -> bool {
+        self.kept_by_children
+    }
+
     /// What the keys of all locks begin with. Notes about the store have to be kept apart by it, as
     /// deployments that share a store have prefixes of their own.
     #[must_use]
@@ -136,7 +146,16 @@ impl Seams {
 impl fmt::Debug for Seams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Seams {
-            clock, entropy, dial, connect_limit, node_limit, guards_restarts, key_prefix, label, ..
+            clock,
+            entropy,
+            dial,
+            connect_limit,
+            node_limit,
+            guards_restarts,
+            kept_by_children,
+            key_prefix,
+            label,
+            ..
         } = self;
         f.debug_struct("Seams")
             .field("clock", clock)
@@ -148,6 +167,7 @@ impl fmt::Debug for Seams {
             .field("connect_limit", connect_limit)
             .field("node_limit", node_limit)
             .field("guards_restarts", guards_restarts)
+            .field("kept_by_children", kept_by_children)
             .field("key_prefix", key_prefix)
             .field("label", label)
             .finish_non_exhaustive()

@@ -40,7 +40,8 @@ pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Res
     let report = Report::to(args.json, quiet);
     metrics::counted(&settings.metrics(&args.metrics), &args.resource.clone(), || {
         block_on(async {
-            let coordinator = settings.coordinator()?;
+            // What it has started may live on when it is killed itself.
+            let coordinator = settings.builder()?.kept_by_children(true).build()?;
             let outcome = under_lock(args, &settings, &coordinator, report).await;
             coordinator.close(Settings::patience(&coordinator)).await;
             outcome

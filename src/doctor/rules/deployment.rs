@@ -56,7 +56,10 @@ fn number(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let (nodes, needed) = (case.setting.quorum.nodes(), case.setting.quorum.needed());
     let spare = nodes - needed;
     if nodes == 1 {
-        if let Some(risk) = case.setting.risk_of_one {
+        if case.setting.one_host {
+            let evidence = "the one node keeps the programs of this host apart, and no others";
+            sheet.note(Severity::Note, Check::OneHost, evidence);
+        } else if let Some(risk) = case.setting.risk_of_one {
             sheet.note(Severity::Warning, Check::OneNode, format!("there is one node: {risk}"));
         }
     } else if nodes < 3 {

@@ -15,6 +15,7 @@ pub(crate) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
         risk_of_one: Some("while it is down nothing is locked"),
+        one_host: false,
         quorum: Quorum::majority(nodes),
         ttl: max_ttl,
         max_ttl,
@@ -219,6 +220,8 @@ fn the_number_of_nodes_is_judged() {
     assert_eq!(of(2), [(Severity::Warning, Check::FewNodes), (Severity::Warning, Check::EvenNodes)]);
     assert_eq!(of(4), [(Severity::Warning, Check::EvenNodes)]);
     assert_eq!(of(5), []);
+    let one_host = Setting { one_host: true, ..setting(1) };
+    assert_eq!(found(&examine(&[sound(0)], &one_host)), [(Severity::Note, Check::OneHost)]);
 }
 
 #[test]
