@@ -147,6 +147,7 @@ impl Order {
 #[expect(unsafe_code, reason = "a program of its own would take longer to start than many commands run")]
 fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
     let open = open_files();
+    let has_marks = open.iter().any(|(_, kept)| *kept);
     // None of our handlers may run in the guardian.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     // SAFETY: there may be other threads, whose locks the child would find taken for ever. So it calls
@@ -154,7 +155,7 @@ fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
     // makes system calls and computes with numbers.
     let forked = unsafe { fork() };
     if matches!(forked, Ok(ForkResult::Child)) {
-        stand(orders.as_fd(), &open);
+        stand(orders.as_fd(), &open, has_marks);
     }
     before.thread_set_mask()?;
     match forked? {
@@ -163,21 +164,36 @@ fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
     }
 }
 
-/// All files that are open, read before the fork, since reading the folder allocates.
-fn open_files() -> Vec<RawFd> {
+/// All files that are open, read before the fork, since reading the folder allocates; and whether the guardian
+/// keeps each.
+fn open_files() -> Vec<(RawFd, bool)> {
     let files = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd"));
     let names = files.into_iter().flatten().filter_map(|file| file.ok()?.file_name().into_string().ok());
     let mut numbers: Vec<RawFd> = names.filter_map(|name| name.parse().ok()).collect();
     if numbers.is_empty() {
         numbers = (0..64).collect();
     }
-    numbers
+    numbers.into_iter().map(|number| (number, is_mark(number))).collect()
+}
+
+/// Whether it is a file by which a node on this host sees that a holder has crashed: the command inherits it, and its
+/// name ends so. The guardian keeps it, since the command may close it.
+fn is_mark(number: RawFd) -> bool {
+    const CLOSED_AT_EXEC: u32 = 0o2_000_000;
+    let name = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+    if !name.to_string_lossy().trim_end_matches(" (deleted)").ends_with("-alive") {
+        return false;
+    }
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & CLOSED_AT_EXEC == 0)
 }
 
 /// The guardian's whole life. Every signal that can be is blocked.
-fn stand(orders: BorrowedFd<'_>, open: &[RawFd]) -> ! {
+fn stand(orders: BorrowedFd<'_>, open: &[(RawFd, bool)], has_marks: bool) -> ! {
     // Whoever reads the command's output waits for the end of all who could write it.
-    for file in open.iter().filter(|file| **file != orders.as_raw_fd()) {
+    for (file, _) in open.iter().filter(|(file, kept)| *file != orders.as_raw_fd() && !kept) {
         let _ = close(*file);
     }
     // `killall quorlock` is to leave somebody who can act.
@@ -193,10 +209,10 @@ fn stand(orders: BorrowedFd<'_>, open: &[RawFd]) -> ! {
                 Ok(Order::LENGTH) => last = Order::from_bytes(bytes).or(last),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
                 // The end: `quorlock` has gone.
-                Ok(_) | Err(_) => end(last),
+                Ok(_) | Err(_) => end(last, has_marks),
             }
         } else if last.is_some_and(|order| now() >= order.until) {
-            end(last);
+            end(last, has_marks);
         }
     }
 }
@@ -210,8 +226,11 @@ fn patience(last: Option<Order>) -> PollTimeout {
 }
 
 /// Kills the group, and so itself.
-fn end(last: Option<Order>) -> ! {
+fn end(last: Option<Order>, has_marks: bool) -> ! {
     if let Some(order) = last {
+        if has_marks {
+            keep_marks(order);
+        }
         // Only as one of its members: then the number is that of this group.
         let _ = setpgid(Pid::from_raw(0), order.group);
         if getpgrp() == order.group {
@@ -220,5 +239,31 @@ fn end(last: Option<Order>) -> ! {
     }
     loop {
         let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+}
+
+/// Leaves a process that keeps what the guardian has open until the group is gone: a killed process may first have
+/// to end what it does, and one of another user goes on.
+#[expect(unsafe_code, reason = "the guardian is killed with the group")]
+fn keep_marks(order: Order) {
+    const LOOK: u16 = 2;
+    // SAFETY: the guardian has one thread, and the child makes system calls and computes with numbers.
+    match unsafe { fork() } {
+        Ok(ForkResult::Child) => {
+            let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+            // After that the lock has ended, whoever keeps its mark.
+            while now() < order.until && killpg(order.group, None) != Err(Errno::ESRCH) {
+                let _ = poll(&mut [], PollTimeout::from(LOOK));
+            }
+            loop {
+                let _ = kill(Pid::this(), Signal::SIGKILL);
+            }
+        }
+        // It must be out of the group before that is killed.
+        Ok(ForkResult::Parent { child }) => {
+            let _ = setpgid(child, child);
+        }
+        // Then the lock may be seen free while the last of the group end.
+        Err(_) => {}
     }
 }
