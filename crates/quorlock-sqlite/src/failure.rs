@@ -1,0 +1,105 @@
+//! What an error of the database means.
+
+use std::path::Path;
+
+use quorlock::{NodeError, NodeErrorKind, Reason};
+use rusqlite::ErrorCode;
+
+use crate::place;
+
+/// Why a request was not carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database says so.
+    Database(rusqlite::Error),
+    /// What stands there is not what should.
+    Wrong(String),
+    /// It needs a transaction that may write.
+    MustWrite,
+    /// The node may not, or cannot, be used.
+    Node(NodeError),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure::Database(error)
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Failure {
+        Failure::Node(error)
+    }
+}
+
+pub(crate) fn wrong(what: impl Into<String>) -> Failure {
+    Failure::Wrong(what.into())
+}
+
+impl Failure {
+    /// The same for who asked, of the database at `path`. `committing`: whether the commit itself has failed, so
+    /// that it may have been done.
+    pub(crate) fn explain(self, path: &Path, committing: bool) -> NodeError {
+        match self {
+            Failure::Node(error) => error,
+            Failure::Wrong(words) => {
+                NodeError::Failed { kind: NodeErrorKind::WrongData, reason: Reason::new(words) }
+            }
+            Failure::MustWrite => NodeError::NotAsked,
+            Failure::Database(error) => explain(error, path, committing),
+        }
+    }
+}
+
+fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
+    let shown = path.display();
+    let code = error.sqlite_error_code();
+    let failed =
+        |kind, words: String, error| NodeError::Failed { kind, reason: Reason::new(words).because(error) };
+    match code {
+        Some(ErrorCode::DiskFull) => failed(
+            NodeErrorKind::OutOfSpace,
+            format!("the disk of `{shown}` is full: make room there; nothing was changed"),
+            error,
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+            failed(
+                NodeErrorKind::Busy,
+                format!(
+                    "another program keeps `{shown}` locked: end its transaction (`fuser {shown}` names who has it \
+                     open)"
+                ),
+                error,
+            )
+        }
+        Some(ErrorCode::NotADatabase) => {
+            let words = format!("`{shown}` is not a database of SQLite: name another file, or move it away");
+            unfit(NodeErrorKind::WrongServer, words, error)
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            let words = format!(
+                "`{shown}` is damaged: when no lock is held, delete it, `{shown}-wal` and `{shown}-shm`; it is made \
+                 anew"
+            );
+            unfit(NodeErrorKind::WrongServer, words, error)
+        }
+        Some(ErrorCode::ReadOnly) => place::read_only(path),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => place::unopened(path),
+        Some(ErrorCode::Unknown) | None if !committing => {
+            // A table or a column is missing, or has another type.
+            let words = format!(
+                "the tables of `{shown}` are not those of this version: when no lock is held, delete the file; it is \
+                 made anew"
+            );
+            unfit(NodeErrorKind::WrongServer, words, error)
+        }
+        Some(_) | None if committing => {
+            NodeError::Disconnected { reason: Reason::new("the disk failed").because(error) }
+        }
+        Some(_) | None => NodeError::Unreachable { reason: Reason::new(format!("`{shown}`")).because(error) },
+    }
+}
+
+fn unfit(kind: NodeErrorKind, words: String, error: rusqlite::Error) -> NodeError {
+    NodeError::Unfit { kind, reason: Reason::new(words).because(error) }
+}

@@ -1,0 +1,154 @@
+//! Marks: by which others see that a holder has crashed, before its time is over.
+//!
+//! A mark is a lock on one byte of the file `DB-alive`, whose place is random. It belongs to an open file (an
+//! *open file description*), and ends when the last descriptor of that is closed: by the process that opened it,
+//! and by all that have inherited it. The row of a lock names the file and the byte. So a row whose byte is not
+//! locked belongs to a holder of which nothing is left.
+//!
+//! The name of the file is its device and inode. A file that was deleted and made anew is another one while any
+//! holder has the old one open, and of a mark in another file nothing is known: then the time decides alone.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use rustix::fs::fstat;
+use rustix::io::{FdFlags, fcntl_setfd};
+
+/// The file with the marks.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    /// To look, never to lock.
+    look: File,
+    file: String,
+}
+
+/// The mark of this process. It lasts until this is dropped here, and is closed by all who have inherited it.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    file: File,
+    name: String,
+}
+
+impl Mark {
+    /// As the rows of locks have it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Marks {
+    /// Opens the file, and makes it if need be.
+    pub(crate) fn open(path: &Path) -> io::Result<Marks> {
+        let look = open(path)?;
+        let file = name_of(&look)?;
+        Ok(Marks { look, file })
+    }
+
+    /// Makes a mark that the processes which this one starts inherit.
+    ///
+    /// `None` where that is not possible, or the file is another one by now: then locks have no mark.
+    pub(crate) fn make(&self, path: &Path, mut random: impl FnMut() -> u64) -> Option<Mark> {
+        let file = open(path).ok().filter(|file| name_of(file).is_ok_and(|name| name == self.file))?;
+        // One that has the place already is met once in a billion times.
+        let place = (0..3).map(|_| random() >> 34).find(|place| ofd::lock(&file, *place))?;
+        let mark = Mark { file, name: format!("{}:{place}", self.file) };
+        fcntl_setfd(&mark.file, FdFlags::empty()).ok()?;
+        Some(mark)
+    }
+
+    /// Whether it is certain that all who had this mark have ended.
+    pub(crate) fn is_gone(&self, mark: &str) -> bool {
+        let place = mark.rsplit_once(':').filter(|(file, _)| *file == self.file);
+        let place = place.and_then(|(_, place)| place.parse().ok());
+        place.is_some_and(|place| ofd::is_free(&self.look, Some(place)))
+    }
+
+    /// Whether a process may have a mark.
+    pub(crate) fn are_any(&self) -> bool {
+        !ofd::is_free(&self.look, None)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+fn name_of(file: &File) -> io::Result<String> {
+    let found = fstat(file)?;
+    Ok(format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+/// Locks of open file descriptions.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod ofd {
+    use std::fs::File;
+
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, flock};
+
+    /// Whether the byte could be locked.
+    pub(super) fn lock(file: &File, place: u64) -> bool {
+        bytes(Some(place)).is_some_and(|byte| fcntl(file, FcntlArg::F_OFD_SETLK(&byte)).is_ok())
+    }
+
+    /// Whether it is certain that no other open file has a lock on the byte; without one, on any.
+    pub(super) fn is_free(file: &File, place: Option<u64>) -> bool {
+        let Some(mut bytes) = bytes(place) else { return false };
+        let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut bytes));
+        asked.is_ok() && i32::from(bytes.l_type) == F_UNLCK
+    }
+
+    fn bytes(place: Option<u64>) -> Option<flock> {
+        let l_start = place.unwrap_or(0).try_into().ok()?;
+        let (l_type, l_whence) = (F_WRLCK.try_into().ok()?, SEEK_SET.try_into().ok()?);
+        Some(flock { l_type, l_whence, l_start, l_len: place.is_some().into(), l_pid: 0 })
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod ofd {
+    use std::fs::File;
+
+    pub(super) fn lock(_file: &File, _place: u64) -> bool {
+        false
+    }
+
+    pub(super) fn is_free(_file: &File, _place: Option<u64>) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_gone_when_the_last_who_has_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("alive");
+        let marks = Marks::open(&path).unwrap();
+        assert!(!marks.are_any());
+        let mark = marks.make(&path, || 7 << 34).unwrap();
+        let inherited = mark.file.try_clone().unwrap();
+        let name = mark.name().to_owned();
+        assert!(marks.are_any() && !marks.is_gone(&name));
+        drop(mark);
+        assert!(!marks.is_gone(&name), "whoever has inherited it keeps it");
+        drop(inherited);
+        assert!(marks.is_gone(&name) && !marks.are_any());
+    }
+
+    #[test]
+    fn of_a_mark_in_another_file_nothing_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("alive");
+        let before = Marks::open(&path).unwrap();
+        let mark = before.make(&path, || 7 << 34).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let after = Marks::open(&path).unwrap();
+        assert!(!after.is_gone(mark.name()));
+        assert!(!after.is_gone("what:is:this") && !after.is_gone(""));
+        assert!(before.make(&path, || 9 << 34).is_none(), "it would be looked for in the other file");
+    }
+}

@@ -1,0 +1,164 @@
+//! The node.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use quorlock::protocol::{Claim, FenceHint, Moment, Token};
+use quorlock::{
+    Capabilities, ClockReading, ConnectFailure, Facts, Fsync, HintListener, Location, Memory, Node,
+    NodeError, NodeLimits, Request, Responder, Role, Seams, SharedRequest, Software, StatusListener, ask,
+};
+
+use crate::worker::{Job, Worker, capabilities};
+
+/// A node that keeps its locks in a database of SQLite, for the programs of this host.
+#[derive(Clone)]
+pub struct SqliteNode {
+    name: Arc<str>,
+    jobs: Sender<Job>,
+    seams: Seams,
+}
+
+impl SqliteNode {
+    /// The node called `name` that keeps its locks in the database at `path`, which is made when it is asked for
+    /// the first time. The directory must be there.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be started.
+    pub fn new(name: impl Into<Arc<str>>, path: PathBuf, seams: &Seams) -> io::Result<SqliteNode> {
+        SqliteNode::start(name.into(), path, None, seams)
+    }
+
+    /// The same, which takes `boot` for the name of this boot of the host: for tests, in which a restart of the host
+    /// is another name.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be started.
+    pub fn booted_as(
+        boot: impl Into<String>,
+        name: impl Into<Arc<str>>,
+        path: PathBuf,
+        seams: &Seams,
+    ) -> io::Result<SqliteNode> {
+        SqliteNode::start(name.into(), path, Some(boot.into()), seams)
+    }
+
+    fn start(name: Arc<str>, path: PathBuf, boot: Option<String>, seams: &Seams) -> io::Result<SqliteNode> {
+        let (jobs, asked) = mpsc::channel();
+        let worker = Worker::new(path, boot, seams.clone());
+        thread::Builder::new().name("quorlock-sqlite".into()).spawn(move || worker.work(&asked))?;
+        Ok(SqliteNode { name, jobs, seams: seams.clone() })
+    }
+}
+
+impl Node for SqliteNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        // If the thread has ended, the responder is dropped, which is an answer.
+        drop(self.jobs.send(Job::Ask(request, responder)));
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        // Longer than it waits for a transaction of another process.
+        NodeLimits::default().time_limit(Duration::from_secs(3))
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        drop(self.jobs.send(Job::Listen(listener)));
+    }
+
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send>> {
+        let (sender, receiver) = oneshot::channel();
+        drop(self.jobs.send(Job::Ready(sender)));
+        let ended = |_| Err(NodeError::Unreachable { reason: "its thread has ended".into() });
+        Box::pin(async move { receiver.await.unwrap_or_else(ended) })
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        drop(self.jobs.send(Job::Observe(observer)));
+    }
+
+    fn examine(&self, key: Arc<str>) -> Pin<Box<dyn Future<Output = Option<Facts>> + Send>> {
+        let node = self.clone();
+        Box::pin(async move { Some(node.facts_by(key).await) })
+    }
+}
+
+/// The check-up.
+impl SqliteNode {
+    /// In five seconds, even if another process keeps the database locked.
+    async fn facts_by(self, key: Arc<str>) -> Facts {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let clock = self.seams.clock();
+        let mut facts = Facts::default();
+        facts.software = Some(Software::new("quorlock-sqlite", env!("CARGO_PKG_VERSION")));
+        facts.role = Some(Role::Master);
+        // What must outlive a loss of power is on the disk before it is answered.
+        (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
+        (facts.replicas, facts.memory) = (Some(0), Some(Memory::new(0, None, "noeviction")));
+        facts.hints = Some(true);
+        // Keys end by the clock of this host.
+        facts.clock = Some(ClockReading::new(0, Duration::ZERO));
+        facts.place = Some(Location::new(None, Vec::new(), true));
+        let examined = {
+            let probed = pin!(self.probe(key, &mut facts));
+            match select(probed, clock.sleep_until(clock.now() + LIMIT)).await {
+                Either::Left((examined, _)) => examined,
+                Either::Right(_) => Err(NodeError::Unanswered { waited: LIMIT }),
+            }
+        };
+        facts.trouble = examined.err().map(ConnectFailure::new);
+        facts
+    }
+
+    async fn probe(&self, key: Arc<str>, facts: &mut Facts) -> Result<(), NodeError> {
+        let clock = self.seams.clock();
+        for _ in 0..5 {
+            let sent = clock.now();
+            let response = ask(self, Request::Inspect { key: Arc::clone(&key) }).await?;
+            facts.round_trips.push(clock.now().since(sent));
+            facts.identity = Some(response.identity.id.as_ref().into());
+            // Nothing is older than the boot, though nothing was ever forgotten.
+            let booted = clock.now().since(Moment::ORIGIN);
+            facts.uptime = Some(response.identity.age.min(booted));
+        }
+        facts.lock = Some(self.carry_a_lock(key).await);
+        Ok(())
+    }
+
+    async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
+        const TTL: Duration = Duration::from_secs(5);
+        let claim =
+            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().bits(), "doctor")));
+        let (from, to) = (claim(), claim());
+        let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
+        ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
+        ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
+        ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
+        ask(self, Request::Release { claim: to }).await?;
+        ask(self, Request::Forget { key }).await.map(drop)
+    }
+}
+
+impl fmt::Debug for SqliteNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}

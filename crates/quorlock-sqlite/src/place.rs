@@ -1,0 +1,144 @@
+//! Where the file is: of a disk of this host, whose boot has a name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quorlock::{NodeError, NodeErrorKind, Reason};
+use rustix::fs::{Access, access, statfs};
+use rustix::io::Errno;
+
+/// The path without symbolic links, so that the files beside it have one name, and its directory.
+///
+/// # Errors
+///
+/// Where no database can be there.
+pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
+    let real = fs::canonicalize(path).ok();
+    let path = match (&real, path.parent(), path.file_name()) {
+        (Some(real), ..) => real.clone(),
+        (None, Some(directory), Some(name)) => {
+            fs::canonicalize(directory).map_err(|_| unopened(path))?.join(name)
+        }
+        (None, ..) => return Err(unopened(path)),
+    };
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    // Of an error nothing is known, and the database will not open either.
+    if let Ok(system) = statfs(directory)
+        && let Some(name) = shared(system.f_type)
+    {
+        let words = format!(
+            "`{}` is on {name}, whose locks and memory other hosts do not share reliably: use a path on a disk of \
+             this host, such as /var/lib or /run",
+            path.display()
+        );
+        return Err(NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: Reason::new(words) });
+    }
+    Ok(path)
+}
+
+/// What may be another host's disk, by its magic number.
+fn shared(magic: impl Into<i64>) -> Option<&'static str> {
+    Some(match magic.into() & 0xffff_ffff {
+        0x6969 => "NFS",
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
+        0x0102_1997 => "9p",
+        0x6573_5546 => "FUSE (sshfs, virtiofs and others)",
+        0x00c3_6400 => "Ceph",
+        0x5346_414f | 0x6b41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x564c => "NCP",
+        0x0bd0_0bd0 => "Lustre",
+        0x0116_1970 => "GFS2",
+        0x7461_636f => "OCFS2",
+        0x4750_4653 => "GPFS",
+        0x1983_0326 => "BeeGFS",
+        0x786f_4256 | 0xbacb_acbc => "a shared folder of a virtual machine",
+        _ => return None,
+    })
+}
+
+/// The name of this boot of the kernel: every process that could hold a lock of an earlier one is gone.
+///
+/// # Errors
+///
+/// Where the system has none.
+pub(crate) fn boot() -> Result<String, NodeError> {
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(boot) => Ok(boot.trim().to_owned()),
+        Err(error) => {
+            let words = "this system does not tell which boot it is (/proc/sys/kernel/random/boot_id): `sqlite:` \
+                         needs Linux with /proc";
+            let reason = Reason::new(words).because(error);
+            Err(NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason })
+        }
+    }
+}
+
+/// Why there is no database at `path`, where it could not be opened. Opens nothing: SQLite's locks end when any
+/// descriptor of their file is closed.
+pub(crate) fn unopened(path: &Path) -> NodeError {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let (shown, folder) = (path.display().to_string(), directory.display().to_string());
+    let failed = |kind, words: String| NodeError::Failed { kind, reason: Reason::new(words) };
+    if path.is_dir() {
+        let words = format!("`{shown}` is a directory: name a file in it");
+        return failed(NodeErrorKind::Misconfigured, words);
+    }
+    if let Err(Errno::NOENT | Errno::NOTDIR) = access(directory, Access::EXISTS) {
+        let words = format!("there is no directory `{folder}`: make it, or name a file elsewhere");
+        return failed(NodeErrorKind::Misconfigured, words);
+    }
+    let file = access(path, Access::READ_OK | Access::WRITE_OK);
+    let room = access(directory, Access::WRITE_OK | Access::EXEC_OK);
+    for (what, answer) in [("file", file), ("directory", room)] {
+        let name = if what == "file" { &shown } else { &folder };
+        match answer {
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let words = format!(
+                    "this user may not write the {what} `{name}`: give it the right to file and directory (SQLite \
+                     keeps files beside its own), or name a file elsewhere"
+                );
+                return failed(NodeErrorKind::PermissionDenied(quorlock::Access::Key), words);
+            }
+            Err(Errno::ROFS) => return read_only(path),
+            Err(_) | Ok(()) => {}
+        }
+    }
+    let words = format!("`{shown}` cannot be opened as a database: name a file that can be written");
+    failed(NodeErrorKind::Misconfigured, words)
+}
+
+/// The file takes no writes.
+pub(crate) fn read_only(path: &Path) -> NodeError {
+    let words = format!(
+        "`{}` takes no writes: make the file, its directory and its file system writable, or name a file elsewhere",
+        path.display()
+    );
+    NodeError::Unfit { kind: NodeErrorKind::ReadOnly, reason: Reason::new(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_refused_by_name_and_disks_are_not() {
+        let magics: [(i64, &str); 4] = [
+            (0x6969, "NFS"),
+            (0xff53_4d42, "SMB"),
+            (0x0102_1997, "9p"),
+            (0x6573_5546, "FUSE (sshfs, virtiofs and others)"),
+        ];
+        for (magic, name) in magics {
+            assert_eq!(shared(magic), Some(name));
+        }
+        // As it is where the number is signed and has 32 bits.
+        assert_eq!(shared(-11_317_950_i32), shared(0xff53_4d42_i64));
+        // ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS.
+        for magic in
+            [0xef53_i64, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1, 0xf2f5_2010]
+        {
+            assert_eq!(shared(magic), None, "{magic:x}");
+        }
+    }
+}

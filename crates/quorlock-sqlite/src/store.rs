@@ -1,0 +1,355 @@
+//! The database: how it is opened and made, and one transaction for each request.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use quorlock::protocol::{FencingToken, Moment};
+use quorlock::{NodeError, NodeErrorKind, Reason, Request, Seams};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::entries::{Entries, Told, micros};
+use crate::failure::Failure;
+use crate::mark::{Mark, Marks};
+use crate::place;
+
+/// The version of the tables, in `user_version`.
+const TABLES: i64 = 1;
+/// Says whose database it is, in `application_id`: `qrlk`.
+const APPLICATION: i64 = 0x7172_6c6b;
+
+const SCHEMA: &str = "
+    CREATE TABLE about (
+        one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+        id TEXT NOT NULL,           -- random, of this file
+        boot TEXT NOT NULL,         -- all locks are of this boot
+        counted_from INTEGER,       -- from then on nothing is forgotten; NULL: nothing ever was
+        reserve INTEGER NOT NULL,   -- no fencing token is above this, even if power is lost
+        floor INTEGER NOT NULL      -- the reserve of the boot before
+    );
+    CREATE TABLE entries (
+        key TEXT NOT NULL,
+        part INTEGER NOT NULL,      -- 0: the lock, counter or tombstone of this name; else as `what`
+        member BLOB NOT NULL,       -- which reader or intent
+        what INTEGER NOT NULL,      -- 1 lock, 2 counter, 3 tombstone, 4 reader, 5 intent
+        ends INTEGER,               -- microseconds: since the boot; of a counter, since 1970
+        token BLOB,
+        number INTEGER,
+        wanted INTEGER NOT NULL DEFAULT 0,
+        mark TEXT,                  -- by which others see that its holder has crashed
+        PRIMARY KEY (key, part, member)
+    ) WITHOUT ROWID;
+    CREATE INDEX entries_by_end ON entries (what, ends);
+";
+
+/// So far ahead are numbers that need no write to the disk.
+const RESERVE: Duration = Duration::from_secs(10 * 60);
+/// A number that is further ahead than this, by a clock that was wrong, is itself written to the disk.
+const FAR_AHEAD: Duration = Duration::from_secs(60 * 60);
+/// Pages of the write-ahead log until it is copied into the file: the next to open it reads it whole.
+const LOG_PAGES: i64 = 250;
+/// What waits for another transaction waits this long at a time, and as often as this.
+const PAUSE: Duration = Duration::from_micros(500);
+const PAUSES: i32 = 3000;
+
+/// An open database.
+#[derive(Debug)]
+pub(crate) struct Store {
+    database: Connection,
+    /// Where it is.
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+    marks: Marks,
+    mark: Option<Mark>,
+    about: About,
+    seams: Seams,
+}
+
+/// What the database says of itself. It stays so during a boot, but for the reserve, which grows.
+#[derive(Clone, Debug)]
+struct About {
+    id: String,
+    boot: String,
+    counted_from: Option<u64>,
+    reserve: FencingToken,
+    floor: FencingToken,
+}
+
+/// The name of a history, and for how long it has been kept.
+pub(crate) type History = (String, Duration);
+
+impl Store {
+    /// Opens the database, and makes it if there is none.
+    pub(crate) fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, NodeError> {
+        let path = place::found(path)?;
+        open(&path, boot, seams).map_err(|failure| failure.explain(&path, false))
+    }
+
+    /// Whether the file at the path is another one by now, or none.
+    pub(crate) fn was_replaced(&self) -> bool {
+        file_at(&self.path) != Some(self.file)
+    }
+
+    pub(crate) fn history(&self) -> History {
+        let About { id, boot, counted_from, .. } = &self.about;
+        let now = since_boot(self.seams.clock().now());
+        // What was granted in an earlier boot has no holder any more.
+        let age = counted_from.map_or(Duration::MAX, |from| Duration::from_micros(now.saturating_sub(from)));
+        (format!("{id}/{boot}"), age)
+    }
+
+    /// A number that changes with each transaction of another connection.
+    pub(crate) fn version(&self) -> rusqlite::Result<i64> {
+        self.database.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+    }
+
+    /// Carries out a request, in one transaction.
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Told, NodeError> {
+        // Most acquisitions of a lock that others want change nothing.
+        if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
+            match self.read(|entries| entries.carry_out(request)) {
+                Err(Failure::MustWrite) => {}
+                told => return told.map_err(|failure| failure.explain(&self.path, false)),
+            }
+        }
+        if request.may_create() {
+            self.make_mark();
+        }
+        self.write(request, false)
+    }
+
+    /// Looks, and changes nothing.
+    pub(crate) fn read<T>(
+        &self,
+        look: impl FnOnce(&mut Entries<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let transaction = self.database.unchecked_transaction()?;
+        look(&mut self.entries(&transaction, false))
+    }
+
+    fn write(&mut self, request: &Request, durably: bool) -> Result<Told, NodeError> {
+        let explain = |failure: Failure| failure.explain(&self.path, false);
+        if durably {
+            set_durable(&self.database, true).map_err(explain)?;
+        }
+        let transaction =
+            rusqlite::Transaction::new_unchecked(&self.database, TransactionBehavior::Immediate);
+        let transaction = transaction.map_err(|error| explain(error.into()))?;
+        let mut entries = self.entries(&transaction, true);
+        let told = entries.carry_out(request).map_err(explain)?;
+        let (largest, wall) = (entries.largest, entries.wall);
+        let mut reserve = self.about.reserve;
+        if largest > reserve {
+            if !durably {
+                // How durable it is can be said outside of a transaction only.
+                drop(transaction);
+                let told = self.write(request, true);
+                // What is durable by mistake is slower, and no harm.
+                drop(set_durable(&self.database, false));
+                return told;
+            }
+            if largest.get() <= micros(wall + FAR_AHEAD) {
+                let ahead = largest.get().saturating_add(micros(RESERVE));
+                reserve = FencingToken::new(ahead).unwrap_or(FencingToken::MAX);
+                let moved =
+                    transaction.execute("UPDATE about SET reserve = max(reserve, ?1)", [reserve.get()]);
+                moved.map_err(|error| explain(error.into()))?;
+            }
+        }
+        transaction.commit().map_err(|error| Failure::from(error).explain(&self.path, true))?;
+        self.about.reserve = reserve;
+        Ok(told)
+    }
+
+    fn entries<'a>(&'a self, database: &'a Connection, may_write: bool) -> Entries<'a> {
+        let clock = self.seams.clock();
+        Entries {
+            database,
+            marks: &self.marks,
+            mark: self.mark.as_ref().map(Mark::name),
+            // After the wait for others.
+            now: since_boot(clock.now()),
+            wall: clock.wall(),
+            floor: self.about.floor,
+            may_write,
+            largest: FencingToken::ZERO,
+        }
+    }
+
+    fn make_mark(&mut self) {
+        if self.mark.is_none() && self.seams.kept_by_children() {
+            self.mark = self.marks.make(&beside(&self.path, "alive"), || self.seams.entropy().half());
+        }
+    }
+}
+
+fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let database = Connection::open_with_flags(path, flags)?;
+    database.busy_handler(Some(wait))?;
+    // The next to open it, mostly soon, needs no log that is written back; and nobody waits for the disk now.
+    database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    set_durable(&database, false)?;
+    database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    if database.is_readonly("main")? {
+        return Err(place::read_only(path).into());
+    }
+    let marks = open_marks(path)?;
+    if is_new(&database, path)? {
+        create(&database, path, boot, &marks, seams)?;
+    }
+    let mut about = read_about(&database)?;
+    if about.boot != boot {
+        about = begin_boot(&database, boot)?;
+    }
+    let file = file_at(path).ok_or_else(|| Failure::Node(place::unopened(path)))?;
+    Ok(Store { database, path: path.to_owned(), file, marks, mark: None, about, seams: seams.clone() })
+}
+
+/// With a write to the disk before a commit is over, or without.
+fn set_durable(database: &Connection, durable: bool) -> Result<(), Failure> {
+    Ok(database.pragma_update(None, "synchronous", if durable { "FULL" } else { "NORMAL" })?)
+}
+
+/// Whether the database has nothing in it yet; an error if it is not ours.
+fn is_new(database: &Connection, path: &Path) -> Result<bool, Failure> {
+    let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let (application, tables) = (number("application_id")?, number("user_version")?);
+    let shown = path.display();
+    if application == APPLICATION {
+        if tables == TABLES {
+            return Ok(false);
+        }
+        let words = format!(
+            "`{shown}` was made by another version of quorlock (its tables are of version {tables}, this program \
+             knows {TABLES}): use one version on this host, or name another file"
+        );
+        return Err(unfit(NodeErrorKind::Unsupported, words));
+    }
+    let sql = "SELECT count(*) FROM sqlite_schema";
+    let empty = database.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0;
+    if application == 0 && tables == 0 && empty {
+        return Ok(true);
+    }
+    let words = format!("`{shown}` is the database of another program: name a file for locks alone");
+    Err(unfit(NodeErrorKind::WrongServer, words))
+}
+
+fn unfit(kind: NodeErrorKind, words: String) -> Failure {
+    Failure::Node(NodeError::Unfit { kind, reason: Reason::new(words) })
+}
+
+/// Makes the tables, one process after the other: SQLite does not wait for others when it begins its log.
+fn create(
+    database: &Connection,
+    path: &Path,
+    boot: &str,
+    marks: &Marks,
+    seams: &Seams,
+) -> Result<(), Failure> {
+    let _turn = turn(path)?;
+    if !is_new(database, path)? {
+        return Ok(());
+    }
+    database.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+    let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
+    transaction.execute_batch(SCHEMA)?;
+    // Marks are made by holders: whoever has one, where there is no lock yet, has it from a file that is gone.
+    let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
+    let id = format!("{:032x}", seams.entropy().bits());
+    transaction.execute("INSERT INTO about VALUES (1, ?1, ?2, ?3, 0, 0)", params![id, boot, counted_from])?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", TABLES)?;
+    Ok(transaction.commit()?)
+}
+
+/// All locks are of an earlier boot, and void.
+fn begin_boot(database: &Connection, boot: &str) -> Result<About, Failure> {
+    let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
+    // Another process may have been first.
+    if read_about(&transaction)?.boot != boot {
+        transaction.execute("DELETE FROM entries WHERE what <> 2", [])?;
+        let sql = "UPDATE about SET boot = ?1, counted_from = NULL, floor = reserve";
+        transaction.execute(sql, [boot])?;
+    }
+    let about = read_about(&transaction)?;
+    transaction.commit()?;
+    Ok(about)
+}
+
+fn read_about(database: &Connection) -> Result<About, Failure> {
+    let number =
+        |found: i64| u64::try_from(found).ok().and_then(FencingToken::new).unwrap_or(FencingToken::MAX);
+    Ok(database.query_row("SELECT id, boot, counted_from, reserve, floor FROM about", [], |row| {
+        Ok(About {
+            id: row.get(0)?,
+            boot: row.get(1)?,
+            counted_from: row.get::<_, Option<i64>>(2)?.map(|from| u64::try_from(from).unwrap_or(0)),
+            reserve: number(row.get(3)?),
+            floor: number(row.get(4)?),
+        })
+    })?)
+}
+
+/// The file with the marks belongs to the owner of the database, as SQLite's own files beside it do.
+fn open_marks(path: &Path) -> Result<Marks, Failure> {
+    let marks = beside(path, "alive");
+    let is_new = !marks.exists();
+    let opened = Marks::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
+    if is_new && let Ok(database) = fs::metadata(path) {
+        // Root alone may give it away, and who may not shares it by the mode.
+        drop(std::os::unix::fs::chown(&marks, Some(database.uid()), Some(database.gid())));
+        drop(fs::set_permissions(&marks, database.permissions()));
+    }
+    Ok(opened)
+}
+
+/// Waits until no other process makes the tables.
+fn turn(path: &Path) -> Result<File, Failure> {
+    let marks = beside(path, "alive");
+    let file = OpenOptions::new().read(true).write(true).open(&marks);
+    let file = file.map_err(|_| Failure::Node(place::unopened(&marks)))?;
+    let mut pauses = 0;
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !wait(pauses) {
+            let words = format!("another process has been making `{}` for too long: end it", path.display());
+            let reason = Reason::new(words);
+            return Err(Failure::Node(NodeError::Failed { kind: NodeErrorKind::Busy, reason }));
+        }
+        pauses += 1;
+    }
+    Ok(file)
+}
+
+/// A file beside the database.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-");
+    name.push(what);
+    name.into()
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Waits for a transaction of another process, a bounded time in all.
+fn wait(before: i32) -> bool {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread is the node's own, and waits for other processes"
+    )]
+    thread::sleep(PAUSE);
+    before < PAUSES
+}
+
+/// Microseconds on the boot clock.
+pub(crate) fn since_boot(now: Moment) -> u64 {
+    micros(now.since(Moment::ORIGIN))
+}

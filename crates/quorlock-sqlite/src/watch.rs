@@ -1,0 +1,146 @@
+//! Locks that were refused, and whether they have become free since: for waiters.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Request, Vote};
+
+use crate::entries::{Entries, What};
+use crate::failure::Failure;
+use crate::store::{Store, since_boot};
+
+/// Between two looks at least, and at most: a 32nd of how long clients have been waiting.
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(50);
+const SHARE: u32 = 32;
+
+/// What clients wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    keys: BTreeMap<String, Awaited>,
+    /// Since when there have been any, without a longer pause.
+    since: Option<Moment>,
+    last: Option<Moment>,
+    /// As the database was looked at last.
+    version: Option<i64>,
+}
+
+/// What is waited for at one key.
+#[derive(Debug)]
+enum Awaited {
+    /// That this holder has gone, by the time that it ends or before.
+    End { ends: Option<u64>, mark: Option<String>, shared: bool },
+    /// That no writer waits.
+    NoIntent,
+    /// That someone holds it.
+    Holder,
+}
+
+impl Watch {
+    /// How long until the next look; `None` if nobody waits.
+    pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
+        let since = self.since.filter(|_| !self.keys.is_empty())?;
+        Some((now.since(since) / SHARE).clamp(SHORTEST, LONGEST))
+    }
+
+    /// Notes what the answer leaves a client waiting for.
+    pub(crate) fn note(&mut self, request: &Request, vote: &Vote, store: &Store, now: Moment) {
+        let (key, awaited) = match (request, vote) {
+            (_, Vote::Held(holding)) => {
+                let Some(key) = holding.key.as_deref().or_else(|| key_of(request)) else { return };
+                let found = store.read(|entries| look(entries, key));
+                // It is free by now: the next look says so.
+                let gone = Awaited::End { ends: Some(0), mark: None, shared: false };
+                (key, found.ok().flatten().unwrap_or(gone))
+            }
+            (Request::Acquire { claim, .. }, Vote::Behind) => (claim.key(), Awaited::NoIntent),
+            (Request::Inspect { key }, Vote::Free) => (&**key, Awaited::Holder),
+            _ => return,
+        };
+        if self.keys.is_empty() && self.last.is_none_or(|last| now.since(last) > LONGEST * SHARE) {
+            self.since = Some(now);
+        }
+        self.keys.insert(key.to_owned(), awaited);
+        self.version = None;
+    }
+
+    /// The keys of which waiters should be told.
+    pub(crate) fn look(&mut self, store: &Store, now: Moment) -> Result<Vec<String>, Failure> {
+        if self.keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.last = Some(now);
+        let version = store.version()?;
+        let unchanged = self.version.replace(version) == Some(version);
+        let at = since_boot(now);
+        let mut changed = Vec::new();
+        store.read(|entries| {
+            for (key, awaited) in &mut self.keys {
+                let due = match awaited {
+                    Awaited::End { ends, mark, .. } => {
+                        ends.is_some_and(|ends| ends <= at) || entries.is_gone(mark.as_deref())
+                    }
+                    Awaited::NoIntent => true,
+                    Awaited::Holder => false,
+                };
+                // Readers have marks of their own.
+                let shared = matches!(awaited, Awaited::End { shared: true, .. });
+                if (due || shared || !unchanged) && has_changed(entries, key, awaited)? {
+                    changed.push(key.clone());
+                }
+            }
+            Ok(())
+        })?;
+        for key in &changed {
+            self.keys.remove(key);
+        }
+        Ok(changed)
+    }
+
+    /// Something was changed by this connection, which tells itself nothing.
+    pub(crate) fn touch(&mut self) {
+        self.version = None;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.version = None;
+    }
+}
+
+fn key_of(request: &Request) -> Option<&str> {
+    if let Request::Acquire { claim, .. }
+    | Request::Transfer { to: claim, .. }
+    | Request::Renew { claim, .. }
+    | Request::WriteBack { claim, .. } = request
+    {
+        return Some(claim.key());
+    }
+    if let Request::Inspect { key } = request { Some(key) } else { None }
+}
+
+fn look(entries: &Entries<'_>, key: &str) -> Result<Option<Awaited>, Failure> {
+    Ok(entries.held(key)?.map(|held| {
+        let shared = held.token.is_marker();
+        Awaited::End { ends: held.ends, mark: held.mark, shared }
+    }))
+}
+
+/// Whether a client that waits may find it otherwise. From holder to holder is no such change: it is refused as
+/// before.
+fn has_changed(entries: &Entries<'_>, key: &str, awaited: &mut Awaited) -> Result<bool, Failure> {
+    match awaited {
+        Awaited::Holder => Ok(entries.held(key).map_or(true, |held| held.is_some())),
+        Awaited::NoIntent => {
+            Ok(entries.held(key)?.is_none() || entries.members(What::Intent, key)?.is_empty())
+        }
+        Awaited::End { shared, .. } => {
+            let Some(found) = look(entries, key)? else { return Ok(true) };
+            // A writer that has become a reader lets others share the lock.
+            let opened = !*shared && matches!(found, Awaited::End { shared: true, .. });
+            *awaited = found;
+            Ok(opened)
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The thread that carries out requests in the order asked, and looks for those who wait.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use futures::channel::oneshot;
+use quorlock::{
+    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Order,
+    Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
+};
+
+use crate::place;
+use crate::store::Store;
+use crate::watch::Watch;
+
+pub(crate) enum Job {
+    Ask(SharedRequest, Responder),
+    Ready(oneshot::Sender<Result<(), NodeError>>),
+    Observe(Arc<dyn StatusListener>),
+    Listen(Arc<dyn HintListener>),
+}
+
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities::default()
+        .with(Capability::Transfer)
+        .with(Capability::Several)
+        .with(Capability::Shared)
+        .in_order(Order::PerKey)
+        .hinting(Hints::RemovalAndExpiry)
+        .of_one_host()
+}
+
+/// What the node's thread has.
+pub(crate) struct Worker {
+    path: PathBuf,
+    seams: Seams,
+    /// Instead of that of this system, in tests.
+    boot: Option<String>,
+    store: Option<Store>,
+    watch: Watch,
+    listeners: Vec<Arc<dyn HintListener>>,
+    observers: Vec<Arc<dyn StatusListener>>,
+    /// As it was told last.
+    state: Option<ConnectionState>,
+}
+
+impl Worker {
+    pub(crate) fn new(path: PathBuf, boot: Option<String>, seams: Seams) -> Worker {
+        Worker {
+            path,
+            seams,
+            boot,
+            store: None,
+            watch: Watch::default(),
+            listeners: Vec::new(),
+            observers: Vec::new(),
+            state: None,
+        }
+    }
+
+    /// Works until the node is dropped.
+    pub(crate) fn work(mut self, asked: &Receiver<Job>) {
+        loop {
+            let job = match self.watch.pause(self.seams.clock().now()) {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(pause) => asked.recv_timeout(pause),
+            };
+            match job {
+                Ok(job) => self.take(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::Ask(request, responder) => {
+                let response = if request.may_create() && !responder.wanted() {
+                    Err(NodeError::NotAsked)
+                } else {
+                    self.carry_out(&request)
+                };
+                responder.send(response);
+            }
+            // An error is that nobody waits any more.
+            Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),
+            Job::Observe(observer) => {
+                drop(self.ready());
+                if let Some(state) = &self.state {
+                    observer.see(state.clone());
+                }
+                self.observers.push(observer);
+            }
+            Job::Listen(listener) => {
+                listener.hear(Hint::Hearing);
+                self.listeners.push(listener);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+        capabilities().check(request)?;
+        let identity = self.ready()?;
+        let Some(store) = &mut self.store else { return Err(NodeError::NotAsked) };
+        let told = store.carry_out(request);
+        if let Ok((vote, _)) = &told {
+            if changes(request, vote) {
+                self.watch.touch();
+            }
+            if !self.listeners.is_empty() {
+                self.watch.note(request, vote, store, self.seams.clock().now());
+            }
+        }
+        match told {
+            Ok((vote, number)) => Ok(Response::new(vote, identity).with_fencing_token(number)),
+            Err(error) => {
+                if error.is_permanent() || error.may_have_acted() {
+                    // The next request opens it anew.
+                    self.close();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the database if need be, and tells those who observe.
+    fn ready(&mut self) -> Result<Arc<Identity>, NodeError> {
+        if self.store.as_ref().is_some_and(Store::was_replaced) {
+            self.close();
+        }
+        if self.store.is_none() {
+            let boot = self.boot.clone().map_or_else(place::boot, Ok);
+            match boot.and_then(|boot| Store::open(&self.path, &boot, &self.seams)) {
+                Ok(store) => self.store = Some(store),
+                Err(error) => {
+                    self.tell(ConnectionState::Lost(error.clone()));
+                    return Err(error);
+                }
+            }
+        }
+        let Some(store) = &self.store else { return Err(NodeError::NotAsked) };
+        let (id, age) = store.history();
+        let identity = Arc::new(Identity::new(id, self.seams.clock().now(), age));
+        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        Ok(identity)
+    }
+
+    fn close(&mut self) {
+        self.store = None;
+        self.watch.clear();
+        self.hint(Hint::AllChanged);
+    }
+
+    /// Looks whether what clients wait for has happened.
+    fn look(&mut self) {
+        let Some(store) = &self.store else { return };
+        match self.watch.look(store, self.seams.clock().now()) {
+            Ok(changed) => {
+                for key in changed {
+                    self.hint(Hint::Changed(key.as_bytes()));
+                }
+            }
+            // Whoever asks learns what is wrong.
+            Err(_) => self.close(),
+        }
+    }
+
+    fn hint(&self, hint: Hint<'_>) {
+        self.listeners.iter().for_each(|listener| listener.hear(hint));
+    }
+
+    /// Tells those who observe of what is new.
+    fn tell(&mut self, state: ConnectionState) {
+        let same = match (&self.state, &state) {
+            (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
+                before.id == now.id
+            }
+            (before, now) => before.as_ref() == Some(now),
+        };
+        if !same {
+            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.state = Some(state);
+        }
+    }
+}
+
+/// Whether something may be another now, for those who wait in this process.
+fn changes(request: &Request, vote: &Vote) -> bool {
+    !matches!(request, Request::Inspect { .. }) && !matches!(vote, Vote::Held(_) | Vote::Behind)
+}
