@@ -39,6 +39,7 @@ mod settings;
 mod sharing;
 mod shown;
 mod signals;
+mod sqlite;
 mod status;
 mod support;
 #[cfg(target_os = "linux")]

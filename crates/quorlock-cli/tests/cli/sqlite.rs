@@ -1,0 +1,205 @@
+//! Locks in a database of SQLite: one host, no server.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::eventually;
+
+use crate::support::{Quorlock, Running, SOON, is_gone};
+
+/// In this folder, which several of them share.
+fn quorlock(folder: &Path, words: &[&str]) -> Quorlock {
+    Quorlock::new(words).env("QUORLOCK_NODES", &format!("sqlite://{}/locks.db", folder.display()))
+}
+
+fn run(folder: &Path, options: &[&str], script: &str) -> Quorlock {
+    quorlock(folder, &[&["run"], options, &["job", "--", "sh", "-c", script]].concat())
+}
+
+#[tokio::test]
+async fn the_first_run_works_at_once_and_others_see_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#""$Q" run --wait 0 job -- echo both; echo "ended $?"; "$Q" status job"#;
+    let ended =
+        run(folder.path(), &[], script).env("Q", env!("CARGO_BIN_EXE_quorlock")).end().await.expect(0);
+    let said = &ended.stdout;
+    assert!(said.contains("ended 75") && !said.contains("both"), "{ended:#?}");
+    assert!(said.contains("`job` is held by") && said.contains("at 1 of 1 nodes"), "{ended:#?}");
+    let ended = quorlock(folder.path(), &["status", "job"]).end().await.expect(0);
+    assert!(ended.stdout.contains("`job` is free"), "{ended:#?}");
+}
+
+#[tokio::test]
+async fn fencing_tokens_grow_from_run_to_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let ended = run(folder.path(), &[], "echo $QUORLOCK_FENCE").end().await.expect(0);
+        let number: u64 = ended.stdout.trim().parse().unwrap();
+        assert!(number > last, "{number} follows {last}");
+        last = number;
+    }
+}
+
+#[tokio::test]
+async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = |words: &[&str]| quorlock(folder.path(), words);
+    for options in [
+        &["run", "--shared", "job"][..],
+        &["run", "--permits", "2", "job"],
+        &["run", "--at-least", "1min", "other"],
+    ] {
+        let ended = words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0);
+        assert!(ended.stdout.contains("done"), "{ended:#?}");
+    }
+    // Retained, though nothing is left of its holder.
+    words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
+    let mut held = words(&["hold", "third"]).start();
+    eventually("the hold", SOON, async || held.stderr().contains("third") || held.stdout().contains("third"))
+        .await
+        .unwrap();
+    words(&["run", "--wait", "0", "third", "--", "true"]).end().await.expect(75);
+    assert!(!held.has_ended());
+    held.signal(Signal::SIGTERM);
+    held.end().await;
+    let ended = words(&["doctor"]).end().await;
+    assert!(ended.stdout.contains("keeps the programs of this host apart, and no others"), "{ended:#?}");
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+#[tokio::test]
+async fn beside_other_nodes_it_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes =
+        format!("sqlite://{}/locks.db,redis://127.0.0.1:1,redis://127.0.0.1:2", folder.path().display());
+    let ended =
+        quorlock(folder.path(), &["run", "--nodes", &nodes, "job", "--", "true"]).end().await.expect(78);
+    assert!(ended.stderr.contains("is of this host only"), "{ended:#?}");
+}
+
+/// Each writes a line when it begins and one when it ends.
+const COUNTED: &str = "echo begin >> lines; echo end >> lines";
+
+#[tokio::test]
+async fn two_hundred_that_are_started_together_run_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("cd {}; {COUNTED}", folder.path().display());
+    let mut running: Vec<Running> =
+        (0..200).map(|_| run(folder.path(), &["-w", "forever", "-t", "20s"], &script).start()).collect();
+    eventually("the end of all", SOON * 6, async || running.iter_mut().all(Running::has_ended))
+        .await
+        .unwrap();
+    for one in running {
+        one.end().await.expect(0);
+    }
+    let lines = fs::read_to_string(folder.path().join("lines")).unwrap();
+    assert_eq!(lines, "begin\nend\n".repeat(200), "two of them overlapped, or one is missing");
+}
+
+/// A command that keeps its lock for a minute, if nothing happens.
+async fn long(folder: &Path, script: &str) -> (Running, Vec<String>) {
+    let running = run(folder, &["-t", "30s"], script).start();
+    let pids = running.lines(2).await;
+    (running, pids)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_lock_of_a_holder_that_is_killed_is_free_when_all_of_its_command_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second has closed what it inherited, as programs that start others do.
+    let closing =
+        "for fd in /proc/$$/fd/*; do fd=${fd##*/}; ((fd > 2)) && eval \"exec $fd>&-\"; done; exec sleep 1000";
+    let script = format!("(exec sleep 1000) & echo $!; bash -c '{closing}' & echo $!; wait");
+    let (holder, pids) = long(folder.path(), &script).await;
+    let waiter = run(folder.path(), &["-w", "forever"], "date +%s").start();
+    eventually("the waiter", SOON, async || has_open(&waiter, "locks.db-shm")).await.unwrap();
+    // One for itself, and none of SQLite's.
+    let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
+    assert_eq!(open_files(&guardian, "locks.db"), ["locks.db-alive"], "what the guardian keeps");
+    holder.signal(Signal::SIGKILL);
+    // Well before the thirty seconds of its lease.
+    let ended = waiter.end().await.expect(0);
+    assert!(!ended.stdout.is_empty(), "{ended:#?}");
+    for pid in &pids {
+        assert!(is_gone(pid), "{pid} works on while another has the lock");
+    }
+}
+
+/// As what a command has started does without its guardian.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let (holder, pids) = long(folder.path(), "(exec sleep 1000) & echo $!; echo $$; wait").await;
+    // Nor may it start another guardian.
+    holder.signal(Signal::SIGSTOP);
+    for child in children(&holder).into_iter().filter(|child| *child != pids[1]) {
+        kill(&child);
+        eventually("the end of the guardian", SOON, async || is_gone(&child)).await.unwrap();
+    }
+    holder.signal(Signal::SIGKILL);
+    eventually("the end of the holder", SOON, async || is_gone(&holder.pid()) && is_gone(&pids[1]))
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        run(folder.path(), &["-w", "0"], "true").end().await.expect(75);
+    }
+    assert!(!is_gone(&pids[0]), "it lives");
+    kill(&pids[0]);
+    run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
+}
+
+#[cfg(target_os = "linux")]
+fn has_open(running: &Running, name: &str) -> bool {
+    open_files(&running.pid(), name).iter().any(|file| file == name)
+}
+
+/// The names of the files that a process has open, of those that begin so.
+#[cfg(target_os = "linux")]
+fn open_files(pid: &str, begins: &str) -> Vec<String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let names = files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok()?.file_name()?.to_str().map(str::to_owned));
+    names.filter(|name| name.starts_with(begins)).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn children(running: &Running) -> Vec<String> {
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children", pid = running.pid())).unwrap();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn is_command(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name != "lock-guardian\n")
+}
+
+#[cfg(target_os = "linux")]
+fn kill(pid: &str) {
+    let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
+    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_database_is_refused_with_its_cure() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("text"), "this is no database, but a text of more than a hundred bytes. ".repeat(9))
+        .unwrap();
+    fs::create_dir(path.join("folder")).unwrap();
+    for (name, said) in [
+        ("text", "is not a database of SQLite: name another file"),
+        ("folder", "is a directory: name a file in it"),
+        ("missing/locks.db", "there is no directory"),
+    ] {
+        let nodes = format!("sqlite://{}/{name}", path.display());
+        let words = ["run", "--nodes", &nodes, "--wait", "1s", "job", "--", "echo", "ran"];
+        let ended = quorlock(path, &words).end().await;
+        assert!(ended.stderr.contains(said) && !ended.stdout.contains("ran"), "{name}: {ended:#?}");
+        assert_ne!(ended.code, Some(0), "{name}: {ended:#?}");
+    }
+}
