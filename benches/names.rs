@@ -29,7 +29,7 @@ const TASKS: usize = 16;
 const TTL: Duration = Duration::from_secs(5);
 const BETWEEN_ROWS: Duration = Duration::from_secs(30);
 /// By then the first counters have ended.
-const FLAT_AFTER: Duration = Duration::from_mins(7);
+const FLAT_AFTER: Duration = Duration::from_secs(7 * 60);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {

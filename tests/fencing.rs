@@ -397,7 +397,7 @@ async fn f9_what_names_that_are_used_once_leave_behind_is_gone_after_minutes() {
             let lock = bench.coordinator.lock(format!("{minute}/{number}")).ttl(TTL).wait(Wait::Never);
             lock.acquire().await.unwrap().release().await.unwrap();
         }
-        bench.clock.sleep_until(bench.clock.now() + Duration::from_mins(1)).await;
+        bench.clock.sleep_until(bench.clock.now() + Duration::from_secs(60)).await;
         for node in &bench.nodes {
             let keys = node.keys().len();
             assert!(keys <= 5 * EACH_MINUTE, "{keys} keys are left after {} minutes", minute + 1);

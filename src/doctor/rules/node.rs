@@ -196,7 +196,9 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     }
     let is_postgres = facts.software.as_ref().is_some_and(|software| software.name == "postgresql");
     let what = match facts.fsync {
-        Some(_) if is_postgres => "a crash of its machine may lose what it granted (fsync or full_page_writes off)",
+        Some(_) if is_postgres => {
+            "a crash of its machine may lose what it granted (fsync or full_page_writes off)"
+        }
         Some(Fsync::EverySecond) if facts.append_only == Some(true) => {
             "a crash of its machine loses the last second or two (appendfsync everysec)"
         }
@@ -362,7 +364,8 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
             Some(software) if software.name == "postgresql" => "asynchronous ones in pg_stat_replication",
             Some(_) | None => "connected_slaves",
         };
-        let evidence = format!("has replicas ({counted_by}:{count}): one that takes its place may lack locks");
+        let evidence =
+            format!("has replicas ({counted_by}:{count}): one that takes its place may lack locks");
         sheet.note(Severity::Warning, Check::Replicas, evidence);
     }
 }
