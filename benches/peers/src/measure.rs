@@ -139,10 +139,10 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
         }));
         // In turns, so that a machine whose speed drifts favours nobody.
         for turn in 0..plan.repeat {
-            for (subject, driver) in &mut troupe {
+            for (place, (subject, driver)) in troupe.iter_mut().enumerate() {
                 let Some(runs) = driver else { continue };
-                // What one of them leaves behind must not be in the way of the next.
-                let name = format!("{}-{}-{tasks}-{turn}", work_name(work), subject.name.replace(' ', "-"));
+                // What one of them leaves behind must not be in the way of the next. All names are of one length.
+                let name = format!("{}-{place:02}-{tasks}-{turn}", work_name(work));
                 let order = Order {
                     work,
                     tasks,
