@@ -190,42 +190,45 @@ fn forgets(facts: &Facts) -> Option<bool> {
     }
 }
 
+/// What a database that forgets has not set, and how to set it; `None` if the server is none.
+fn database_settings(facts: &Facts) -> Option<(&'static str, &'static str)> {
+    match facts.software.as_ref()?.name {
+        "postgresql" => Some(("fsync or full_page_writes off", "`fsync = on` and `full_page_writes = on`")),
+        "mariadb" | "mysql" => Some((
+            "innodb_flush_log_at_trx_commit or sync_binlog not 1, or innodb_doublewrite off",
+            "`innodb_flush_log_at_trx_commit = 1`, `innodb_doublewrite = ON` and, where `log_bin` is on, `sync_binlog = 1`",
+        )),
+        _ => None,
+    }
+}
+
 fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
         return;
     }
-    let is_postgres = facts.software.as_ref().is_some_and(|software| software.name == "postgresql");
-    let what = match facts.fsync {
-        Some(_) if is_postgres => {
-            "a crash of its machine may lose what it granted (fsync or full_page_writes off)"
+    let database = database_settings(facts);
+    let what = match (database, facts.fsync) {
+        (Some((off, _)), _) => format!("a crash of its machine may lose what it granted ({off})"),
+        (None, Some(Fsync::EverySecond)) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last second or two (appendfsync everysec)".to_owned()
         }
-        Some(Fsync::EverySecond) if facts.append_only == Some(true) => {
-            "a crash of its machine loses the last second or two (appendfsync everysec)"
+        (None, Some(Fsync::Never)) if facts.append_only == Some(true) => {
+            "a crash of its machine loses the last half minute or so (appendfsync no)".to_owned()
         }
-        Some(Fsync::Never) if facts.append_only == Some(true) => {
-            "a crash of its machine loses the last half minute or so (appendfsync no)"
-        }
-        Some(_) | None => "a restart loses the locks that it granted (appendonly no)",
+        (None, _) => "a restart loses the locks that it granted (appendonly no)".to_owned(),
     };
+    let set = database.map_or("`appendonly yes` and `appendfsync always`", |(_, set)| set);
     if setting.guarded() {
         let wait = duration::format(setting.quarantine.length());
         let evidence =
             format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
-        let cure = if is_postgres {
-            "leave the guard on; to be spared the wait as well, set `fsync = on` and `full_page_writes = on`"
-        } else {
-            "leave the guard on; to be spared the wait as well, set `appendonly yes` and `appendfsync always`"
-        };
+        let cure = format!("leave the guard on; to be spared the wait as well, set {set}");
         sheet.cured(Severity::Note, Check::NotPersistent, evidence, cure);
     } else {
         let evidence = format!("{what}, and the restart guard is off");
-        let cure = if is_postgres {
-            "set `fsync = on` and `full_page_writes = on`, or turn the restart guard on at every client, and wait until \
-             it lets the server vote"
-        } else {
-            "turn the restart guard on at every client, and wait until it lets the server vote; or set `appendonly yes` \
-             and `appendfsync always`"
-        };
+        let cure = format!(
+            "turn the restart guard on at every client, and wait until it lets the server vote; or set {set}"
+        );
         sheet.cured(Severity::Unsafe, Check::NotPersistent, evidence, cure);
     }
 }
@@ -362,6 +365,7 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
         let counted_by = match &facts.software {
             Some(software) if software.name == "postgresql" => "asynchronous ones in pg_stat_replication",
+            Some(software) if software.name == "mariadb" || software.name == "mysql" => "connected",
             Some(_) | None => "connected_slaves",
         };
         let evidence =
