@@ -1,0 +1,158 @@
+//! Where a server is, and how a client logs in there.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use mysql_async::OptsBuilder;
+use quorlock::{AddressError, Seams};
+use url::Url;
+
+/// What the URL of a node says: `mysql://user:password@host:3306/database`.
+#[derive(Clone)]
+pub(crate) struct Database {
+    scheme: &'static str,
+    host: String,
+    port: u16,
+    user: Option<String>,
+    password: Option<String>,
+    name: String,
+    tls: Encryption,
+}
+
+/// How the connection is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Encryption {
+    on: bool,
+    /// The file with the certificates of the authorities to trust, in place of the usual ones.
+    authority: Option<PathBuf>,
+}
+
+const PORT: u16 = 3306;
+const CURE: &str = "write `mysql://user:password@host:3306/database`";
+
+impl Database {
+    /// Reads a URL of one of these schemes.
+    pub(crate) fn parse(text: &str) -> Result<Database, AddressError> {
+        let scheme = match text.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("mariadb") => "mariadb",
+            _ => "mysql",
+        };
+        let wrong = |problem| AddressError::malformed(format!("{scheme}://…"), problem, CURE);
+        let url = Url::parse(text).map_err(|_| wrong("is no URL"))?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
+        let decoded = |text: &str, problem| decode(text).ok_or_else(|| wrong(problem));
+        let name = decoded(url.path().trim_matches('/'), "has a `%` in its database that is no UTF-8")?;
+        if name.is_empty() {
+            return Err(wrong("names no database"));
+        }
+        let user = match url.username() {
+            "" => None,
+            user => Some(decoded(user, "has a `%` in its user that is no UTF-8")?),
+        };
+        let password =
+            url.password().map(|password| decoded(password, "has a `%` in its password that is no UTF-8"));
+        let mut tls = Encryption::default();
+        for (key, value) in url.query_pairs() {
+            match (&*key, &*value) {
+                ("tls", "on") => tls.on = true,
+                ("tls", "off") => tls.on = false,
+                ("tls-ca", file) if !file.is_empty() => tls.authority = Some(file.into()),
+                ("tls", _) => return Err(wrong("has a `tls` that is neither `on` nor `off`")),
+                _ => return Err(wrong("has a parameter other than `tls=on` and `tls-ca=FILE`")),
+            }
+        }
+        if tls.authority.is_some() && !tls.on {
+            return Err(wrong("has a `tls-ca` without `tls=on`"));
+        }
+        if tls.on && !cfg!(feature = "tls") {
+            return Err(wrong(
+                "asks for TLS, and this program was built without the feature `tls` of quorlock-mysql",
+            ));
+        }
+        Ok(Database {
+            scheme,
+            host: host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase(),
+            port: url.port().unwrap_or(PORT),
+            user,
+            password: password.transpose()?,
+            name,
+            tls,
+        })
+    }
+
+    /// Host and port, which make the server.
+    pub(crate) fn server(&self) -> String {
+        let Database { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.on
+    }
+
+    /// What the driver is told. User and password of the program stand in where the URL has none.
+    pub(crate) fn options(&self, seams: &Seams) -> OptsBuilder {
+        let user = self.user.as_deref().or(seams.username());
+        let password = self.password.as_deref().or(seams.password());
+        let options = OptsBuilder::default()
+            .ip_or_hostname(self.host.as_str())
+            .tcp_port(self.port)
+            .user(user)
+            .pass(password)
+            .db_name(Some(self.name.as_str()))
+            .tcp_nodelay(true)
+            .prefer_socket(false)
+            // Known without asking, which saves a round trip.
+            .max_allowed_packet(Some(1 << 24))
+            .wait_timeout(Some(28_800));
+        self.encrypted(options)
+    }
+
+    #[cfg(feature = "tls")]
+    fn encrypted(&self, options: OptsBuilder) -> OptsBuilder {
+        use mysql_async::SslOpts;
+        let Encryption { on, authority } = &self.tls;
+        let mut tls = SslOpts::default();
+        if let Some(file) = authority {
+            tls = tls.with_root_certs(vec![file.clone().into()]).with_disable_built_in_roots(true);
+        }
+        options.ssl_opts(on.then_some(tls))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn encrypted(&self, options: OptsBuilder) -> OptsBuilder {
+        options
+    }
+}
+
+/// As people call it: without user and password.
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}/{}", self.scheme, self.server(), self.name)
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.to_string()).finish()
+    }
+}
+
+/// Without `%XX`. `None` where that is no UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}

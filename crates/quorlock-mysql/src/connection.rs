@@ -1,0 +1,89 @@
+//! One connection: packets of statements, one after the other, each within a time limit.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, OptsBuilder, Row};
+use quorlock::{Clock, NodeError, Reason};
+
+use crate::error::{Trouble, not_connected};
+
+/// A connection to the server. After [`Trouble::Lost`] it is dropped: another answer may still come over it.
+pub(crate) struct Connection {
+    conn: Conn,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+}
+
+/// What the statements of a packet have returned: the rows of each.
+pub(crate) type ResultSets = Vec<Vec<Row>>;
+
+impl Connection {
+    /// Connects and logs in, within `limit`. Each packet has as much time from then on.
+    pub(crate) async fn open(
+        options: OptsBuilder,
+        clock: &Arc<dyn Clock>,
+        limit: Duration,
+    ) -> Result<Connection, NodeError> {
+        let opened = within(&**clock, limit, Conn::new(options)).await;
+        let late = || Reason::new(format!("it did not take the connection within {limit:?}"));
+        let conn = opened.ok_or_else(|| NodeError::Unreachable { reason: late() })?;
+        Ok(Connection { conn: conn.map_err(not_connected)?, clock: Arc::clone(clock), limit })
+    }
+
+    /// Gives each packet this much time from now on.
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// Sends the statements in one packet, which the server carries out one after the other.
+    pub(crate) async fn run(&mut self, statements: String) -> Result<ResultSets, Trouble> {
+        let (limit, clock) = (self.limit, Arc::clone(&self.clock));
+        let asked = async {
+            let mut result = self.conn.query_iter(statements).await?;
+            let mut sets = Vec::new();
+            while !result.is_empty() {
+                sets.push(result.collect().await?);
+            }
+            // An error behind the first statement is kept until it is asked for.
+            result.drop_result().await?;
+            Ok::<ResultSets, mysql_async::Error>(sets)
+        };
+        match within(&*clock, limit, asked).await {
+            Some(answer) => answer.map_err(Trouble::from),
+            None => Err(Trouble::Lost(Reason::new(format!("it did not answer within {limit:?}")))),
+        }
+    }
+
+    /// The same of one statement. Tells how many rows it has changed.
+    pub(crate) async fn change(&mut self, statement: String) -> Result<u64, Trouble> {
+        self.run(statement).await?;
+        Ok(self.conn.affected_rows())
+    }
+
+    /// Says goodbye, so that the server does not log an aborted connection.
+    pub(crate) async fn close(self) {
+        drop(within(&*self.clock, self.limit, self.conn.disconnect()).await);
+    }
+}
+
+/// What `work` makes within this time. `None` if it takes longer.
+pub(crate) async fn within<T>(
+    clock: &dyn Clock,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let end = clock.now() + limit;
+    let late = pin!(async {
+        while clock.now() < end {
+            clock.sleep_until(end).await;
+        }
+    });
+    match select(pin!(work), late).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
+}

@@ -1,0 +1,234 @@
+//! What an error of the server or of the connection means to the client that asked.
+
+use mysql_async::{DriverError, Error, IoError};
+use quorlock::{Access, NodeError, NodeErrorKind, Reason};
+
+/// Why a packet of statements was not carried out, or may not have been.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server refused it, and did not carry it out. The connection lives.
+    Refused(Refusal),
+    /// The connection has ended, or was given up: what was sent may have been carried out.
+    Lost(Reason),
+}
+
+/// An error that the server sent.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    code: u16,
+    error: Error,
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        let code = if let Error::Server(server) = &error { Some(server.code) } else { None };
+        match (code.filter(|code| !ends_the_connection(*code)), error) {
+            (Some(code), error) => Trouble::Refused(Refusal { code, error }),
+            (None, Error::Io(IoError::Io(error))) => Trouble::Lost(error.into()),
+            (None, error) => Trouble::Lost(Reason::new("").because(error)),
+        }
+    }
+}
+
+impl Refusal {
+    /// That two transactions waited for each other, and this one was rolled back.
+    pub(crate) fn is_deadlock(&self) -> bool {
+        matches!(self.code, DEADLOCK | CHECKREAD)
+    }
+
+    /// That the row was inserted by another client meanwhile.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        self.code == DUPLICATE
+    }
+
+    fn kind(&self) -> NodeErrorKind {
+        kind_of(self.code)
+    }
+
+    /// The error of the request for which this was sent.
+    pub(crate) fn into_node_error(self) -> NodeError {
+        let kind = self.kind();
+        let reason = Reason::new(words(self.code)).because(self.error);
+        if kind == NodeErrorKind::ReadOnly {
+            NodeError::Unfit { kind, reason }
+        } else if self.code == DURING_COMMIT {
+            // Whether it is on the disk is unknown.
+            NodeError::UnexpectedReply { reason }
+        } else {
+            NodeError::Failed { kind, reason }
+        }
+    }
+}
+
+impl Trouble {
+    /// That there is no such table.
+    pub(crate) fn is_table_missing(&self) -> bool {
+        matches!(self, Trouble::Refused(refusal) if refusal.code == NO_TABLE)
+    }
+
+    /// That the user may not do it.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, Trouble::Refused(refusal) if matches!(refusal.kind(), NodeErrorKind::PermissionDenied(_)))
+    }
+
+    /// The error of a request that may have been carried out where the connection has ended.
+    pub(crate) fn into_node_error(self) -> NodeError {
+        match self {
+            Trouble::Refused(refusal) => refusal.into_node_error(),
+            Trouble::Lost(reason) => NodeError::Disconnected { reason },
+        }
+    }
+
+    /// The error of a request of which nothing was sent that changes anything.
+    pub(crate) fn before_anything_changed(self) -> NodeError {
+        match self {
+            Trouble::Refused(refusal) => refusal.into_node_error(),
+            Trouble::Lost(reason) => NodeError::Unreachable { reason },
+        }
+    }
+}
+
+/// The error of a connection that was not made.
+pub(crate) fn not_connected(error: Error) -> NodeError {
+    match error {
+        Error::Server(server) => {
+            Refusal { code: server.code, error: Error::Server(server) }.into_node_error()
+        }
+        Error::Io(IoError::Io(error)) => NodeError::Unreachable { reason: error.into() },
+        #[cfg(feature = "tls")]
+        Error::Io(error @ IoError::Tls(_)) => failed(
+            NodeErrorKind::Tls,
+            "no TLS: is the certificate for this name, and is its authority trusted?",
+            error,
+        ),
+        Error::Driver(error @ DriverError::NoClientSslFlagFromServer) => failed(
+            NodeErrorKind::Tls,
+            "no TLS: the server offers none; configure `ssl_cert` and `ssl_key` there, or leave `tls` out of the URL",
+            error,
+        ),
+        Error::Driver(error @ DriverError::UnknownAuthPlugin { .. }) => failed(
+            NodeErrorKind::Login,
+            "the user logs in by a way that this program does not know; give it `mysql_native_password` or \
+             `caching_sha2_password`",
+            error,
+        ),
+        error @ (Error::Driver(_) | Error::Other(_) | Error::Url(_)) => {
+            NodeError::Unreachable { reason: Reason::new("no connection could be made").because(error) }
+        }
+    }
+}
+
+fn failed(
+    kind: NodeErrorKind,
+    words: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> NodeError {
+    NodeError::Failed { kind, reason: Reason::new(words).because(error) }
+}
+
+const DUPLICATE: u16 = 1062;
+const NO_TABLE: u16 = 1146;
+const DURING_COMMIT: u16 = 1180;
+const DEADLOCK: u16 = 1213;
+/// MariaDB: the row has changed since the transaction read it.
+const CHECKREAD: u16 = 1020;
+
+/// Whether nothing can be asked any more over a connection that has said so.
+fn ends_the_connection(code: u16) -> bool {
+    // The server shuts down; the connection was killed, or was idle in a transaction, or for too long.
+    matches!(code, 1053 | 1079 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031)
+}
+
+fn kind_of(code: u16) -> NodeErrorKind {
+    match code {
+        1045 | 1698 | 1251 | 1862 | 3118 | 4151 => NodeErrorKind::Login,
+        1129 | 1130 => NodeErrorKind::HostRefused,
+        1044 | 1142 | 1143 | 1370 => NodeErrorKind::PermissionDenied(Access::Key),
+        1227 => NodeErrorKind::PermissionDenied(Access::Operation),
+        1290 | 1792 | 1836 => NodeErrorKind::ReadOnly,
+        1040 | 1203 | 1205 | 1226 | DEADLOCK | CHECKREAD => NodeErrorKind::Busy,
+        1317 | 1969 | 3024 => NodeErrorKind::TimedOut,
+        1021 | 1037 | 1038 | 1041 | 1114 | 3675 => NodeErrorKind::OutOfSpace,
+        1049 | 1054 | NO_TABLE | 1665 | 1932 => NodeErrorKind::Misconfigured,
+        _ => NodeErrorKind::Other,
+    }
+}
+
+/// The sentence, with the cure where there is one.
+fn words(code: u16) -> &'static str {
+    match code {
+        1045 | 1698 | 1251 | 1862 | 3118 | 4151 => {
+            "the login was refused: check user and password in the URL"
+        }
+        1129 | 1130 => {
+            "it takes no clients from this host: grant the user access from here, as in `'locks'@'%'`"
+        }
+        1044 => "the user may not use that database: grant SELECT, INSERT, UPDATE and DELETE on it",
+        1142 | 1143 | 1370 => {
+            "the user lacks a right on the tables of locks: grant SELECT, INSERT, UPDATE and DELETE on the database"
+        }
+        1227 => "the user lacks a right",
+        1290 | 1792 | 1836 => "it takes no writes: name the primary, and not a replica",
+        1040 | 1203 | 1226 => {
+            "it has as many connections as it may: raise `max_connections`, or the limit of the user"
+        }
+        1205 => {
+            "another transaction keeps the row locked: end it, and touch the tables of locks in no long transaction"
+        }
+        DEADLOCK | CHECKREAD => "its transaction met another one, and was rolled back",
+        1317 => "the statement was ended by another client",
+        1969 | 3024 => "the statement took too long, and was rolled back",
+        1021 | 1114 | 3675 => "its disk is full: make room",
+        1037 | 1038 | 1041 => "it is out of memory",
+        1049 => "there is no such database: create it with `CREATE DATABASE`, or name another one in the URL",
+        NO_TABLE | 1932 => {
+            "the tables of locks are missing: they are created at the next connection, by a user who may CREATE"
+        }
+        1054 => {
+            "the tables of locks have another shape: drop them while no lock is held, and they are created anew"
+        }
+        1665 => "it logs statements and not rows: set `binlog_format` to MIXED or ROW",
+        DURING_COMMIT => "the commit has failed",
+        _ => "it answered with an error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::ServerError;
+
+    use super::*;
+
+    fn said(code: u16) -> Trouble {
+        let error = ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() };
+        Error::Server(error).into()
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_a_failure_and_what_may_be_committed_is_unknown() {
+        for (code, kind) in [
+            (1205, NodeErrorKind::Busy),
+            (1213, NodeErrorKind::Busy),
+            (1969, NodeErrorKind::TimedOut),
+            (1114, NodeErrorKind::OutOfSpace),
+            (1142, NodeErrorKind::PermissionDenied(Access::Key)),
+            (1146, NodeErrorKind::Misconfigured),
+            (1064, NodeErrorKind::Other),
+        ] {
+            let error = said(code).into_node_error();
+            assert!(
+                matches!(error, NodeError::Failed { .. }) && !error.may_have_acted(),
+                "{code}: {error:?}"
+            );
+            assert_eq!(error.kind(), kind, "{code}");
+        }
+        assert!(matches!(said(1290).into_node_error(), NodeError::Unfit { .. }));
+        assert!(said(DURING_COMMIT).into_node_error().may_have_acted());
+        // The server shuts down, or has killed the connection.
+        for code in [1053, 1927] {
+            assert!(matches!(said(code), Trouble::Lost(_)), "{code}");
+            assert!(said(code).into_node_error().may_have_acted(), "{code}");
+            assert!(!said(code).before_anything_changed().may_have_acted(), "{code}");
+        }
+    }
+}

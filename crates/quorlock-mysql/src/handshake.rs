@@ -1,0 +1,342 @@
+//! A new connection, from its login to the identity under which it votes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Facts, Fsync, Identity, Memory, NodeError, NodeErrorKind, Reason, Role, Seams, Software};
+
+use crate::address::Database;
+use crate::connection::Connection;
+use crate::error::Trouble;
+use crate::server::Server;
+use crate::table::{COLUMNS, CREATE, HISTORY, LOCKS, NOW, bytes, literal, number, text, unread};
+
+/// A connection that may vote.
+pub(crate) struct Ready {
+    pub(crate) connection: Connection,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) facts: Facts,
+    pub(crate) round_trip: Duration,
+}
+
+/// How long making a connection may take, unless that was set.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a packet of statements may take, unless the time limit of nodes is set to more.
+const PACKET_LIMIT: Duration = Duration::from_secs(3);
+
+/// Connects, finds out whether the server can vote, and creates the tables where they are missing.
+pub(crate) async fn connect(database: &Database, seams: &Seams) -> Result<Ready, NodeError> {
+    let clock = seams.clock();
+    let limit = seams.connect_limit().unwrap_or(CONNECT_LIMIT);
+    let mut connection = Connection::open(database.options(seams), clock, limit).await?;
+    let done = introduce(&mut connection, database, seams).await;
+    let (identity, facts, round_trip) = match done {
+        Ok(introduced) => introduced,
+        Err(error) => {
+            connection.close().await;
+            return Err(error);
+        }
+    };
+    connection.set_limit(PACKET_LIMIT.max(seams.node_limit().unwrap_or_default()));
+    Ok(Ready { connection, identity, facts, round_trip })
+}
+
+async fn introduce(
+    connection: &mut Connection,
+    database: &Database,
+    seams: &Seams,
+) -> Result<(Arc<Identity>, Facts, Duration), NodeError> {
+    let clock = seams.clock();
+    prepare_session(connection).await?;
+    let sent = clock.now();
+    let wall = clock.wall();
+    let mut server = introduce_server(connection).await?;
+    let answered = clock.now();
+    let round_trip = answered.since(sent);
+    limit_statements(connection, &server).await?;
+    server.replicates_from = replication_source(connection, &server).await?;
+    let mut facts = facts(&server);
+    facts.clock = Some(server.reading(wall, round_trip));
+    facts.user = Some(server.user.as_str().into());
+    server.check()?;
+    create_tables(connection, &server, database).await?;
+    let note = note_history(connection, &server, seams).await?;
+    let identity = Identity::new(note.history.clone(), sent, note.age(&server));
+    facts.identity = Some(note.history.as_str().into());
+    facts.uptime = Some(identity.age);
+    Ok((Arc::new(identity), facts, round_trip))
+}
+
+/// What both programs understand. Times in UTC; rows locked alone; waits for rows that end before the packet's time.
+async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
+    let statements = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                      SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
+                      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'";
+    connection.run(statements.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
+}
+
+/// What the server tells of itself, in one round trip.
+async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeError> {
+    let statements = format!(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({}); \
+         SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Slaves_connected', 'Replicas_connected'); \
+         SELECT CURRENT_USER(), {NOW}",
+        Server::VARIABLES.map(|name| format!("'{name}'")).join(", ")
+    );
+    let sets = connection.run(statements).await.map_err(Trouble::before_anything_changed)?;
+    let mut told = HashMap::new();
+    for row in sets.iter().take(2).flatten() {
+        if let (Some(name), Some(value)) = (text(row, 0), text(row, 1)) {
+            told.insert(name.to_ascii_lowercase(), value);
+        }
+    }
+    let last = sets.get(2).and_then(|set| set.first());
+    let (user, now) = (last.and_then(|row| text(row, 0)), last.and_then(|row| number(row, 1)));
+    match (user, now) {
+        (Some(user), Some(now)) => Ok(Server::new(told, user, now)),
+        _ => Err(unread("its settings").before_anything_changed()),
+    }
+}
+
+/// What MariaDB alone can do: a statement ends in time, and a transaction that its client has left open, too.
+async fn limit_statements(connection: &mut Connection, server: &Server) -> Result<(), NodeError> {
+    if !server.is_mariadb() {
+        return Ok(());
+    }
+    let statement = "SET SESSION max_statement_time = 1.5, idle_transaction_timeout = 2";
+    connection.run(statement.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
+}
+
+/// Where the server copies its data from, if it does and the user may know.
+async fn replication_source(
+    connection: &mut Connection,
+    server: &Server,
+) -> Result<Option<String>, NodeError> {
+    let statement = if server.is_mariadb() { "SHOW ALL REPLICAS STATUS" } else { "SHOW REPLICA STATUS" };
+    let sets = match connection.run(statement.to_owned()).await {
+        Ok(sets) => sets,
+        // Unknown, and no reason not to vote: `read_only` says the same of most replicas.
+        Err(Trouble::Refused(_)) => return Ok(None),
+        Err(lost) => return Err(lost.before_anything_changed()),
+    };
+    let named = |row: &mysql_async::Row, names: &[&str]| {
+        let place = row.columns_ref().iter().position(|column| names.contains(&&*column.name_str()))?;
+        text(row, place)
+    };
+    let source = sets.iter().flatten().find_map(|row| {
+        let threads =
+            [["Slave_IO_Running", "Replica_IO_Running"], ["Slave_SQL_Running", "Replica_SQL_Running"]];
+        let runs = threads.iter().any(|names| named(row, names).is_some_and(|state| state != "No"));
+        let host = named(row, &["Master_Host", "Source_Host"]).unwrap_or_default();
+        runs.then_some(host)
+    });
+    Ok(source)
+}
+
+/// Creates the tables unless they are there, and refuses those that have another shape.
+async fn create_tables(
+    connection: &mut Connection,
+    server: &Server,
+    database: &Database,
+) -> Result<(), NodeError> {
+    if shape(connection).await? == Shape::Missing {
+        for statement in CREATE {
+            if let Err(trouble) = connection.run(statement.to_owned()).await {
+                let denied = trouble.is_denied();
+                let error = trouble.into_node_error();
+                return Err(if denied { may_not_create(server, database, error) } else { error });
+            }
+        }
+        if shape(connection).await? == Shape::Missing {
+            // Created by now, and not shown: the user may not touch them.
+            return Err(denied(server, database));
+        }
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Shape {
+    Right,
+    Missing,
+}
+
+async fn shape(connection: &mut Connection) -> Result<Shape, NodeError> {
+    let statements = format!(
+        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN \
+         ('{LOCKS}', '{HISTORY}'); SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLUMN_KEY FROM \
+         information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{LOCKS}', '{HISTORY}')"
+    );
+    let sets = connection.run(statements).await.map_err(Trouble::before_anything_changed)?;
+    let (tables, columns) = (sets.first().into_iter().flatten(), sets.get(1).into_iter().flatten());
+    let mut found = 0;
+    for table in tables {
+        let (name, engine) = (text(table, 0).unwrap_or_default(), text(table, 1).unwrap_or_default());
+        if !engine.eq_ignore_ascii_case("InnoDB") {
+            let words = format!(
+                "the table `{name}` has the engine {engine}, which keeps no locks: drop it while no lock is held, or \
+                 `ALTER TABLE {name} ENGINE=InnoDB`"
+            );
+            return Err(misconfigured(words));
+        }
+        found += 1;
+    }
+    if found < 2 {
+        return Ok(Shape::Missing);
+    }
+    let columns: Vec<[String; 4]> = columns
+        .map(|row| {
+            let [table, column, kind, key] = [0, 1, 2, 3].map(|place| text(row, place).unwrap_or_default());
+            [table, column, without_width(&kind.to_ascii_lowercase()), key]
+        })
+        .collect();
+    for [table, column, kind, key] in COLUMNS {
+        if !columns.iter().any(|found| *found == [table, column, kind, key]) {
+            let words = format!(
+                "the table `{table}` has another shape, without `{column}` as {kind}: if it is another program's, name \
+                 another database in the URL; else drop it while no lock is held, and it is created anew"
+            );
+            return Err(misconfigured(words));
+        }
+    }
+    Ok(Shape::Right)
+}
+
+/// `bigint(20) unsigned` is `bigint unsigned` in newer versions.
+fn without_width(kind: &str) -> String {
+    match (kind.split_once('('), kind.starts_with("varbinary")) {
+        (Some((name, rest)), false) => {
+            let rest = rest.split_once(')').map_or("", |(_, rest)| rest);
+            format!("{name}{rest}")
+        }
+        _ => kind.to_owned(),
+    }
+}
+
+fn misconfigured(words: String) -> NodeError {
+    NodeError::Failed { kind: NodeErrorKind::Misconfigured, reason: Reason::new(words) }
+}
+
+/// The tables are missing, and the user may not create them.
+fn may_not_create(server: &Server, database: &Database, error: NodeError) -> NodeError {
+    let (user, name) = (server.quoted_user(), database.name());
+    let words = format!(
+        "the tables of locks are missing, and the user may not create them: run `GRANT SELECT, INSERT, UPDATE, DELETE, \
+         CREATE ON `{name}`.* TO {user}`, or in that database, as a user who may: {};",
+        CREATE.join("; ")
+    );
+    NodeError::Failed { kind: error.kind(), reason: Reason::new(words).because(error) }
+}
+
+fn denied(server: &Server, database: &Database) -> NodeError {
+    let (user, name) = (server.quoted_user(), database.name());
+    let words = format!(
+        "the user may not touch the tables of locks: run `GRANT SELECT, INSERT, UPDATE, DELETE ON `{name}`.* TO {user}`"
+    );
+    NodeError::Failed {
+        kind: NodeErrorKind::PermissionDenied(quorlock::Access::Key),
+        reason: Reason::new(words),
+    }
+}
+
+/// What the table `quorlock_history` has.
+struct Note {
+    history: String,
+    server: Vec<u8>,
+    started: u64,
+    durable: bool,
+    noted_at: u64,
+}
+
+impl Note {
+    /// Whether the server that noted it may have been another one, or may have forgotten something since.
+    fn is_of_another(&self, server: &Server, id: &[u8]) -> bool {
+        let remembers = server.durable() && self.durable;
+        self.server != id || !(remembers || server.is_start(self.started))
+    }
+
+    /// How far the history reaches back at least.
+    fn age(&self, server: &Server) -> Duration {
+        let known = Duration::from_micros(server.now.saturating_sub(self.noted_at));
+        if server.durable() && self.durable { known } else { known.min(server.uptime) }
+    }
+}
+
+/// Reads which history of the data this is, and begins a new one where the data may be another server's, may have been
+/// restored, or may have lost what was answered.
+async fn note_history(
+    connection: &mut Connection,
+    server: &Server,
+    seams: &Seams,
+) -> Result<Note, NodeError> {
+    let new = format!("{:032x}", seams.entropy().bits());
+    let durable = u8::from(server.durable());
+    let read = format!(
+        "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT CREATE_TIME FROM \
+         information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{LOCKS}'"
+    );
+    // A handful of clients may meet the server at the same time, and one of them writes.
+    for _ in 0..8 {
+        let sets = connection.run(read.clone()).await.map_err(|trouble| {
+            if trouble.is_table_missing() {
+                return NodeError::Unreachable { reason: "its tables of locks were dropped just now".into() };
+            }
+            trouble.into_node_error()
+        })?;
+        let note = sets.first().and_then(|set| set.first());
+        let created =
+            sets.get(1).and_then(|set| set.first()).and_then(|row| text(row, 0)).unwrap_or_default();
+        // A table that was restored has another time.
+        let id = format!("{} {created}", server.id).into_bytes();
+        let values = (literal(&id), server.started(), server.now);
+        let Some(note) = note else {
+            let (id, started, now) = values;
+            let insert = format!(
+                "INSERT IGNORE INTO {HISTORY} SET id = 1, history = '{new}', server = {id}, started = {started}, \
+                 durable = {durable}, noted_at = {now}"
+            );
+            connection.run(insert).await.map_err(Trouble::into_node_error)?;
+            continue;
+        };
+        let fields = (text(note, 0), bytes(note, 1), number(note, 2), number(note, 3), number(note, 4));
+        let (Some(history), Some(noted), Some(started), Some(lasting), Some(noted_at)) = fields else {
+            return Err(misconfigured(format!(
+                "the row of the table `{HISTORY}` is none of ours: delete it"
+            )));
+        };
+        let note = Note { history, server: noted.to_vec(), started, durable: lasting > 0, noted_at };
+        let (id_literal, started, now) = values;
+        let old = literal(note.history.as_bytes());
+        if note.is_of_another(server, &id) {
+            let update = format!(
+                "UPDATE {HISTORY} SET history = '{new}', server = {id_literal}, started = {started}, durable = {durable}, \
+                 noted_at = {now} WHERE id = 1 AND history = {old}"
+            );
+            connection.run(update).await.map_err(Trouble::into_node_error)?;
+        } else if note.durable && !server.durable() {
+            // Before the first vote that may be lost.
+            let update = format!(
+                "UPDATE {HISTORY} SET durable = 0, started = {started} WHERE id = 1 AND history = {old}"
+            );
+            connection.run(update).await.map_err(Trouble::into_node_error)?;
+        } else {
+            return Ok(note);
+        }
+    }
+    Err(NodeError::Unreachable {
+        reason: "other clients note another history of its data again and again".into(),
+    })
+}
+
+/// What a check-up reads of the introduction.
+fn facts(server: &Server) -> Facts {
+    let mut facts = Facts::default();
+    facts.software = Some(Software::new(server.program(), server.version.as_str()));
+    facts.role = Some(if server.is_replica() { Role::Replica } else { Role::Master });
+    facts.replicas = server.replicas;
+    facts.memory = Some(Memory::new(0, None, "noeviction"));
+    facts.append_only = Some(true);
+    facts.fsync = Some(if server.durable() { Fsync::Always } else { Fsync::EverySecond });
+    facts
+}

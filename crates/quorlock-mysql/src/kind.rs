@@ -1,0 +1,56 @@
+//! What makes a node of a URL.
+
+use std::fmt;
+use std::sync::Arc;
+
+use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+
+use crate::MysqlNode;
+use crate::address::Database;
+
+/// Servers of MariaDB and MySQL: `mysql://user:password@host:3306/database`, or `mariadb://`.
+///
+/// The database must be there; its tables `quorlock_locks` and `quorlock_history` are created at the first
+/// connection. In user, password and database `%XX` stands for any byte. With `?tls=on` the connection is
+/// encrypted, and with `tls-ca=FILE` the certificates of the authorities to trust are read from there.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct MysqlKind;
+
+impl MysqlKind {
+    /// Returns the kind.
+    #[must_use]
+    pub fn new() -> MysqlKind {
+        MysqlKind
+    }
+}
+
+impl NodeKind for MysqlKind {
+    fn schemes(&self) -> &[&str] {
+        &["mysql", "mariadb"]
+    }
+
+    fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
+        Ok(Box::new(Address(Database::parse(url)?)))
+    }
+}
+
+#[derive(Debug)]
+struct Address(Database);
+
+impl NodeAddress for Address {
+    fn servers(&self) -> Vec<String> {
+        vec![self.0.server()]
+    }
+
+    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        let node = MysqlNode::of(self.0.clone(), seams);
+        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

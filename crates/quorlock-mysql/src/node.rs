@@ -1,0 +1,201 @@
+//! The node: a handle of a thread with one connection.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::{Claim, FenceHint, Token};
+use quorlock::{
+    AddressError, Capabilities, Capability, ConnectFailure, Facts, Location, Node, NodeError, NodeLimits,
+    Order, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tracing::error;
+
+use crate::address::Database;
+use crate::connection::within;
+use crate::worker::{Job, Worker};
+
+/// A node that keeps its locks as rows of a table in MariaDB or MySQL.
+///
+/// Clones are the same node: one connection, and one thread, which ends with the last of them.
+#[derive(Clone)]
+pub struct MysqlNode {
+    name: Arc<str>,
+    database: Database,
+    jobs: UnboundedSender<Job>,
+    shared: Arc<Shared>,
+    seams: Seams,
+}
+
+/// What the thread tells the handles.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    facts: Mutex<Option<Arc<Facts>>>,
+    /// In nanoseconds; 0 before it is known.
+    round_trip: AtomicU64,
+    /// How many requests are unanswered.
+    pub(crate) unanswered: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
+        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        self.round_trip.store(nanos.max(1), Ordering::Relaxed);
+    }
+}
+
+/// The most unanswered requests that may create a key, and of any kind: a server that hangs is not to carry out a
+/// backlog without end when it goes on.
+const MOST_VOTES: usize = 512;
+const MOST_REQUESTS: usize = 2048;
+
+pub(crate) fn capabilities() -> Capabilities {
+    let able = [Capability::Transfer, Capability::Shared, Capability::Several];
+    able.into_iter().fold(Capabilities::default(), Capabilities::with).in_order(Order::PerKey).durable()
+}
+
+impl MysqlNode {
+    /// Makes the node at this URL, which is [`MysqlKind`](crate::MysqlKind)'s. Contacts no server.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is malformed.
+    pub fn new(url: &str, seams: &Seams) -> Result<MysqlNode, AddressError> {
+        let database = Database::parse(url)?;
+        let no_thread = |_| {
+            AddressError::malformed(
+                database.to_string(),
+                "needs a thread, and none can be started",
+                "free some",
+            )
+        };
+        MysqlNode::of(database.clone(), seams).map_err(no_thread)
+    }
+
+    pub(crate) fn of(database: Database, seams: &Seams) -> io::Result<MysqlNode> {
+        let (jobs, asked) = unbounded_channel();
+        let shared = Arc::new(Shared::default());
+        let name = database.to_string();
+        let mut worker = Worker::new(database.clone(), seams.clone(), Arc::clone(&shared), asked);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shown = name.clone();
+        thread::Builder::new().name("quorlock-mysql".into()).spawn(move || {
+            // A panic, in it or in what it calls, costs the connection and the requests of one batch.
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
+                error!(node = %shown, "the thread of the node panicked; the node is connected again");
+            }
+        })?;
+        Ok(MysqlNode { name: name.into(), database, jobs, shared, seams: seams.clone() })
+    }
+}
+
+impl Node for MysqlNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let waiting = self.shared.unanswered.fetch_add(1, Ordering::Relaxed);
+        if waiting >= if request.may_create() { MOST_VOTES } else { MOST_REQUESTS } {
+            self.shared.unanswered.fetch_sub(1, Ordering::Relaxed);
+            return responder.send(Err(NodeError::Overloaded { waiting }));
+        }
+        // If the thread has ended, the responder is dropped, which is an answer.
+        drop(self.jobs.send(Job::Ask(request, responder)));
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        NodeLimits::default().least_ttl(LEAST_TTL)
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        let nanos = self.shared.round_trip.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        let (to, told) = oneshot::channel();
+        drop(self.jobs.send(Job::Ready(to)));
+        let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
+        Box::pin(async move { told.await.unwrap_or_else(|_| Err(ended())) })
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        drop(self.jobs.send(Job::Observe(observer)));
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let (database, seams) = (self.database.clone(), self.seams.clone());
+        Box::pin(async move { Some(examined(database, seams, key).await) })
+    }
+}
+
+/// A commit takes milliseconds on a slow disk, and a lease has to be renewed several times within its TTL.
+const LEAST_TTL: Duration = Duration::from_millis(100);
+
+/// Looks at the server over a connection of its own, in seven seconds at most.
+async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
+    const LIMIT: Duration = Duration::from_secs(7);
+    let clock = Arc::clone(seams.clock());
+    let mut facts = Facts::default();
+    let mut place = None;
+    let examined = {
+        let work = pin!(async {
+            let addresses = seams.dial().resolve(database.host()).await;
+            place = Some(Location::new(Some(database.host().to_owned()), addresses, database.is_encrypted()));
+            let other = MysqlNode::of(database.clone(), &seams)
+                .map_err(|error| NodeError::Unreachable { reason: error.into() })?;
+            let met = other.ready().await;
+            if let Some(told) = other.facts() {
+                facts = Facts::clone(&told);
+            }
+            met?;
+            for _ in 0..5 {
+                let sent = clock.now();
+                ask(&other, Request::Inspect { key: Arc::clone(&key) }).await?;
+                facts.round_trips.push(clock.now().since(sent));
+            }
+            facts.lock = Some(carry_a_lock(&other, key).await);
+            Ok(())
+        });
+        within(&*clock, LIMIT, work).await.unwrap_or(Err(NodeError::Unanswered { waited: LIMIT }))
+    };
+    facts.place = place;
+    facts.trouble = examined.err().map(ConnectFailure::new);
+    facts
+}
+
+async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> {
+    const TTL: Duration = Duration::from_secs(5);
+    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().bits(), "doctor")));
+    let (from, to) = (claim(), claim());
+    let fence_hint = Some(FenceHint::at(node.seams.clock().wall(), None, TTL));
+    ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
+    ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
+    ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
+    ask(node, Request::Release { claim: to }).await?;
+    ask(node, Request::Forget { key }).await.map(drop)
+}
+
+impl fmt::Debug for MysqlNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! What a server tells of itself, and whether it may vote. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use quorlock::{ClockReading, NodeError, NodeErrorKind, Reason};
+
+/// What a server tells of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    variables: HashMap<String, String>,
+    /// As which user the client was let in: `locks@%`.
+    pub(crate) user: String,
+    pub(crate) version: String,
+    /// Microseconds since 1970 by its clock.
+    pub(crate) now: u64,
+    pub(crate) uptime: Duration,
+    /// How many replicas copy it; `None` where it does not tell.
+    pub(crate) replicas: Option<u64>,
+    /// What tells it from all other servers.
+    pub(crate) id: String,
+    /// The server that it copies its data from.
+    pub(crate) replicates_from: Option<String>,
+}
+
+/// Two moments of a start that are no further apart are one: servers tell their uptime in whole seconds.
+const ONE_START: u64 = 3_000_000;
+
+impl Server {
+    /// The settings that matter. A server leaves out those that it does not have.
+    pub(crate) const VARIABLES: [&str; 13] = [
+        "version",
+        "read_only",
+        "super_read_only",
+        "innodb_read_only",
+        "innodb_flush_log_at_trx_commit",
+        "innodb_doublewrite",
+        "log_bin",
+        "sync_binlog",
+        "server_uuid",
+        "server_uid",
+        "hostname",
+        "port",
+        "wsrep_on",
+    ];
+
+    /// From its settings and its status, both under their names in lower case.
+    pub(crate) fn new(told: HashMap<String, String>, user: String, now: u64) -> Server {
+        let get = |name: &str| told.get(name).cloned();
+        let count = |name: &str| told.get(name).and_then(|count| count.parse().ok());
+        // MariaDB has `server_uid` from 10.11.9 on, and before that nothing of the kind.
+        let id = get("server_uuid").or_else(|| get("server_uid")).unwrap_or_else(|| {
+            format!("{}:{}", get("hostname").unwrap_or_default(), get("port").unwrap_or_default())
+        });
+        Server {
+            user,
+            version: get("version").unwrap_or_default(),
+            now,
+            uptime: Duration::from_secs(count("uptime").unwrap_or_default()),
+            replicas: count("slaves_connected").or_else(|| count("replicas_connected")),
+            id,
+            replicates_from: None,
+            variables: told,
+        }
+    }
+
+    fn is(&self, variable: &str, values: &[&str]) -> bool {
+        self.variables
+            .get(variable)
+            .is_some_and(|value| values.iter().any(|wanted| value.eq_ignore_ascii_case(wanted)))
+    }
+
+    pub(crate) fn is_mariadb(&self) -> bool {
+        self.version.to_ascii_lowercase().contains("mariadb")
+    }
+
+    pub(crate) fn program(&self) -> &'static str {
+        if self.is_mariadb() { "mariadb" } else { "mysql" }
+    }
+
+    /// `'locks'@'%'`, as statements have it.
+    pub(crate) fn quoted_user(&self) -> String {
+        let (user, host) = self.user.rsplit_once('@').unwrap_or((&self.user, "%"));
+        format!("'{user}'@'{host}'")
+    }
+
+    /// Whether what it has committed is on its disk.
+    pub(crate) fn durable(&self) -> bool {
+        let flushes = self.is("innodb_flush_log_at_trx_commit", &["1", "3"]);
+        let whole_pages = !self.is("innodb_doublewrite", &["OFF", "0", "DETECT_ONLY"]);
+        // A crash rolls back what its log of changes lacks.
+        let logs = !self.is("log_bin", &["ON", "1"]) || self.is("sync_binlog", &["1"]);
+        flushes && whole_pages && logs
+    }
+
+    /// When it started, by its clock.
+    pub(crate) fn started(&self) -> u64 {
+        self.now.saturating_sub(u64::try_from(self.uptime.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether that was its last start.
+    pub(crate) fn is_start(&self, started: u64) -> bool {
+        self.started().abs_diff(started) <= ONE_START
+    }
+
+    pub(crate) fn is_replica(&self) -> bool {
+        self.replicates_from.is_some() || self.takes_no_writes()
+    }
+
+    fn takes_no_writes(&self) -> bool {
+        // MariaDB has words for it from 12.0 on.
+        let read_only = |name| self.variables.contains_key(name) && !self.is(name, &["OFF", "0", "NO"]);
+        ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(read_only)
+    }
+
+    /// How its clock differs from ours, which showed `wall` when it was asked.
+    pub(crate) fn reading(&self, wall: Duration, round_trip: Duration) -> ClockReading {
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let theirs = i64::try_from(self.now).unwrap_or(i64::MAX);
+        let ours = micros(wall.saturating_add(round_trip / 2));
+        ClockReading::new(theirs.saturating_sub(ours), round_trip / 2)
+    }
+
+    /// Refuses a server that may not vote.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        let unfit = |kind, words: String| Err(NodeError::Unfit { kind, reason: Reason::new(words) });
+        let (program, version) = (self.program(), &self.version);
+        let mut numbers =
+            version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+        let found = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
+        let least = if self.is_mariadb() { [10, 5] } else { [8, 0] };
+        if found < least {
+            let [major, minor] = least;
+            return unfit(
+                NodeErrorKind::Unsupported,
+                format!("is {program} {version}, which is too old: use {major}.{minor} or newer"),
+            );
+        }
+        if self.is("wsrep_on", &["ON", "1"]) {
+            return unfit(
+                NodeErrorKind::WrongServer,
+                "is a member of a Galera cluster, whose members may answer before the others have it on a disk: use a \
+                 server of its own"
+                    .to_owned(),
+            );
+        }
+        if let Some(source) = &self.replicates_from {
+            return unfit(NodeErrorKind::ReadOnly, format!("is a replica of {source}: name the primary"));
+        }
+        if self.takes_no_writes() {
+            return unfit(
+                NodeErrorKind::ReadOnly,
+                "takes no writes (`read_only`): name the primary, or set `read_only` to OFF".to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(settings: &[(&str, &str)]) -> Server {
+        let usual = [
+            ("version", "10.11.19-MariaDB"),
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("innodb_doublewrite", "ON"),
+            ("log_bin", "OFF"),
+            ("sync_binlog", "0"),
+            ("read_only", "OFF"),
+            ("uptime", "100"),
+        ];
+        let told =
+            usual.iter().chain(settings).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Server::new(told.collect(), "locks@%".to_owned(), 1_000_000_000)
+    }
+
+    #[test]
+    fn a_server_that_may_not_vote_is_refused_with_a_cure() {
+        assert!(server(&[]).check().is_ok());
+        assert!(server(&[("version", "8.0.36")]).check().is_ok());
+        for (settings, words) in [
+            (
+                &[("version", "10.4.30-MariaDB")][..],
+                "is mariadb 10.4.30-MariaDB, which is too old: use 10.5 or newer",
+            ),
+            (&[("version", "5.7.44")], "is mysql 5.7.44, which is too old: use 8.0 or newer"),
+            (
+                &[("read_only", "ON")],
+                "takes no writes (`read_only`): name the primary, or set `read_only` to OFF",
+            ),
+            (
+                &[("read_only", "NO_LOCK_NO_ADMIN")],
+                "takes no writes (`read_only`): name the primary, or set `read_only` to OFF",
+            ),
+        ] {
+            let error = server(settings).check().unwrap_err();
+            assert!(error.is_permanent() && !error.may_have_acted());
+            assert_eq!(error.to_string(), words);
+        }
+        let galera = server(&[("wsrep_on", "ON")]).check().unwrap_err();
+        assert_eq!(galera.kind(), NodeErrorKind::WrongServer);
+        let mut copy = server(&[]);
+        copy.replicates_from = Some("db-1".to_owned());
+        assert_eq!(copy.check().unwrap_err().to_string(), "is a replica of db-1: name the primary");
+    }
+
+    #[test]
+    fn what_is_committed_is_durable_by_three_settings() {
+        assert!(server(&[]).durable());
+        assert!(server(&[("log_bin", "ON"), ("sync_binlog", "1")]).durable());
+        for forgets in [
+            &[("innodb_flush_log_at_trx_commit", "2")][..],
+            &[("innodb_flush_log_at_trx_commit", "0")],
+            &[("innodb_doublewrite", "OFF")],
+            &[("log_bin", "ON")],
+        ] {
+            assert!(!server(forgets).durable(), "{forgets:?}");
+        }
+    }
+
+    #[test]
+    fn a_start_is_known_again() {
+        let server = server(&[]);
+        assert_eq!(server.started(), 900_000_000);
+        assert!(server.is_start(902_000_000) && server.is_start(898_000_000));
+        assert!(!server.is_start(904_000_001));
+    }
+
+    #[test]
+    fn a_user_is_quoted_for_statements() {
+        assert_eq!(server(&[]).quoted_user(), "'locks'@'%'");
+    }
+}

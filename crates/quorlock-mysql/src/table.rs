@@ -1,0 +1,252 @@
+//! The tables, and the statements that read and change them.
+//!
+//! Locked are rows alone, found by their primary key under READ COMMITTED, so that there are no locks of gaps; and
+//! no lock of a row outlives the packet of statements that took it. A row is read without any lock, what becomes of
+//! it is decided in [`locks`](crate::locks), and it is written only if its `nonce` is the one that was read: a
+//! compare-and-swap. Each write has a new nonce at random, so what a dead connection left behind changes nothing
+//! once a cancellation has written to the row.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use mysql_async::{Row as SqlRow, Value};
+use quorlock::protocol::{FencingToken, Token};
+use quorlock::{NodeError, NodeErrorKind, Reason};
+
+use crate::connection::{Connection, ResultSets};
+use crate::error::Trouble;
+use crate::locks::{Change, Rows};
+use crate::row::{Beside, Held, Row, hex};
+
+/// Microseconds since 1970 by the server's clock, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends in 2038.
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+/// The longest key, in bytes.
+pub(crate) const LONGEST_KEY: usize = 2048;
+
+/// A row for each lock.
+pub(crate) const LOCKS: &str = "quorlock_locks";
+/// One row: which history of the data this is.
+pub(crate) const HISTORY: &str = "quorlock_history";
+
+/// What creates the tables.
+pub(crate) const CREATE: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS quorlock_locks (name VARBINARY(2048) NOT NULL PRIMARY KEY, nonce BIGINT UNSIGNED NOT NULL, \
+     token BLOB NULL, ends BIGINT UNSIGNED NULL, number BIGINT UNSIGNED NULL, wanted TINYINT UNSIGNED NOT NULL DEFAULT 0, \
+     counter BIGINT UNSIGNED NOT NULL DEFAULT 0, beside MEDIUMBLOB NULL, dead_at BIGINT UNSIGNED NOT NULL DEFAULT 0) \
+     ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
+    "CREATE TABLE IF NOT EXISTS quorlock_history (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, history VARBINARY(64) NOT NULL, \
+     server VARBINARY(512) NOT NULL, started BIGINT UNSIGNED NOT NULL, durable TINYINT UNSIGNED NOT NULL, \
+     noted_at BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
+];
+
+/// Their columns, as `information_schema` has them but for the widths of numbers: table, column, type, key.
+pub(crate) const COLUMNS: [[&str; 4]; 15] = [
+    [LOCKS, "name", "varbinary(2048)", "PRI"],
+    [LOCKS, "nonce", "bigint unsigned", ""],
+    [LOCKS, "token", "blob", ""],
+    [LOCKS, "ends", "bigint unsigned", ""],
+    [LOCKS, "number", "bigint unsigned", ""],
+    [LOCKS, "wanted", "tinyint unsigned", ""],
+    [LOCKS, "counter", "bigint unsigned", ""],
+    [LOCKS, "beside", "mediumblob", ""],
+    [LOCKS, "dead_at", "bigint unsigned", ""],
+    [HISTORY, "id", "tinyint unsigned", "PRI"],
+    [HISTORY, "history", "varbinary(64)", ""],
+    [HISTORY, "server", "varbinary(512)", ""],
+    [HISTORY, "started", "bigint unsigned", ""],
+    [HISTORY, "durable", "tinyint unsigned", ""],
+    [HISTORY, "noted_at", "bigint unsigned", ""],
+];
+
+/// Reads the rows of these keys, and the clock after them.
+pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Rows, Trouble> {
+    let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
+    let statements = format!(
+        "SELECT name, nonce, token, ends, number, wanted, counter, beside FROM {LOCKS} WHERE name IN ({}); SELECT {NOW}",
+        names.join(", ")
+    );
+    let sets = connection.run(statements).await?;
+    let (found, now) = two(sets).ok_or_else(|| unread("rows of locks, and the time"))?;
+    let now = now.as_ref().and_then(|row| number(row, 0)).ok_or_else(|| unread("the time"))?;
+    let mut rows = Rows::at(now);
+    for key in keys {
+        rows.add(Arc::clone(key), None, Ok(Row::default()));
+    }
+    for row in &found {
+        let name = bytes(row, 0).and_then(|name| str::from_utf8(name).ok());
+        let key = name.and_then(|name| keys.iter().find(|key| &***key == name));
+        let key = key.ok_or_else(|| unread("the rows that were asked for"))?;
+        let nonce = number(row, 1).ok_or_else(|| unread("a nonce"))?;
+        rows.add(Arc::clone(key), Some(nonce), row_of(row));
+    }
+    Ok(rows)
+}
+
+fn two(sets: ResultSets) -> Option<(Vec<SqlRow>, Option<SqlRow>)> {
+    let [found, now] = <[_; 2]>::try_from(sets).ok()?;
+    Some((found, now.into_iter().next()))
+}
+
+/// A row that holds no lock is one that another program has changed.
+fn row_of(row: &SqlRow) -> Result<Row, Reason> {
+    let wrong = |column| {
+        Reason::new(format!("the row of the key holds no lock: its column `{column}` is none of ours"))
+    };
+    let beside = match row.as_ref(7) {
+        None | Some(Value::NULL) => Beside::default(),
+        Some(_) => bytes(row, 7).and_then(Beside::decode).ok_or_else(|| wrong("beside"))?,
+    };
+    let held = bytes(row, 2).map(|token| Held {
+        token: Token::found(token),
+        ends: number(row, 3),
+        number: number(row, 4).and_then(FencingToken::new),
+        wanted: number(row, 5).is_some_and(|wanted| wanted > 0),
+    });
+    Ok(Row { held, counter: number(row, 6).ok_or_else(|| wrong("counter"))?, beside })
+}
+
+/// Writes the changes, all or none: `false` where another client has changed one of the rows since.
+///
+/// `nonce` is a new one. A single row is one statement, which is a transaction of its own. Several are one packet with a
+/// transaction that first locks all rows in the order of their keys and counts those that are as they were read.
+pub(crate) async fn swap(
+    connection: &mut Connection,
+    changes: &[Change<'_>],
+    nonce: u64,
+) -> Result<bool, Trouble> {
+    let done = match changes {
+        [change] => swap_one(connection, change, nonce).await,
+        changes => swap_all(connection, changes, nonce).await,
+    };
+    match done {
+        Err(Trouble::Refused(refusal)) if refusal.is_deadlock() || refusal.is_duplicate() => Ok(false),
+        done => done,
+    }
+}
+
+async fn swap_one(connection: &mut Connection, change: &Change<'_>, nonce: u64) -> Result<bool, Trouble> {
+    let name = literal(change.key.as_bytes());
+    let statement = match change.nonce {
+        Some(before) => {
+            format!("UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}", set(change.row, nonce))
+        }
+        None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change.row, nonce)),
+    };
+    Ok(connection.change(statement).await? == 1)
+}
+
+async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u64) -> Result<bool, Trouble> {
+    let mut packet = "SET @same = 0; START TRANSACTION".to_owned();
+    for Change { key, nonce: before, .. } in changes {
+        let name = literal(key.as_bytes());
+        // A row without anything in it stands for none, and may stay behind.
+        if before.is_none() {
+            let _ = write!(packet, "; INSERT IGNORE INTO {LOCKS} SET name = {name}, nonce = 0");
+        }
+        let before = before.unwrap_or_default();
+        let _ = write!(
+            packet,
+            "; SELECT COUNT(*) + @same INTO @same FROM {LOCKS} WHERE name = {name} AND nonce = {before} FOR UPDATE"
+        );
+    }
+    let all = changes.len();
+    for Change { key, row, .. } in changes {
+        let (name, set) = (literal(key.as_bytes()), set(row, nonce));
+        let _ = write!(packet, "; UPDATE {LOCKS} SET {set} WHERE name = {name} AND @same = {all}");
+    }
+    // After the commit: what comes back says that it was done.
+    packet.push_str("; COMMIT; SELECT @same");
+    let sets = match connection.run(packet).await {
+        Ok(sets) => sets,
+        Err(Trouble::Refused(refusal)) => {
+            // What was refused has left its transaction open, unless that was a deadlock.
+            connection.run("ROLLBACK".to_owned()).await?;
+            return Err(Trouble::Refused(refusal));
+        }
+        Err(lost) => return Err(lost),
+    };
+    let same =
+        sets.last().and_then(|set| number(set.first()?, 0)).ok_or_else(|| unread("a count of rows"))?;
+    Ok(same == u64::try_from(all).unwrap_or(u64::MAX))
+}
+
+/// The columns of a row as they are to be.
+fn set(row: &Row, nonce: u64) -> String {
+    let held = row.held.as_ref();
+    let token = held.map_or_else(null, |held| literal(held.token.as_bytes()));
+    let ends = held.and_then(|held| held.ends).map_or_else(null, |ends| ends.to_string());
+    let number = held.and_then(|held| held.number).map_or_else(null, |number| number.to_string());
+    let wanted = u8::from(held.is_some_and(|held| held.wanted));
+    let beside = row.beside.encode();
+    let beside = if beside.is_empty() { null() } else { literal(beside.as_bytes()) };
+    format!(
+        "nonce = {nonce}, token = {token}, ends = {ends}, number = {number}, wanted = {wanted}, counter = {}, \
+         beside = {beside}, dead_at = {}",
+        row.counter,
+        row.dead_at()
+    )
+}
+
+fn null() -> String {
+    "NULL".to_owned()
+}
+
+/// As many rows are looked at when dead ones are deleted.
+const SWEPT: usize = 256;
+
+/// Deletes rows of which nothing lives any more, among those behind `key`, or else the first.
+pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), Trouble> {
+    let statements = format!(
+        "SELECT {NOW}; SELECT name, nonce, dead_at FROM {LOCKS} WHERE name > {} ORDER BY name LIMIT {SWEPT}",
+        literal(key.as_bytes())
+    );
+    let mut sets = connection.run(statements).await?.into_iter();
+    let now = sets.next().and_then(|set| number(set.first()?, 0)).ok_or_else(|| unread("the time"))?;
+    let mut packet = Vec::new();
+    for row in sets.next().unwrap_or_default() {
+        if let (Some(name), Some(nonce), Some(dead_at)) = (bytes(&row, 0), number(&row, 1), number(&row, 2))
+            && dead_at < now
+        {
+            packet.push(format!("DELETE FROM {LOCKS} WHERE name = {} AND nonce = {nonce}", literal(name)));
+        }
+    }
+    if packet.is_empty() { Ok(()) } else { connection.run(packet.join("; ")).await.map(drop) }
+}
+
+/// Bytes in a statement, whatever they are.
+pub(crate) fn literal(bytes: &[u8]) -> String {
+    format!("x'{}'", hex(bytes))
+}
+
+/// The number in this column; `None` where there is none.
+pub(crate) fn number(row: &SqlRow, column: usize) -> Option<u64> {
+    match row.as_ref(column)? {
+        Value::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::UInt(number) => Some(*number),
+        Value::NULL | Value::Float(_) | Value::Double(_) | Value::Date(..) | Value::Time(..) => None,
+    }
+}
+
+/// The bytes in this column; `None` where there are none.
+pub(crate) fn bytes(row: &SqlRow, column: usize) -> Option<&[u8]> {
+    if let Value::Bytes(bytes) = row.as_ref(column)? { Some(bytes) } else { None }
+}
+
+/// The text in this column; `None` where there is none.
+pub(crate) fn text(row: &SqlRow, column: usize) -> Option<String> {
+    bytes(row, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// The answer cannot be understood. What comes next over this connection might not be either.
+pub(crate) fn unread(wanted: &str) -> Trouble {
+    Trouble::Lost(Reason::new(format!("it answered with something else than {wanted}")))
+}
+
+/// A key that is longer than the column.
+pub(crate) fn too_long(key: &str) -> Option<NodeError> {
+    let reason = || Reason::new(format!("the key has {} bytes, and a row takes {LONGEST_KEY}", key.len()));
+    (key.len() > LONGEST_KEY)
+        .then(|| NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason() })
+}

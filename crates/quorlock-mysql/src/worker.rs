@@ -1,0 +1,352 @@
+//! The work of a node's thread: it connects, carries out what was asked, and connects again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use quorlock::protocol::{Backoff, Moment};
+use quorlock::{
+    ConnectionState, Identity, NodeError, NodeErrorKind, Reason, Responder, Response, Seams, SharedRequest,
+    StatusListener,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use crate::address::Database;
+use crate::connection::{Connection, within};
+use crate::error::Trouble;
+use crate::handshake::{Ready, connect};
+use crate::locks::{Told, keys};
+use crate::node::{Shared, capabilities};
+use crate::table::{read, swap, sweep, too_long};
+
+/// What a node's handle tells its thread.
+pub(crate) enum Job {
+    Ask(SharedRequest, Responder),
+    Observe(Arc<dyn StatusListener>),
+    /// Is answered when there is a connection, or none.
+    Ready(oneshot::Sender<Result<(), NodeError>>),
+}
+
+/// The first attempts to connect again follow soon, on a human scale.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// As of a node that is a Redis server: what came back is found within this time.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// As many requests are carried out together, in one transaction, whose commit reaches the disk once.
+const BATCH: usize = 128;
+/// A connection that was idle for longer is tried before anything is asked over it.
+const IDLE: Duration = Duration::from_secs(1);
+/// An idle connection is tried this often, which finds out that the server has gone.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// As often a batch is decided anew because other clients have changed its rows.
+const ATTEMPTS: u32 = 40;
+/// One written batch of as many is followed by a look at rows that may be dead.
+const SWEEP_ONE_OF: u64 = 32;
+
+pub(crate) struct Worker {
+    database: Database,
+    seams: Seams,
+    shared: Arc<Shared>,
+    jobs: UnboundedReceiver<Job>,
+    observers: Vec<Arc<dyn StatusListener>>,
+    /// As it was told last.
+    state: Option<ConnectionState>,
+    backoff: Backoff,
+    /// Where the next look at dead rows begins.
+    swept: String,
+}
+
+/// A connection that votes.
+struct Link {
+    connection: Connection,
+    identity: Arc<Identity>,
+    used: Moment,
+}
+
+/// Why a link is no more.
+enum End {
+    /// No handle is left that could ask.
+    Closed,
+    Lost(NodeError),
+}
+
+impl Worker {
+    pub(crate) fn new(
+        database: Database,
+        seams: Seams,
+        shared: Arc<Shared>,
+        jobs: UnboundedReceiver<Job>,
+    ) -> Worker {
+        let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let (observers, state, swept) = (Vec::new(), None, String::new());
+        Worker { database, seams, shared, jobs, observers, state, backoff, swept }
+    }
+
+    /// Works until the last handle of the node is gone.
+    pub(crate) async fn work(&mut self) {
+        // No server is contacted before a request comes.
+        let Some(first) = self.jobs.recv().await else { return };
+        let mut waiting = vec![first];
+        let mut met = connect(&self.database, &self.seams).await;
+        loop {
+            let trouble = match met {
+                Ok(ready) => {
+                    let mut link = self.linked(ready);
+                    match self.serve(&mut link, std::mem::take(&mut waiting)).await {
+                        End::Closed => return link.connection.close().await,
+                        End::Lost(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            debug!(node = %self.database, error = %format_args!("{trouble:#}"), "no connection");
+            self.tell(ConnectionState::Lost(trouble.clone()));
+            for job in waiting.drain(..) {
+                self.refuse(job, &trouble);
+            }
+            match self.connect_again(&trouble).await {
+                Some(again) => met = again,
+                None => return,
+            }
+        }
+    }
+
+    fn linked(&mut self, ready: Ready) -> Link {
+        let Ready { connection, identity, facts, round_trip } = ready;
+        self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        self.shared.introduced(facts, round_trip);
+        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        Link { connection, identity, used: self.seams.clock().now() }
+    }
+
+    /// Pauses, and connects; meanwhile all that comes is refused. `None` when no handle is left.
+    async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
+        let clock = Arc::clone(self.seams.clock());
+        let wait = self.backoff.next(self.seams.entropy().half());
+        let (database, seams) = (self.database.clone(), self.seams.clone());
+        let mut connected = Box::pin(async move {
+            let end = clock.now() + wait;
+            while clock.now() < end {
+                clock.sleep_until(end).await;
+            }
+            connect(&database, &seams).await
+        });
+        let mut awaited = Vec::new();
+        let met = loop {
+            let job = match select(pin!(self.jobs.recv()), connected).await {
+                Either::Left((job, pending)) => {
+                    connected = pending;
+                    job?
+                }
+                Either::Right((met, _)) => break met,
+            };
+            if let Job::Ready(to) = job {
+                // It is being tried.
+                awaited.push(to);
+            } else {
+                self.refuse(job, trouble);
+            }
+        };
+        for to in awaited {
+            drop(to.send(met.as_ref().map(drop).map_err(NodeError::clone)));
+        }
+        Some(met)
+    }
+
+    /// Carries out what is asked, until the connection is lost or no handle is left.
+    async fn serve(&mut self, link: &mut Link, mut waiting: Vec<Job>) -> End {
+        let clock = Arc::clone(self.seams.clock());
+        loop {
+            if waiting.is_empty() {
+                match within(&*clock, HEARTBEAT, self.jobs.recv()).await {
+                    Some(Some(job)) => waiting.push(job),
+                    Some(None) => return End::Closed,
+                    None => {}
+                }
+            }
+            while waiting.len() < BATCH
+                && let Ok(job) = self.jobs.try_recv()
+            {
+                waiting.push(job);
+            }
+            let idle = clock.now().since(link.used) > IDLE;
+            let asks = waiting.iter().any(|job| matches!(job, Job::Ask(..) | Job::Ready(_)));
+            if (idle && asks) || waiting.is_empty() {
+                if let Err(trouble) = link.connection.run("SELECT 1".to_owned()).await {
+                    let error = trouble.before_anything_changed();
+                    return self.reconnect_for(link, waiting, error).await;
+                }
+                link.used = clock.now();
+            }
+            let mut batch = Vec::new();
+            for job in waiting.drain(..) {
+                match job {
+                    Job::Ask(request, responder) => batch.extend(self.admit(request, responder)),
+                    Job::Observe(observer) => {
+                        observer.see(ConnectionState::Connected(Arc::clone(&link.identity)));
+                        self.observers.push(observer);
+                    }
+                    Job::Ready(to) => drop(to.send(Ok(()))),
+                }
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            let done = self.carry_out(link, batch).await;
+            link.used = clock.now();
+            match done {
+                Ok(true) if self.seams.entropy().half().is_multiple_of(SWEEP_ONE_OF) => {
+                    if let Err(Trouble::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {
+                        return End::Lost(NodeError::Unreachable { reason });
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => return End::Lost(error),
+            }
+        }
+    }
+
+    /// A connection that was idle is gone. Nothing was asked over it, so what waits is asked over the next one.
+    async fn reconnect_for(&mut self, link: &mut Link, waiting: Vec<Job>, error: NodeError) -> End {
+        debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
+        self.tell(ConnectionState::Lost(error));
+        match connect(&self.database, &self.seams).await {
+            Ok(ready) => {
+                *link = self.linked(ready);
+                Box::pin(self.serve(link, waiting)).await
+            }
+            Err(error) => {
+                for job in waiting {
+                    self.refuse(job, &error);
+                }
+                End::Lost(error)
+            }
+        }
+    }
+
+    /// A request that is to be carried out; the others are answered.
+    fn admit(&self, request: SharedRequest, responder: Responder) -> Option<(SharedRequest, Responder)> {
+        let refused = if request.may_create() && !responder.wanted() {
+            Some(NodeError::NotAsked)
+        } else {
+            let long = || keys(&request).iter().find_map(|key| too_long(key));
+            capabilities().check(&request).err().or_else(long)
+        };
+        match refused {
+            None => Some((request, responder)),
+            Some(error) => {
+                self.answer(responder, Err(error));
+                None
+            }
+        }
+    }
+
+    /// Carries out requests together, in the order asked. Tells whether any row was written, or why the connection is
+    /// no more.
+    async fn carry_out(
+        &mut self,
+        link: &mut Link,
+        batch: Vec<(SharedRequest, Responder)>,
+    ) -> Result<bool, NodeError> {
+        let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
+        names.sort_unstable();
+        names.dedup();
+        for _ in 0..ATTEMPTS {
+            let mut rows = match read(&mut link.connection, &names).await {
+                Ok(rows) => rows,
+                Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
+            };
+            let decided: Vec<Result<Told, NodeError>> =
+                batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
+            let changes = rows.changes();
+            let nonce = self.seams.entropy().half().max(1);
+            let wrote = !changes.is_empty();
+            let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
+            match swapped {
+                Ok(true) => {
+                    if let Some(change) = changes.last() {
+                        // The next look is behind it, or at the first rows.
+                        self.swept =
+                            if nonce.is_multiple_of(2) { change.key.to_owned() } else { String::new() };
+                    }
+                    for ((_, responder), decision) in batch.into_iter().zip(decided) {
+                        let identity = Arc::clone(&link.identity);
+                        let response =
+                            |(vote, number)| Response::new(vote, identity).with_fencing_token(number);
+                        self.answer(responder, decision.map(response));
+                    }
+                    return Ok(wrote);
+                }
+                Ok(false) => {}
+                Err(trouble) => return self.failed(batch, trouble, Trouble::into_node_error),
+            }
+        }
+        let reason = Reason::new(format!("other clients have changed the rows {ATTEMPTS} times meanwhile"));
+        let error = NodeError::Failed { kind: NodeErrorKind::Busy, reason };
+        for (_, responder) in batch {
+            self.answer(responder, Err(error.clone()));
+        }
+        Ok(false)
+    }
+
+    /// Answers all with what has happened. The connection goes on unless it is lost.
+    fn failed(
+        &self,
+        batch: Vec<(SharedRequest, Responder)>,
+        trouble: Trouble,
+        meaning: impl FnOnce(Trouble) -> NodeError,
+    ) -> Result<bool, NodeError> {
+        let lost = match &trouble {
+            Trouble::Lost(reason) => Some(NodeError::Unreachable { reason: reason.clone() }),
+            Trouble::Refused(_) => None,
+        };
+        let error = meaning(trouble);
+        for (_, responder) in batch {
+            self.answer(responder, Err(error.clone()));
+        }
+        // A server that was made a replica is introduced anew, and so is one whose tables have gone.
+        let unfit = error.is_permanent().then(|| error.clone());
+        lost.or(unfit).map_or(Ok(false), Err)
+    }
+
+    /// Answers without having asked the server.
+    fn refuse(&mut self, job: Job, trouble: &NodeError) {
+        match job {
+            Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
+            Job::Observe(observer) => {
+                if let Some(state) = &self.state {
+                    observer.see(state.clone());
+                }
+                self.observers.push(observer);
+            }
+            Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
+        }
+    }
+
+    fn answer(&self, responder: Responder, answer: Result<Response, NodeError>) {
+        self.shared.unanswered.fetch_sub(1, Ordering::Relaxed);
+        responder.send(answer);
+    }
+
+    /// Tells observers of what is new.
+    fn tell(&mut self, state: ConnectionState) {
+        if self.state.as_ref() != Some(&state) {
+            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.state = Some(state);
+        }
+    }
+}
+
+/// What still waits is answered: the thread has ended.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let ended = NodeError::Unreachable { reason: "its thread has ended".into() };
+        self.jobs.close();
+        while let Ok(job) = self.jobs.try_recv() {
+            self.refuse(job, &ended);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A table keeps the contract of every node, and the suite notices one that does not.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use mysql_async::prelude::Queryable as _;
+use quorlock::protocol::FencingToken;
+use quorlock::{
+    Capabilities, Clock as _, Expiry, Node, Request, Responder, Seams, SharedRequest, SystemClock,
+};
+use quorlock_mysql::MysqlNode;
+use quorlock_testkit::Value;
+use quorlock_testkit::contract::{Plant, check_contract};
+use tokio::sync::Mutex;
+
+use crate::need_server;
+use crate::server::{Server, other};
+
+/// Another client: a person with a console.
+struct Console(Mutex<Server>);
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// The key of the lock whose counter this would be the key of.
+fn counter_of(key: &str) -> Option<&str> {
+    let rest = key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?;
+    rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))
+}
+
+impl Console {
+    async fn run(&self, statement: String) -> io::Result<()> {
+        let mut conn = self.0.lock().await.other().await;
+        conn.query_drop(statement).await.map_err(other)?;
+        conn.disconnect().await.map_err(other)
+    }
+
+    async fn write(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
+        if let Some(lock) = counter_of(key) {
+            let number = if let Value::Number(counter) = value { counter.stands } else { u64::MAX };
+            let insert = format!(
+                "INSERT INTO quorlock_locks SET name = x'{}', nonce = RAND() * 1e9, dead_at = ~0",
+                hex(lock.as_bytes())
+            );
+            let now = format!("counter = {number}");
+            return self
+                .run(format!("{insert}, {now} ON DUPLICATE KEY UPDATE nonce = nonce + 1, {now}"))
+                .await;
+        }
+        let ends = match expiry {
+            Expiry::In(left) => (SystemClock::default().wall() + left).as_micros().to_string(),
+            Expiry::Never => "NULL".to_owned(),
+        };
+        let what = match value {
+            Value::Text(token) => format!("token = x'{}', ends = {ends}", hex(&token)),
+            Value::Number(_) | Value::List(_) | Value::Scores(_) | Value::Fields(_) => {
+                "beside = 'a list of items'".to_owned()
+            }
+        };
+        let name = hex(key.as_bytes());
+        self.run(format!(
+            "INSERT INTO quorlock_locks SET name = x'{name}', nonce = RAND() * 1e9, dead_at = ~0, {what}"
+        ))
+        .await
+    }
+
+    async fn delete(&self, key: &str) -> io::Result<()> {
+        let (set, key) = match counter_of(key) {
+            Some(lock) => ("counter = 0", lock),
+            None => ("token = NULL, ends = NULL, beside = NULL", key),
+        };
+        self.run(format!(
+            "UPDATE quorlock_locks SET nonce = nonce + 1, {set} WHERE name = x'{}'",
+            hex(key.as_bytes())
+        ))
+        .await
+    }
+
+    async fn ends(&self, key: &str) -> io::Result<Option<Expiry>> {
+        let (counter, key) = (counter_of(key).is_some(), counter_of(key).unwrap_or(key));
+        let mut conn = self.0.lock().await.other().await;
+        let select = format!(
+            "SELECT token IS NULL, ends, counter FROM quorlock_locks WHERE name = x'{}'",
+            hex(key.as_bytes())
+        );
+        let row: Option<(bool, Option<u64>, u64)> = conn.query_first(select).await.map_err(other)?;
+        conn.disconnect().await.map_err(other)?;
+        let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
+        Ok(match row {
+            Some((_, _, number)) if counter => {
+                let number = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
+                number.map(|number| left(number.counter_ends()))
+            }
+            Some((false, ends, _)) => {
+                Some(ends.map_or(Expiry::Never, |ends| left(Duration::from_micros(ends))))
+            }
+            Some((true, ..)) | None => None,
+        })
+    }
+}
+
+impl Plant for Console {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(self.write(key, value, expiry))
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(self.delete(key))
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(self.ends(key))
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async {
+            let mut server = self.0.lock().await;
+            server.kill();
+            server.run().await;
+            Ok(())
+        })
+    }
+}
+
+/// The clauses that `node` breaks.
+async fn broken(node: &dyn Node, console: &Console) -> Vec<String> {
+    let Err(breach) = check_contract(node, console, &SystemClock::default()).await else { return Vec::new() };
+    breach.to_string().lines().filter(|line| line.starts_with("- ")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_keeps_the_contract_and_one_that_does_not_is_found() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = MysqlNode::new(&server.url(), &Seams::default()).unwrap();
+    node.ready().await.unwrap();
+    let console = Console(Mutex::new(server));
+    let found = broken(&node, &console).await;
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let found = broken(&WithoutTombstones(node), &console).await.join("\n");
+    assert!(found.contains("a late acquisition of a cancelled attempt does nothing"), "{found}");
+    assert!(!found.contains("a free key is granted"), "{found}");
+}
+
+/// Releases where it should cancel, and so leaves no tombstone.
+#[derive(Debug)]
+struct WithoutTombstones(MysqlNode);
+
+impl Node for WithoutTombstones {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let request = if let Request::Cancel { claim, .. } = &*request {
+            Request::Release { claim: Arc::clone(claim) }.into()
+        } else {
+            request
+        };
+        self.0.ask(request, responder);
+    }
+}
+
+#[test]
+fn the_key_of_a_counter_is_read_as_it_is_written() {
+    for key in ["a", "contract/1/2", "{tag}/3"] {
+        assert_eq!(counter_of(&quorlock::protocol::fence_counter(key)), Some(key));
+    }
+    assert_eq!(counter_of("a"), None);
+}

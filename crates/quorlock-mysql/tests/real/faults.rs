@@ -1,0 +1,284 @@
+//! Servers that crash, hang, or keep rows locked; connections that are cut; several clients and several servers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use mysql_async::prelude::Queryable as _;
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
+use quorlock::{
+    Clock as _, Coordinator, Entropy as _, Node, NodeError, NodeErrorKind, Request, Response, RestartGuard,
+    Seams, SystemClock, SystemEntropy, Vote, Wait, ask,
+};
+use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::Proxy;
+
+use crate::need_server;
+use crate::server::{Server, until};
+
+const TTL: Duration = Duration::from_secs(60);
+
+pub(crate) fn node(server: &Server) -> MysqlNode {
+    MysqlNode::new(&server.url(), &Seams::default()).unwrap()
+}
+
+pub(crate) fn claim(key: &str) -> Arc<Claim> {
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+}
+
+pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
+    ask(node, Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }).await
+}
+
+async fn release(node: &dyn Node, claim: &Arc<Claim>) -> Vote {
+    ask(node, Request::Release { claim: Arc::clone(claim) }).await.unwrap().vote
+}
+
+async fn cancel(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+    ask(node, Request::Cancel { claim: Arc::clone(claim), linger: TTL }).await
+}
+
+async fn inspect(node: &dyn Node, key: &str) -> Vote {
+    ask(node, Request::Inspect { key: key.into() }).await.unwrap().vote
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_clients_that_want_a_key_one_gets_it_and_numbers_grow() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let nodes: Vec<_> = (0..6).map(|_| node(&server)).collect();
+    let mut last = FencingToken::ZERO;
+    for round in 0..50 {
+        let claims: Vec<_> = nodes.iter().map(|_| claim("orders/1")).collect();
+        let asked = nodes.iter().zip(&claims).map(|(node, claim)| acquire(node, claim));
+        let answers: Vec<_> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+        let granted: Vec<_> = (0..6).filter(|place| answers[*place].vote == Vote::Granted).collect();
+        assert_eq!(granted.len(), 1, "round {round}: {answers:?}");
+        let number = answers[granted[0]].fencing_token.unwrap();
+        assert!(number > last, "{number} was drawn after {last}");
+        last = number;
+        assert_ne!(release(&nodes[granted[0]], &claims[granted[0]]).await, Vote::Free);
+    }
+}
+
+/// Requests for several keys in any order, from several clients at the same time: all of a claim or none of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_overlapping_sets_of_keys_no_two_are_held_together() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let nodes: Vec<_> = (0..4).map(|_| node(&server)).collect();
+    for round in 0..25 {
+        let set = |first: usize| -> Arc<Claim> {
+            let keys = ["a", "b", "c", "d"].map(|key| format!("{round}/{key}"));
+            let beside: Arc<[Arc<str>]> = Arc::new([keys[(first + 1) % 4].as_str().into()]);
+            Arc::new(Claim::clone(&claim(&keys[first])).and(beside))
+        };
+        let claims: Vec<_> = (0..4).map(set).collect();
+        let asked = nodes.iter().zip(&claims).map(|(node, claim)| acquire(node, claim));
+        let votes: Vec<_> = join_all(asked).await.into_iter().map(|answer| answer.unwrap().vote).collect();
+        let held = |place: usize| votes[place % 4] == Vote::Granted;
+        assert!((0..4).any(held), "round {round}: {votes:?}");
+        for place in 0..4 {
+            assert!(!(held(place) && held(place + 1)), "round {round}: {votes:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_granted_survives_a_kill_of_the_server() {
+    need_server!();
+    let mut server = Server::start(&[]).await;
+    let node = node(&server);
+    let (holder, cancelled, other) = (claim("a"), claim("b"), claim("a"));
+    let first = acquire(&node, &holder).await.unwrap();
+    cancel(&node, &cancelled).await.unwrap();
+    server.kill();
+    let down = acquire(&node, &other).await.unwrap_err();
+    assert_eq!(down.kind(), NodeErrorKind::Unreachable, "{down:#}");
+    server.run().await;
+    until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
+    let refused = acquire(&node, &other).await.unwrap();
+    assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
+    assert_eq!(refused.fencing_token, first.fencing_token);
+    assert_eq!(refused.identity.id, first.identity.id, "what remembers goes on with its history");
+    assert_eq!(acquire(&node, &cancelled).await.unwrap().vote, Vote::Free);
+}
+
+/// A request whose client has gone is carried out by the server, and then taken back by a cancellation.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cut_connection_has_left_behind_is_taken_back() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let direct = node(&server);
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap();
+    let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
+    let cut = MysqlNode::new(&through, &Seams::default()).unwrap();
+    // The row is there, and another transaction keeps it.
+    let (before, late) = (claim("a"), claim("a"));
+    acquire(&direct, &before).await.unwrap();
+    release(&direct, &before).await;
+    cut.ready().await.unwrap();
+    let mut other = server.other().await;
+    other.query_drop("BEGIN").await.unwrap();
+    other.query_drop("SELECT * FROM quorlock_locks WHERE name = 'a' FOR UPDATE").await.unwrap();
+    let asked = tokio::spawn({
+        let (cut, late) = (cut.clone(), Arc::clone(&late));
+        async move { acquire(&cut, &late).await }
+    });
+    until("the statement waits for the row", async || {
+        let waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        !server.sql(waits).await.is_empty()
+    })
+    .await;
+    proxy.cut();
+    let error = asked.await.unwrap().unwrap_err();
+    assert!(error.may_have_acted(), "{error:#}");
+    let taken_back = cancel(&direct, &late);
+    other.query_drop("COMMIT").await.unwrap();
+    taken_back.await.unwrap();
+    assert_eq!(inspect(&direct, "a").await, Vote::Free);
+    until("the node connects again", async || cut.ready().await.is_ok()).await;
+    assert_eq!(acquire(&cut, &late).await.unwrap().vote, Vote::Free, "there is a tombstone");
+}
+
+/// What was decided before a cancellation cannot be written after it: the row has another nonce.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_makes_every_earlier_reading_of_the_row_worthless() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let late = claim("a");
+    let nonce = "SELECT nonce FROM locks.quorlock_locks WHERE name = 'a'";
+    acquire(&node, &claim("a")).await.unwrap();
+    let before: u64 = mysql_async::from_row(server.sql(nonce).await.remove(0));
+    cancel(&node, &late).await.unwrap();
+    let after: u64 = mysql_async::from_row(server.sql(nonce).await.remove(0));
+    assert_ne!(before, after);
+    cancel(&node, &late).await.unwrap();
+    let again: u64 = mysql_async::from_row(server.sql(nonce).await.remove(0));
+    assert_ne!(after, again, "a second one as well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_another_transaction_keeps_is_a_failure_and_no_refusal() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let (first, both) = (claim("a"), claim("a"));
+    acquire(&node, &first).await.unwrap();
+    release(&node, &first).await;
+    let mut other = server.other().await;
+    other.query_drop("BEGIN").await.unwrap();
+    other.query_drop("SELECT * FROM quorlock_locks WHERE name = 'a' FOR UPDATE").await.unwrap();
+    let several = Arc::new(Claim::clone(&both).and(Arc::new(["b".into()])));
+    for request in [&first, &several] {
+        let error = acquire(&node, request).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
+        assert!(!error.may_have_acted() && !error.is_permanent(), "{error:#}");
+    }
+    other.query_drop("COMMIT").await.unwrap();
+    assert_eq!(inspect(&node, "a").await, Vote::Free);
+    assert_eq!(inspect(&node, "b").await, Vote::Free);
+    assert_eq!(acquire(&node, &several).await.unwrap().vote, Vote::Granted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    node.ready().await.unwrap();
+    acquire(&node, &claim("a")).await.unwrap();
+    server.signal("-STOP");
+    let error = acquire(&node, &claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::Unreachable, "{error:#}");
+    server.signal("-CONT");
+    until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_killed_is_made_anew() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let holder = claim("a");
+    acquire(&node, &holder).await.unwrap();
+    let ours = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
+    let id: u64 = mysql_async::from_row(server.sql(ours).await.remove(0));
+    server.sql(format!("KILL {id}")).await;
+    until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
+    assert_eq!(release(&node, &holder).await, Vote::Granted, "the lock has not gone with its connection");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_holds_locks_for_a_program() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let coordinator = |guard| {
+        Coordinator::builder()
+            .kind(MysqlKind::new())
+            .nodes([server.url()])
+            .restart_guard(guard)
+            .build()
+            .unwrap()
+    };
+    let (one, two) = (coordinator(RestartGuard::Off), coordinator(RestartGuard::Off));
+    let lease = one.lock("job").acquire().await.unwrap();
+    let refused = two.lock("job").wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("job"), "{refused}");
+    let waiting = tokio::spawn(async move { two.lock("job").acquire().await.unwrap().fencing_token() });
+    let first = lease.fencing_token();
+    lease.release().await.unwrap();
+    assert!(waiting.await.unwrap() > first);
+    let shared = one.lock("catalogue").shared();
+    let (first, second) = (shared.acquire().await.unwrap(), shared.acquire().await.unwrap());
+    drop((first, second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_of_three_servers_tolerates_the_loss_of_one() {
+    need_server!();
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(Server::start(&[]).await);
+    }
+    let urls = servers.iter().map(Server::url);
+    let coordinator = Coordinator::builder()
+        .kind(MysqlKind::new())
+        .nodes(urls)
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap();
+    let first = coordinator.lock("job").acquire().await.unwrap();
+    let number = first.fencing_token();
+    first.release().await.unwrap();
+    servers[0].kill();
+    let second = coordinator.lock("job").acquire().await.unwrap();
+    assert!(second.fencing_token() > number);
+    servers[1].kill();
+    let third = coordinator.lock("other").wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(third.to_string().contains("of 3 granted, 2 needed"), "{third}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_locks_that_are_no_longer_used_are_deleted() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let plainly = |key: String| {
+        let claim = claim(&key);
+        Request::Acquire { claim, ttl: Duration::from_millis(100), fence_hint: None }
+    };
+    for number in 0..100 {
+        ask(&node, plainly(format!("old/{number:03}"))).await.unwrap();
+    }
+    let count = "SELECT COUNT(*) FROM locks.quorlock_locks WHERE name LIKE 'old/%'";
+    until("all rows are deleted", async || {
+        ask(&node, plainly("new".to_owned())).await.unwrap();
+        let left: u64 = mysql_async::from_row(server.sql(count).await.remove(0));
+        left == 0
+    })
+    .await;
+}

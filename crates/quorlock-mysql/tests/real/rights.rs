@@ -1,0 +1,173 @@
+//! What keeps a server from voting is said with its cure: rights, tables, settings, histories.
+
+use mysql_async::prelude::Queryable as _;
+use quorlock::{Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Vote};
+use quorlock_mysql::{MysqlKind, MysqlNode};
+
+use crate::faults::{acquire, claim, node};
+use crate::need_server;
+use crate::server::{Server, until};
+
+/// Why the node at this URL does not connect.
+async fn refusal(url: &str) -> NodeError {
+    let error = MysqlNode::new(url, &Seams::default()).unwrap().ready().await.unwrap_err();
+    let shown = format!("{error:#} {error:?}");
+    assert!(!shown.contains("secret"), "{shown}");
+    error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_error_of_a_user_without_rights_names_those_to_grant() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    server.sql("REVOKE ALL ON locks.* FROM 'locks'@'%'").await;
+    server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO 'locks'@'%'").await;
+    let error = refusal(&server.url()).await;
+    assert!(matches!(error.kind(), NodeErrorKind::PermissionDenied(_)), "{error:#}");
+    let words = error.to_string();
+    let grant = "`GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `locks`.* TO 'locks'@'%'`";
+    assert!(words.contains(grant), "{words}");
+    // What it names is what helps.
+    let (_, create) = words.split_once("as a user who may: ").unwrap();
+    let mut other = server.other().await;
+    other.query_drop(create).await.unwrap();
+    assert_eq!(acquire(&node(&server), &claim("a")).await.unwrap().vote, Vote::Granted);
+    server.sql("REVOKE UPDATE ON locks.* FROM 'locks'@'%'").await;
+    let node = node(&server);
+    let error = acquire(&node, &claim("b")).await;
+    // A new row needs no UPDATE, and the release of it does.
+    assert!(error.is_ok(), "{error:?}");
+    let error = acquire(&node, &claim("b")).await.unwrap_err();
+    assert!(matches!(error.kind(), NodeErrorKind::PermissionDenied(_)), "{error:#}");
+    assert!(error.to_string().contains("grant SELECT, INSERT, UPDATE and DELETE"), "{error:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_login_or_database_is_named() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let error = refusal(&server.url().replace("locks:secret", "locks:secretly")).await;
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (NodeErrorKind::Login, "the login was refused: check user and password in the URL")
+    );
+    server.sql("GRANT ALL ON *.* TO 'locks'@'%'").await;
+    let error = refusal(&format!("{}_of_others", server.url())).await;
+    assert_eq!(error.kind(), NodeErrorKind::Misconfigured, "{error:#}");
+    assert!(error.to_string().contains("CREATE DATABASE"), "{error:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_shape_or_engine_is_refused() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let mut other = server.other().await;
+    for (create, words) in [
+        ("CREATE TABLE quorlock_locks (name VARCHAR(64) PRIMARY KEY)", "without `name` as varbinary(2048)"),
+        ("CREATE TABLE quorlock_locks (name VARBINARY(2048) PRIMARY KEY) ENGINE=Aria", "has the engine Aria"),
+    ] {
+        other.query_drop(create).await.unwrap();
+        let error = refusal(&server.url()).await;
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured, "{error:#}");
+        assert!(error.to_string().contains(words), "{error:#}");
+        other.query_drop("DROP TABLE quorlock_locks, quorlock_history").await.ok();
+        other.query_drop("DROP TABLE IF EXISTS quorlock_locks, quorlock_history").await.unwrap();
+    }
+    assert!(node(&server).ready().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_does_not_vote() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    acquire(&node, &claim("a")).await.unwrap();
+    server.sql("SET GLOBAL read_only = ON").await;
+    let error = acquire(&node, &claim("b")).await.unwrap_err();
+    assert!(matches!(error, NodeError::Unfit { kind: NodeErrorKind::ReadOnly, .. }), "{error:?}");
+    let error = refusal(&server.url()).await;
+    assert!(matches!(error, NodeError::Unfit { kind: NodeErrorKind::ReadOnly, .. }), "{error:?}");
+    let facts = node.examine("doctor".into()).await.unwrap();
+    assert!(facts.trouble.is_some(), "{facts:?}");
+    server.sql("SET GLOBAL read_only = OFF").await;
+    until("it votes again", async || acquire(&node, &claim("c")).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_ends_where_the_tables_are_made_anew() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let before = acquire(&node(&server), &claim("a")).await.unwrap().identity;
+    let again = acquire(&node(&server), &claim("b")).await.unwrap().identity;
+    assert_eq!(before.id, again.id);
+    server.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;
+    let dropped = acquire(&node(&server), &claim("c")).await.unwrap().identity;
+    assert_ne!(before.id, dropped.id);
+    // As by a copy of the tables on another server, or one from a backup.
+    server.sql("UPDATE locks.quorlock_history SET server = 'another', noted_at = 0").await;
+    let moved = acquire(&node(&server), &claim("d")).await.unwrap().identity;
+    assert_ne!(dropped.id, moved.id);
+    assert!(moved.age.as_secs() < 60, "{moved:?}");
+    // As by a restore of the table of locks alone. Servers tell the time of a table in whole seconds.
+    let later = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks' AND \
+                 TABLE_NAME = 'quorlock_locks' AND CREATE_TIME < NOW()";
+    until("the table is older than a second", async || !server.sql(later).await.is_empty()).await;
+    server.sql("DROP TABLE locks.quorlock_locks").await;
+    let restored = acquire(&node(&server), &claim("d")).await.unwrap().identity;
+    assert_ne!(moved.id, restored.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_forget_has_a_new_history_after_each_start() {
+    need_server!();
+    let mut server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await;
+    let node = node(&server);
+    let before = acquire(&node, &claim("a")).await.unwrap().identity;
+    // As if it had been running for an hour.
+    server.sql("UPDATE locks.quorlock_history SET started = started - 3600000000, noted_at = noted_at - 3600000000").await;
+    server.kill();
+    server.run().await;
+    until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
+    let after = acquire(&node, &claim("b")).await.unwrap().identity;
+    assert_ne!(before.id, after.id);
+    assert!(after.age.as_secs() < 60, "{after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_up_finds_a_sound_server() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let facts = node(&server).examine("doctor".into()).await.unwrap();
+    assert!(facts.trouble.is_none() && facts.unfit.is_none(), "{facts:?}");
+    assert_eq!(facts.lock, Some(Ok(())));
+    assert_eq!(facts.software.as_ref().map(|software| software.name), Some("mariadb"));
+    assert!(facts.round_trips.len() == 5 && facts.clock.is_some() && facts.identity.is_some(), "{facts:?}");
+    let left: u64 = mysql_async::from_row(
+        server.sql("SELECT COUNT(*) FROM locks.quorlock_locks WHERE token IS NOT NULL").await.remove(0),
+    );
+    assert_eq!(left, 0);
+    assert!(server.folder().exists());
+}
+
+#[test]
+fn urls_are_read_and_written_without_passwords() {
+    let parse = |url: &str| MysqlKind::new().parse(url);
+    let address = parse("MYSQL://anna:p%40ss@DB-1:3307/my%2Flocks?tls=off").unwrap();
+    assert_eq!(address.to_string(), "mysql://db-1:3307/my/locks");
+    assert_eq!(address.servers(), ["db-1:3307"]);
+    assert!(!format!("{address:?}").contains("p@ss"));
+    assert_eq!(parse("mariadb://[::1]/locks").unwrap().servers(), ["[::1]:3306"]);
+    let kinds = Kinds::default().with(MysqlKind::new());
+    assert_eq!(kinds.split("mysql://a/l,redis://b").unwrap(), ["mysql://a/l", "redis://b"]);
+    for (url, problem) in [
+        ("mysql://db-1", "names no database"),
+        ("mysql:///locks", "has no host"),
+        ("mysql://db-1/locks?ssl=1", "has a parameter other than `tls=on` and `tls-ca=FILE`"),
+        ("mysql://db-1/locks?tls=maybe", "has a `tls` that is neither `on` nor `off`"),
+        ("mysql://db-1/locks?tls-ca=/a", "has a `tls-ca` without `tls=on`"),
+        ("mysql://anna:secret@db-1:99999/locks", "is no URL"),
+    ] {
+        let error = parse(url).unwrap_err().to_string();
+        assert!(error.contains(problem) && !error.contains("secret"), "{url}: {error}");
+    }
+}
