@@ -42,6 +42,12 @@ fn cli() -> Library {
     Library::read("quorlock_cli", &root().join("crates/quorlock-cli"))
 }
 
+/// The kinds of node that have a package of their own.
+fn kinds() -> [Library; 3] {
+    let read = |name: &'static str| Library::read(name, &root().join("crates").join(name.replace('_', "-")));
+    ["quorlock_postgres", "quorlock_sqlite", "quorlock_mysql"].map(read)
+}
+
 /// How the text differs from the one in the tree, as lines that went and lines that came.
 fn difference(known: &str, text: &str) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (known.lines().collect(), text.lines().collect());
@@ -55,7 +61,7 @@ fn difference(known: &str, text: &str) -> String {
 
 #[test]
 fn the_interface_is_the_one_that_is_listed() {
-    for library in [quorlock(), protocol(), testkit(), cli()] {
+    for library in [quorlock(), protocol(), testkit(), cli()].into_iter().chain(kinds()) {
         let file = root().join("api").join(format!("{}.txt", library.name.replace('_', "-")));
         let head = format!(
             "// What programs see of `{}`, with all features. Written by\n//     {WRITE}\n",
@@ -99,6 +105,11 @@ fn no_type_of_another_library_is_part_of_the_interface_unless_it_says_why() {
     of_testkit.retain(|name| !name.starts_with("quorlock::"));
     let allowed = names(&[FOREIGN, FOREIGN_IN_TESTS].concat());
     assert!(of_testkit.is_subset(&allowed), "of quorlock-testkit: {:?}", &of_testkit - &allowed);
+    for kind in kinds() {
+        let mut foreign = Listing::of(&kind).foreign;
+        foreign.retain(|name| !name.starts_with("quorlock::"));
+        assert_eq!(foreign, BTreeSet::new(), "of {}", kind.name);
+    }
 }
 
 #[test]
