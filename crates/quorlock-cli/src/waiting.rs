@@ -73,7 +73,7 @@ impl Place {
         self.number.is_some()
     }
 
-    /// Notes what those who wait are told.
+    /// Notes what is shown while waiting.
     pub(crate) fn note(&self, waiting: &Waiting) {
         if let Some(number) = &self.number {
             number.store(waiting.processes.map_or(0, |before| u64::from(before) + 1), Ordering::Relaxed);

@@ -98,7 +98,7 @@ impl Database {
         self.tls.on
     }
 
-    /// What the driver is told. User and password of the program stand in where the URL has none.
+    /// The options of the driver. User and password of the program stand in where the URL has none.
     pub(crate) fn options(&self, seams: &Seams) -> OptsBuilder {
         let user = self.user.as_deref().or(seams.username());
         let password = self.password.as_deref().or(seams.password());

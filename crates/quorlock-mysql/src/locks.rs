@@ -253,7 +253,7 @@ impl Rows {
         for key in claim.keys() {
             let held = match self.row(key) {
                 Ok(row) => row.held.as_ref().filter(|held| held.token == *claim.token()),
-                // What is not ours stays, whatever it is.
+                // What is not ours stays, of whatever kind.
                 Err(_) if claim.is_several() => continue,
                 Err(error) => return Err(error),
             };
@@ -577,7 +577,7 @@ fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
     drawing.and_then(|drawing| above_zero(drawing.stands))
 }
 
-/// A counter that stands at zero is none.
+/// A counter of zero is none.
 fn above_zero(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

@@ -71,7 +71,7 @@ impl Row {
     }
 }
 
-/// When a counter that stands at this number ends (rule F-9).
+/// When a counter with this number expires (rule F-9).
 fn micros_of(counter: FencingToken) -> u64 {
     if counter == FencingToken::ZERO {
         return u64::MAX;

@@ -126,7 +126,7 @@ impl Entries<'_> {
         mark.is_some_and(|mark| Some(mark) != self.mark && self.marks.is_gone(mark))
     }
 
-    /// Whether something stands under this name, whatever it is.
+    /// Whether something stands under this name, of whatever kind.
     pub(crate) fn exists(&self, key: &str) -> Result<bool, Failure> {
         Ok(self.main(key)?.is_some_and(|(what, held)| self.lives(what, held.ends)))
     }
@@ -353,7 +353,7 @@ pub(crate) fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
     drawing.and_then(|drawing| told(drawing.stands))
 }
 
-/// A counter that stands at zero is none.
+/// A counter of zero is none.
 pub(crate) fn told(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

@@ -17,7 +17,7 @@
 //! # Time
 //!
 //! Locks end by the clock of the boot, which counts suspend and is not set by anyone, and all of an earlier boot are
-//! void: whoever held them is gone. Counters of fencing tokens end by the calendar clock.
+//! void: their holders are gone. Counters of fencing tokens end by the calendar clock.
 //!
 //! # What reaches the disk
 //!

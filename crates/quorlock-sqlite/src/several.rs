@@ -1,4 +1,4 @@
-//! Several locks at once: what is done is done at all of them or at none (rules M-1 to M-4).
+//! Several locks in one request: what is done is done at all of them or at none (rules M-1 to M-4).
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Entries<'_> {
         Ok((Vote::Granted, Some(fencing_token)))
     }
 
-    /// What is not ours stays, whatever it is.
+    /// What is not ours stays, of whatever kind.
     pub(crate) fn release_several(&mut self, claim: &Claim) -> Result<Told, Failure> {
         let mut was = Vote::Free;
         for one in claim.each() {

@@ -193,7 +193,7 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags)?;
     database.busy_handler(Some(wait))?;
-    // The next to open it, mostly soon, needs no log that is written back; and nobody waits for the disk now.
+    // The next to open it, mostly soon, needs no log that is written back; and no request waits for the disk now.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     set_durable(&database, false)?;
     database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
@@ -260,7 +260,7 @@ fn create(
     database.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;
-    // Marks are made by holders: whoever has one, where there is no lock yet, has it from a file that is gone.
+    // Marks are made by holders: a process that has one, where there is no lock yet, has it from a file that is gone.
     let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
     let id = format!("{:032x}", seams.entropy().bits());
     transaction.execute("INSERT INTO about VALUES (1, ?1, ?2, ?3, 0, 0)", params![id, boot, counted_from])?;

@@ -38,7 +38,7 @@ enum Awaited {
 }
 
 impl Watch {
-    /// How long until the next look; `None` if nobody waits.
+    /// How long until the next look; `None` if no client waits.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         let since = self.since.filter(|_| !self.keys.is_empty())?;
         Some((now.since(since) / SHARE).clamp(SHORTEST, LONGEST))

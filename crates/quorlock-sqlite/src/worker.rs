@@ -85,7 +85,7 @@ impl Worker {
                 };
                 responder.send(response);
             }
-            // An error is that nobody waits any more.
+            // An error means that no caller waits any more.
             Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),
             Job::Observe(observer) => {
                 drop(self.ready());
@@ -163,7 +163,7 @@ impl Worker {
                     self.hint(Hint::Changed(key.as_bytes()));
                 }
             }
-            // Whoever asks learns what is wrong.
+            // The next request is answered with what is wrong.
             Err(_) => self.close(),
         }
     }

@@ -251,7 +251,7 @@ fn keep_marks(order: Order) {
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
             let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-            // After that the lock has ended, whoever keeps its mark.
+            // After that the lock has ended, though a process may still have its mark.
             while now() < order.until && killpg(order.group, None) != Err(Errno::ESRCH) {
                 let _ = poll(&mut [], PollTimeout::from(LOOK));
             }
