@@ -1,7 +1,8 @@
 //! Locks of a database beside the same by hand and beside advisory locks, interleaved on one server.
 //!
 //! `cargo bench -p quorlock-postgres` prints: p50 of a cycle with one task, cycles a second with 64 tasks (by hand over
-//! a pool of 20), and grants a second of 32 processes on one lock, which each holds for 1 ms.
+//! a pool of 20), grants a second of 32 processes on one lock, which each holds for 1 ms, and how many requests a grant takes. A word behind `--` measures
+//! only the lines that contain it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -27,11 +28,22 @@ use tokio_postgres::{Client, NoTls, Statement};
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(2);
 const TASKS: usize = 64;
 const POOL: usize = 20;
 const PROCESSES: usize = 32;
+
+const WHAT: [&str; 8] = [
+    "p50 of a cycle by hand, one task, us",
+    "p50 of a cycle, one task, us",
+    "cycles a second by hand, 64 tasks, a pool of 20",
+    "cycles a second, 64 tasks",
+    "grants a second by pg_advisory_lock, 32 processes",
+    "grants a second, 32 processes",
+    "requests per hundred grants, 2 processes",
+    "requests per hundred grants, 32 processes",
+];
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -45,7 +57,7 @@ async fn compare() {
     if support::server().is_none() {
         return;
     }
-    let server = support::Server::start(&["max_connections=300"]);
+    let server = support::Server::start(&["max_connections=300", "track_functions=pl"]);
     let folder = server.folder().display().to_string();
     let client = server.client().await;
     client
@@ -54,30 +66,24 @@ async fn compare() {
         .unwrap();
     let pool = Pool::connect(&folder, POOL).await;
     let coordinator = coordinator(&server.url(""));
-    let mut figures: [Vec<f64>; 6] = Default::default();
+    let only = env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    let mut figures = WHAT.map(|_| Vec::new());
     for round in 0..ROUNDS {
-        let cycles = measure(1, |task, count| by_hand(&pool, task, count)).await;
-        figures[0].push(cycles.median_micros);
-        let cycles = measure(1, |task, count| by_quorlock(&coordinator, task, count)).await;
-        figures[1].push(cycles.median_micros);
-        let cycles = measure(TASKS, |task, count| by_hand(&pool, task, count)).await;
-        figures[2].push(cycles.per_second);
-        let cycles = measure(TASKS, |task, count| by_quorlock(&coordinator, task, count)).await;
-        figures[3].push(cycles.per_second);
-        figures[4].push(processes("advisory", round, &folder, &client).await);
-        figures[5].push(processes("quorlock", round, &folder, &client).await);
+        for (place, what) in WHAT.iter().enumerate().filter(|(_, what)| what.contains(&only)) {
+            figures[place].push(match place {
+                0 => measure(1, |task, count| by_hand(&pool, task, count)).await.median_micros,
+                1 => measure(1, |task, count| by_quorlock(&coordinator, task, count)).await.median_micros,
+                2 => measure(TASKS, |task, count| by_hand(&pool, task, count)).await.per_second,
+                3 => measure(TASKS, |task, count| by_quorlock(&coordinator, task, count)).await.per_second,
+                4 => processes("advisory", PROCESSES, &folder, &client).await,
+                5 => processes("quorlock", PROCESSES, &folder, &client).await,
+                6 => requests(2, &folder, &client).await,
+                _ => requests(PROCESSES, &folder, &client).await,
+            });
+            println!("  {what}: {:.0}", figures[place][round]);
+        }
     }
-    for (what, figures) in [
-        "p50 of a cycle by hand, one task, us",
-        "p50 of a cycle, one task, us",
-        "cycles a second by hand, 64 tasks, a pool of 20",
-        "cycles a second, 64 tasks",
-        "grants a second by pg_advisory_lock, 32 processes",
-        "grants a second, 32 processes",
-    ]
-    .iter()
-    .zip(&mut figures)
-    {
+    for (what, figures) in WHAT.iter().zip(&mut figures).filter(|(_, figures)| !figures.is_empty()) {
         figures.sort_by(f64::total_cmp);
         println!("{what}: {:.0} ({:.0} to {:.0})", figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
     }
@@ -163,17 +169,26 @@ async fn by_hand(pool: &Pool, task: usize, count: u64) {
     }
 }
 
-/// Grants a second of 32 processes on one lock.
-async fn processes(what: &str, round: usize, folder: &str, client: &Client) -> f64 {
+/// Requests for each hundred grants of so many processes on one lock, as the server counts them.
+async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
+    client.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    let granted = processes("quorlock", count, folder, client).await * TIME.as_secs_f64();
+    let calls = "SELECT funcname, calls, total_time FROM pg_stat_user_functions WHERE schemaname = 'quorlock' ORDER BY 3 DESC";
+    for row in client.query(calls, &[]).await.unwrap() {
+        println!("    {} {} {:.1} ms", row.get::<_, String>(0), row.get::<_, i64>(1), row.get::<_, f64>(2));
+    }
+    let calls = "SELECT sum(calls)::float8 FROM pg_stat_user_functions WHERE schemaname = 'quorlock' AND funcname IN \
+                 ('acquire', 'renew', 'release', 'cancel', 'write_back', 'inspect', 'enqueue', 'leave_queue')";
+    100.0 * client.query_one(calls, &[]).await.unwrap().get::<_, f64>(0) / granted
+}
+
+/// Grants a second of so many processes on one lock.
+async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("DROP TABLE IF EXISTS grants; CREATE TABLE grants (count bigint)").await.unwrap();
-    let mut children: Vec<_> = (0..PROCESSES)
+    let mut children: Vec<_> = (0..count)
         .map(|_| {
             let mut command = Command::new(env::current_exe().unwrap());
-            command
-                .env("BESIDE_CHILD", what)
-                .env("BESIDE_FOLDER", folder)
-                .env("BESIDE_ROUND", round.to_string())
-                .stdin(Stdio::null());
+            command.env("BESIDE_CHILD", what).env("BESIDE_FOLDER", folder).stdin(Stdio::null());
             command.spawn().unwrap()
         })
         .collect();
@@ -198,7 +213,7 @@ async fn child(what: &str) {
         }
     } else {
         let coordinator = coordinator(&format!("postgres://postgres@/postgres?host={folder}"));
-        let lock = coordinator.lock(format!("one/{}", env::var("BESIDE_ROUND").unwrap()));
+        let lock = coordinator.lock("one");
         while Instant::now() < end {
             let lease = lock.acquire().await.unwrap();
             granted += i64::from(Instant::now() < end);

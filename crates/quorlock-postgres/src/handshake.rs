@@ -148,11 +148,13 @@ async fn introduce(
     }
     let witness = Witness(settings.seams.entropy().half().cast_signed());
     let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
+    let channel = format!("quorlock_{:016x}", witness.0);
+    let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
     let (begun, statements, listening) = futures::join!(
         client
             .query_one("SELECT pg_try_advisory_lock($1), quorlock.known_since($2), quorlock.clock()", &told),
-        Statements::prepare(client),
-        client.batch_execute("LISTEN quorlock; SELECT quorlock.sweep(100)")
+        Statements::prepare(client, channel),
+        client.batch_execute(&listen)
     );
     let begun = begun.map_err(before)?;
     let statements = statements.map_err(before)?;
@@ -176,7 +178,7 @@ fn setting_up(limit: Duration) -> String {
         "SET statement_timeout = {statement}; SET lock_timeout = {lock}; SET idle_in_transaction_session_timeout = {};
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
-         SET jit = off; SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
+         SET jit = off; SET enable_seqscan = off; SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         limit.as_millis().max(1)
     )
@@ -350,13 +352,13 @@ fn quoted(name: &str) -> String {
 
 /// The columns of all tables, as the script makes them.
 const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expires:bigint intents.key:bytea \
-                       intents.waiter:bytea locks.counter:bigint locks.expires:bigint locks.key:bytea \
+                       intents.waiter:bytea locks.buried:bigint locks.counter:bigint locks.expires:bigint locks.key:bytea \
                        locks.number:bigint locks.queued:boolean locks.released:bigint locks.token:bytea \
                        locks.told:bigint locks.wanted:smallint max_ttls.expires:bigint \
                        max_ttls.millis:bigint max_ttls.prefix:bytea meta.swept:bytea meta.version:integer \
                        readers.attempt:bytea readers.expires:bigint readers.key:bytea readers.token:bytea \
                        tombstones.attempt:bytea tombstones.expires:bigint tombstones.key:bytea \
-                       waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
+                       waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
                        waiters.turn_key:bytea waiters.waiter:bytea";
 
 /// Looks whether the schema is the one that this program makes.

@@ -20,6 +20,7 @@ mod examine;
 mod handshake;
 mod kind;
 mod line;
+mod lines;
 mod listeners;
 mod node;
 mod request;

@@ -1,6 +1,6 @@
 //! One connection of a node: made on the first use, and again when it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use crate::handshake::{Settings, Witness, connect};
+use crate::lines::{Lines, Unanswered};
 use crate::listeners::Listeners;
 use crate::session::End;
 
@@ -24,9 +25,12 @@ pub(crate) enum Job {
         responder: Responder,
         /// Where it is of several keys that belong to several connections.
         spanning: Option<Spanning>,
+        unanswered: Unanswered,
     },
     /// A request of several keys goes over another connection: nothing is sent until it is answered.
     Pass(Turnstile),
+    /// Nothing is sent until other connections have answered what was asked before.
+    After(Vec<oneshot::Receiver<()>>),
     /// Says when there is a connection, or why there is none.
     Connect(oneshot::Sender<Result<(), NodeError>>),
 }
@@ -52,6 +56,7 @@ pub(crate) struct Line {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: UnboundedReceiver<Job>,
     pub(crate) predecessor: Option<Witness>,
+    pub(crate) lines: Weak<Lines>,
 }
 
 impl Line {
@@ -83,11 +88,22 @@ impl Line {
             if let Some(job) = kept.take() {
                 refuse(job, &error).await;
             }
+            if self.is_given_up() {
+                let Some(next) = self.jobs.recv().await else { return };
+                kept = Some(next);
+                continue;
+            }
             if !self.pause(&error, wait).await {
                 return;
             }
             wait = (wait * 2).min(LONGEST_WAIT);
         }
+    }
+
+    /// Whether the node does without this connection, which it could not open, for now.
+    fn is_given_up(&self) -> bool {
+        let now = self.settings.seams.clock().now();
+        self.lines.upgrade().is_some_and(|lines| lines.give_up(self.number, now))
     }
 
     /// Refuses what is asked until it is time to connect again. Says whether the node is still used.
@@ -126,6 +142,7 @@ async fn refuse(job: Job, error: &NodeError) {
     match job {
         Job::Ask { responder, .. } => responder.send(Err(error)),
         Job::Connect(ready) => drop(ready.send(Err(error))),
+        Job::After(_) => {}
         // Nothing is under way here.
         Job::Pass(Turnstile { arrived, left }) => {
             let _ = arrived.send(());

@@ -57,6 +57,11 @@ impl Listeners {
         inner.round_trip = Some(round_trip);
     }
 
+    /// How many connections there are.
+    pub(crate) fn connected(&self) -> usize {
+        self.inner().hearing.len()
+    }
+
     /// This connection tells of changes of the keys that belong to it, before it answers anything.
     pub(crate) fn hears(&self, line: usize) {
         self.inner().hearing.push(line);

@@ -2,21 +2,21 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use quorlock::protocol::preferred_node;
 use quorlock::{
     Capabilities, Facts, HintListener, Node, NodeError, Responder, Seams, SharedRequest, StatusListener,
 };
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
 use crate::examine::examine;
 use crate::handshake::Settings;
-use crate::line::{Job, Line, Spanning, Turnstile};
+use crate::line::Line;
+use crate::lines::Lines;
 use crate::listeners::Listeners;
 use crate::request::{capabilities, keys};
 use crate::url::DatabaseUrl;
@@ -34,9 +34,7 @@ struct Inner {
     name: String,
     settings: Settings,
     listeners: Arc<Listeners>,
-    lines: Vec<UnboundedSender<Job>>,
-    /// Requests that span several connections are given to all of them in one order.
-    spanning: Mutex<()>,
+    lines: Arc<Lines>,
 }
 
 impl PostgresNode {
@@ -44,36 +42,23 @@ impl PostgresNode {
         let (name, connections) = (url.to_string(), url.connections);
         let settings = Settings::new(url, seams);
         let listeners = Arc::new(Listeners::default());
-        let (lines, works): (Vec<_>, Vec<_>) = (0..connections)
-            .map(|number| {
-                let (sender, jobs) = unbounded_channel();
+        let (senders, jobs): (Vec<_>, Vec<_>) = (0..connections).map(|_| unbounded_channel()).unzip();
+        let lines = Arc::new(Lines::new(senders));
+        let works: Vec<_> = jobs
+            .into_iter()
+            .enumerate()
+            .map(|(number, jobs)| {
                 let (settings, listeners) = (settings.clone(), Arc::clone(&listeners));
-                (sender, Line { number, settings, listeners, jobs, predecessor: None })
+                Line { number, settings, listeners, jobs, predecessor: None, lines: Arc::downgrade(&lines) }
             })
-            .unzip();
+            .collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("quorlock-postgres".into()).spawn(move || {
             runtime.block_on(async move {
                 futures::future::join_all(works.into_iter().map(|work| tokio::spawn(work.run()))).await
             });
         })?;
-        Ok(PostgresNode {
-            inner: Arc::new(Inner { name, settings, listeners, lines, spanning: Mutex::default() }),
-        })
-    }
-}
-
-impl Inner {
-    /// Which connection a key belongs to: always the same one.
-    fn line(&self, key: &str) -> usize {
-        preferred_node(key, self.lines.len())
-    }
-
-    /// Gives a job to a connection. If that has ended, what was asked is answered by its being dropped.
-    fn give(&self, line: usize, job: Job) {
-        if let Some(sender) = self.lines.get(line) {
-            drop(sender.send(job));
-        }
+        Ok(PostgresNode { inner: Arc::new(Inner { name, settings, listeners, lines }) })
     }
 }
 
@@ -87,35 +72,16 @@ impl Node for PostgresNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        let inner = &*self.inner;
-        let mut lines: Vec<usize> = Vec::new();
-        keys(&request, &mut |key| {
-            let line = inner.line(key);
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        });
-        let Some((line, others)) = lines.split_first() else {
-            return inner.give(0, Job::Ask { request, responder, spanning: None });
-        };
-        if others.is_empty() {
-            return inner.give(*line, Job::Ask { request, responder, spanning: None });
-        }
-        // What was asked before over the others is carried out before it, and what is asked later after it.
-        let _in_one_order = inner.spanning.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut spanning = Spanning { arrivals: Vec::new(), leave: Vec::new() };
-        for other in others {
-            let ((arrived, arrival), (leave, left)) = (oneshot::channel(), oneshot::channel());
-            spanning.arrivals.push(arrival);
-            spanning.leave.push(leave);
-            inner.give(*other, Job::Pass(Turnstile { arrived, left }));
-        }
-        inner.give(*line, Job::Ask { request, responder, spanning: Some(spanning) });
+        let Inner { settings, listeners, lines, .. } = &*self.inner;
+        let asked = request.clone();
+        let mut of_request: Vec<&str> = Vec::new();
+        keys(&asked, &mut |key| of_request.push(key));
+        lines.give(&of_request, request, responder, listeners, &**settings.seams.clock());
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         let (sender, receiver) = oneshot::channel();
-        self.inner.give(0, Job::Connect(sender));
+        self.inner.lines.connect(sender);
         let lost = || NodeError::Disconnected { reason: "the node has ended".into() };
         receiver.map(move |told| told.unwrap_or_else(|_| Err(lost()))).boxed()
     }

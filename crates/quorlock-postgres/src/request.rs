@@ -68,17 +68,24 @@ const FUNCTIONS: [(&str, &[Type]); 18] = [
     ("cancel_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
     ("intend", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
     ("desist", &[Type::BYTEA, Type::BYTEA]),
-    ("enqueue", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::BYTEA]),
+    (
+        "enqueue",
+        &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BYTEA],
+    ),
     ("leave_queue", &[Type::BYTEA, Type::BYTEA]),
     ("list_waiters", &[Type::BYTEA]),
 ];
 
 /// The functions, prepared over one connection.
-pub(crate) struct Statements(Vec<Statement>);
+pub(crate) struct Statements {
+    prepared: Vec<Statement>,
+    /// Where this connection listens for its turns in queues.
+    channel: String,
+}
 
 impl Statements {
     /// Prepares all of them, in one round trip.
-    pub(crate) async fn prepare(client: &Client) -> Result<Statements, Error> {
+    pub(crate) async fn prepare(client: &Client, channel: String) -> Result<Statements, Error> {
         let prepared = FUNCTIONS.iter().map(|(name, types)| {
             let places: Vec<_> = (1..=types.len()).map(|place| format!("${place}")).collect();
             let text = format!(
@@ -87,11 +94,12 @@ impl Statements {
             );
             async move { client.prepare_typed(&text, types).await }
         });
-        futures::future::try_join_all(prepared).await.map(Statements)
+        let prepared = futures::future::try_join_all(prepared).await?;
+        Ok(Statements { prepared, channel })
     }
 
     fn of(&self, function: Function) -> Option<&Statement> {
-        self.0.get(function as usize)
+        self.prepared.get(function as usize)
     }
 }
 
@@ -105,7 +113,7 @@ pub(crate) fn statement<'a>(
     statements: &'a Statements,
 ) -> Result<(&'a Statement, Vec<Parameter>), NodeError> {
     capabilities().check(request)?;
-    let (function, parameters) = called(request).ok_or_else(unknown)?;
+    let (function, parameters) = called(request, &statements.channel).ok_or_else(unknown)?;
     Ok((statements.of(function).ok_or_else(unknown)?, parameters))
 }
 
@@ -113,7 +121,7 @@ fn unknown() -> NodeError {
     failed(NodeErrorKind::Unsupported, "a PostgreSQL node does not know this request")
 }
 
-fn called(request: &Request) -> Option<(Function, Vec<Parameter>)> {
+fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)> {
     let drawn = |hint: &Option<FenceHint>| {
         let number = hint.map(|hint| i64::from(hint.hint));
         (Box::new(number) as Parameter, Box::new(hint.map_or(0, |hint| micros(hint.lead))) as Parameter)
@@ -154,10 +162,10 @@ fn called(request: &Request) -> Option<(Function, Vec<Parameter>)> {
         Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
             let turn_key = turn_key(key, *waiter);
             let [elapsed, patience, turn] = [elapsed, patience, turn].map(|length| time(*length));
-            let name = bytes(&waiter.to_string());
+            let (name, channel) = (bytes(&waiter.to_string()), Box::new(channel.to_owned()));
             (
                 Function::Enqueue,
-                vec![bytes(key), name, bytes(&turn_key), elapsed, patience, turn, bytes(context)],
+                vec![bytes(key), name, bytes(&turn_key), channel, elapsed, patience, turn, bytes(context)],
             )
         }
         Request::LeaveQueue { key, waiter } => {
@@ -294,7 +302,7 @@ fn request_claim(request: &Request) -> Option<&Claim> {
 }
 
 /// Shows each key of a request.
-pub(crate) fn keys(request: &Request, see: &mut dyn FnMut(&str)) {
+pub(crate) fn keys<'a>(request: &'a Request, see: &mut dyn FnMut(&'a str)) {
     match request {
         Request::Acquire { claim, .. }
         | Request::Transfer { to: claim, .. }

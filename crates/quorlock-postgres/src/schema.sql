@@ -27,7 +27,9 @@ CREATE TABLE quorlock.locks (
     -- When the first in the queue was told last that it is its turn.
     told bigint,
     -- When a client released the lock last. A change by hand leaves this as it is.
-    released bigint
+    released bigint,
+    -- Until when there are tombstones of this key.
+    buried bigint
 ) WITH (fillfactor = 50);
 
 -- Attempts that were cancelled: what comes late of them is refused.
@@ -61,6 +63,8 @@ CREATE TABLE quorlock.waiters (
     waiter bytea,
     -- A notification of this key says that its turn has come.
     turn_key bytea NOT NULL,
+    -- Where its client listens.
+    channel text NOT NULL,
     -- Since when it waits.
     since bigint NOT NULL,
     -- Until when it is waited for, if it does not ask again.
@@ -99,10 +103,11 @@ CREATE VIEW quorlock.held AS
     FROM quorlock.locks
     WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1e6);
 
--- Not now(), which is the start of the transaction: the clock is read after a row was waited for.
+-- Not now(), which is the start of the transaction: the clock is read after a row was waited for. Not extract(), whose
+-- numeric is slow: a double has these times to a quarter of a microsecond.
 CREATE FUNCTION quorlock.clock() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN extract(epoch FROM clock_timestamp()) * 1000000;
+    RETURN date_part('epoch', clock_timestamp()) * 1e6;
 END $$;
 
 -- Notifies those who wait of a lock that was freed by hand. A release notifies without it.
@@ -159,6 +164,14 @@ BEGIN
     RETURN EXISTS (
         SELECT FROM quorlock.tombstones WHERE key = ANY (ks) AND attempt = substr(tok, 1, 32) AND expires > t
     );
+END $$;
+
+-- Leaves a tombstone, of which the row of the key tells.
+CREATE FUNCTION quorlock.bury(k bytea, tok bytea, until bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), until)
+    ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
+    UPDATE quorlock.locks SET buried = GREATEST(buried, until) WHERE key = k;
 END $$;
 
 -- The value of a counter, if a number can be drawn from it.
@@ -218,10 +231,39 @@ DECLARE
     drawable bigint := 0;
     drawn bigint;
 BEGIN
+    -- What is usual takes one statement: a free lock, and no tombstone. Where the row is waited for, all conditions and
+    -- the clock are read again.
+    IF mark = 0 AND hint IS NOT NULL THEN
+        UPDATE quorlock.locks SET
+            token = tok,
+            expires = (date_part('epoch', clock_timestamp()) * 1e6)::bigint + ttl,
+            counter = GREATEST(counter, LEAST(hint, (date_part('epoch', clock_timestamp()) * 1e6)::bigint + lead)) + 1,
+            number = GREATEST(counter, LEAST(hint, (date_part('epoch', clock_timestamp()) * 1e6)::bigint + lead)) + 1
+        WHERE key = ks[1]
+            AND CASE
+                WHEN token IS NULL THEN expires IS NULL
+                ELSE expires <= date_part('epoch', clock_timestamp()) * 1e6
+            END
+            AND counter > 0 AND counter < 9007199254740991
+            AND (buried IS NULL OR buried <= date_part('epoch', clock_timestamp()) * 1e6)
+        RETURNING number INTO drawn;
+        IF FOUND THEN
+            RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+    END IF;
     -- Those who are refused read, and write only where it is not known yet that the lock is wanted.
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k;
-        IF FOUND AND l.wanted >= mark AND l.token <> tok THEN
+        IF NOT FOUND AND mark = 0 AND hint IS NOT NULL THEN
+            -- The first use. Where there is no row, there is no tombstone.
+            t := quorlock.clock();
+            drawn := quorlock.next_number(0, hint, lead, t);
+            INSERT INTO quorlock.locks (key, token, expires, counter, number) VALUES (k, tok, t + ttl, drawn, drawn)
+            ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            END IF;
+        ELSIF FOUND AND l.wanted >= mark AND l.token <> tok THEN
             t := quorlock.clock();
             IF quorlock.is_held(l, t) THEN
                 IF quorlock.is_cancelled(ks, tok, t) THEN
@@ -351,7 +393,7 @@ BEGIN
         END IF;
         DELETE FROM quorlock.waiters WHERE key = k AND waiter = w.waiter;
         IF w.expires > t THEN
-            PERFORM pg_notify('quorlock', encode(w.turn_key, 'hex'));
+            PERFORM pg_notify(w.channel, encode(w.turn_key, 'hex'));
             RETURN true;
         END IF;
     END LOOP;
@@ -385,6 +427,15 @@ BEGIN
         PERFORM quorlock.rows_of(ks, false);
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
+    IF cardinality(ks) = 1 THEN
+        UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL,
+            released = date_part('epoch', clock_timestamp()) * 1e6
+        WHERE key = ks[1] AND token = tok AND expires > date_part('epoch', clock_timestamp()) * 1e6
+            AND wanted = 0 AND NOT queued;
+        IF FOUND THEN
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+    END IF;
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
@@ -407,8 +458,7 @@ BEGIN
     -- What comes late waits for these rows, and then finds the tombstone.
     PERFORM quorlock.rows_of(ks, true);
     a := quorlock.release(ks, tok);
-    INSERT INTO quorlock.tombstones VALUES (ks[1], substr(tok, 1, 32), quorlock.clock() + linger)
-    ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
+    PERFORM quorlock.bury(ks[1], tok, quorlock.clock() + linger);
     IF a.vote > 1 THEN
         a.vote := 0;
     END IF;
@@ -635,8 +685,7 @@ DECLARE
 BEGIN
     PERFORM quorlock.row_of(k);
     a := quorlock.release_shared(k, tok);
-    INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), quorlock.clock() + linger)
-    ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
+    PERFORM quorlock.bury(k, tok, quorlock.clock() + linger);
     IF a.vote > 1 THEN
         a.vote := 0;
     END IF;
@@ -668,7 +717,7 @@ END $$;
 
 -- Waits in the queue of a lock, unless that is free and no turn has begun lately. The first two learn who holds it.
 CREATE FUNCTION quorlock.enqueue(
-    k bytea, who bytea, of_turn_key bytea, elapsed bigint, patience bigint, turn bigint, of_context bytea
+    k bytea, who bytea, of_turn_key bytea, of_channel text, elapsed bigint, patience bigint, turn bigint, of_context bytea
 ) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
@@ -683,9 +732,9 @@ BEGIN
         UPDATE quorlock.locks SET told = t WHERE key = k;
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    INSERT INTO quorlock.waiters VALUES (k, who, of_turn_key, t - elapsed, t + patience, of_context)
+    INSERT INTO quorlock.waiters VALUES (k, who, of_turn_key, of_channel, t - elapsed, t + patience, of_context)
     ON CONFLICT (key, waiter) DO UPDATE SET since = EXCLUDED.since, expires = EXCLUDED.expires,
-        turn_key = EXCLUDED.turn_key, context = EXCLUDED.context;
+        turn_key = EXCLUDED.turn_key, channel = EXCLUDED.channel, context = EXCLUDED.context;
     IF NOT l.queued THEN
         UPDATE quorlock.locks SET queued = true WHERE key = k;
     END IF;
@@ -756,6 +805,7 @@ BEGIN
         SELECT key FROM quorlock.locks
         WHERE key > after AND (last IS NULL OR key <= last)
             AND (token IS NULL AND expires IS NULL OR expires <= t) AND counter >= 0 AND counter < t - 301000000
+            AND (buried IS NULL OR buried <= t)
         FOR UPDATE SKIP LOCKED
     );
     DELETE FROM quorlock.tombstones WHERE (key, attempt) IN (

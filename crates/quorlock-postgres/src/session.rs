@@ -17,6 +17,7 @@ use tokio_postgres::{AsyncMessage, Client, Error, Row};
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
 use crate::line::{Job, Turnstile};
+use crate::lines::Unanswered;
 use crate::listeners::Listeners;
 use crate::request::{Statements, response, statement};
 
@@ -51,6 +52,8 @@ struct Pending {
     /// Lets other connections go on, when dropped.
     #[expect(dead_code, reason = "it works by being dropped")]
     leave: Option<Vec<oneshot::Sender<()>>>,
+    #[expect(dead_code, reason = "it works by being dropped")]
+    unanswered: Option<Unanswered>,
 }
 
 type Answer = BoxFuture<'static, Result<Vec<Row>, Error>>;
@@ -247,6 +250,10 @@ impl Run<'_> {
                 self.send(job);
                 None
             }
+            Job::After(arrivals) => {
+                let before = futures::future::join_all(std::mem::take(arrivals)).map(drop).boxed();
+                Some(Held::Spanning { before, job: None })
+            }
             Job::Pass(_) => {
                 let Job::Pass(turnstile) = job else { return None };
                 Some(Held::Elsewhere { turnstile: Some(turnstile), left: None })
@@ -256,13 +263,15 @@ impl Run<'_> {
 
     /// Sends a request, unless it became pointless.
     fn send(&mut self, job: Job) {
-        let (request, responder, spanning) = match job {
-            Job::Ask { request, responder, spanning } => (request, responder, spanning),
+        let (request, responder, spanning, unanswered) = match job {
+            Job::Ask { request, responder, spanning, unanswered } => {
+                (request, responder, spanning, unanswered)
+            }
             Job::Connect(ready) => {
                 drop(ready.send(Ok(())));
                 return;
             }
-            Job::Pass(_) => return,
+            Job::Pass(_) | Job::After(_) => return,
         };
         if request.may_create() && !responder.wanted() {
             responder.send(Err(NodeError::NotAsked));
@@ -282,13 +291,16 @@ impl Run<'_> {
         let (client, statement) = (Arc::clone(&self.client), statement.clone());
         let asking = async move { client.query_raw(&statement, parameters).await?.try_collect().await };
         let leave = spanning.map(|spanning| spanning.leave);
-        self.push(asking.boxed(), Pending { asked: Some((request, responder)), leave });
+        self.push(
+            asking.boxed(),
+            Pending { asked: Some((request, responder)), leave, unanswered: Some(unanswered) },
+        );
         self.until_sweep = self.until_sweep.saturating_sub(1);
         if self.until_sweep == 0 {
             self.until_sweep = SWEEP_EVERY;
             let client = Arc::clone(&self.client);
             let sweeping = async move { client.query("SELECT quorlock.sweep($1)", &[&SWEPT]).await };
-            self.push(sweeping.boxed(), Pending { asked: None, leave: None });
+            self.push(sweeping.boxed(), Pending { asked: None, leave: None, unanswered: None });
         }
     }
 

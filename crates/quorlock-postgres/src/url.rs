@@ -30,8 +30,8 @@ pub(crate) enum Host {
 }
 
 const PORT: u16 = 5432;
-/// One backend flushes each commit alone; four flush together what comes at the same time.
-const CONNECTIONS: usize = 4;
+/// One backend flushes each commit alone; several flush together what comes at the same time. They are opened when there
+/// is so much to do.
 const MOST_CONNECTIONS: usize = 16;
 const FORM: &str = "write it as `postgres://user@host:5432/database?sslmode=verify-full`";
 
@@ -67,7 +67,7 @@ impl DatabaseUrl {
             password: part(url.password().unwrap_or_default())?,
             database: part(url.path().trim_start_matches('/'))?,
             encrypted: false,
-            connections: CONNECTIONS,
+            connections: MOST_CONNECTIONS,
         };
         let mut place = host;
         for (name, value) in url.query_pairs() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
 use quorlock::{
-    Capability, Clock as _, Coordinator, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response,
-    RestartGuard, SystemClock, Vote, Wait, ask,
+    Capability, Clock as _, Coordinator, Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _,
+    Request, Response, RestartGuard, SystemClock, Vote, Wait, ask,
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::BuiltinServer;
@@ -367,36 +367,46 @@ async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
 }
 
 #[tokio::test]
-async fn a_release_notifies_one_waiter_of_many_and_none_where_none_waits() {
+async fn a_release_notifies_the_client_whose_turn_it_is_and_no_other() {
     let Some(server) = server() else { return };
-    let (anna, ben) = (server.node(), server.node());
-    inspect(&*anna, "a").await.unwrap();
-    let config = format!("host={} user=postgres", server.folder().display());
-    let (client, mut connection) = tokio_postgres::connect(&config, tokio_postgres::NoTls).await.unwrap();
-    let heard = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&heard);
-    drop(tokio::spawn(async move {
-        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
-            if matches!(message, tokio_postgres::AsyncMessage::Notification(_)) {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }));
-    client.batch_execute("LISTEN quorlock").await.unwrap();
+    let anna = server.node();
     let holder = claim("a");
-    for waiting in [0, 5] {
-        acquire(&*anna, &holder).await.unwrap();
-        for waiter in 0..waiting {
-            assert!(is_held_by(&acquire(&*ben, &claim("a")).await.unwrap(), &holder));
-            let place = Request::enqueue("a".into(), WaiterId::new(waiter), Duration::ZERO, TTL, TTL);
-            assert!(matches!(ask(&*ben, place).await.unwrap().vote, Vote::Queued(_)));
-        }
-        ask(&*anna, Request::Release { claim: Arc::clone(&holder) }).await.unwrap();
+    acquire(&*anna, &holder).await.unwrap();
+    let mut waiting = Vec::new();
+    for waiter in 0..5 {
+        let (node, ear) = (server.node(), Arc::new(Ear::default()));
+        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+        assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
+        let elapsed = TTL / (waiter + 1);
+        let place = Request::enqueue("a".into(), WaiterId::new(u64::from(waiter)), elapsed, TTL, TTL);
+        assert!(matches!(ask(&*node, place).await.unwrap().vote, Vote::Queued(_)));
+        waiting.push((node, ear));
     }
-    until("it is notified", async || heard.load(Ordering::Relaxed) > 0).await;
-    // What was notified before comes before the answer to this.
-    client.batch_execute("SELECT 1").await.unwrap();
-    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    ask(&*anna, Request::Release { claim: holder }).await.unwrap();
+    until("the first is notified", async || waiting[0].1.changes() > 0).await;
+    for (node, _) in &waiting {
+        // What was notified before comes before the answer to this.
+        inspect(&**node, "b").await.unwrap();
+    }
+    assert_eq!(waiting.iter().map(|(_, ear)| ear.changes()).collect::<Vec<_>>(), [1, 0, 0, 0, 0]);
+}
+
+/// Counts the changes that it hears of.
+#[derive(Debug, Default)]
+struct Ear(AtomicU64);
+
+impl Ear {
+    fn changes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl HintListener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        if matches!(hint, Hint::Changed(_)) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[tokio::test]
@@ -446,7 +456,60 @@ async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
     }
 }
 
-/// Keys that belong to different connections: eight of them are enough for that.
+/// How many connections the nodes of a server have.
+async fn connections(server: &support::Server) -> i64 {
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    server.client().await.query_one(asked, &[]).await.unwrap().get(0)
+}
+
+/// Asks for so many keys at the same time, until the server has this number of connections.
+async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
+    until("there are connections enough", async || {
+        let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
+        let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
+        assert!(join_all(asked).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
+        let released = claims.into_iter().map(|claim| ask(node, Request::Release { claim }));
+        assert!(join_all(released).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
+        connections(server).await >= expected
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_opens_connections_for_what_comes_at_the_same_time_and_not_for_what_comes_in_turn() {
+    let Some(server) = server() else { return };
+    let node = node(&server.url("&connections=5"));
+    for number in 0..50 {
+        assert_eq!(acquire(&*node, &claim(&format!("one/{number}"))).await.unwrap().vote, Vote::Granted);
+    }
+    assert_eq!(connections(&server).await, 1);
+    crowd_until(&server, &*node, 5).await;
+    crowd_until(&server, &*node, 5).await;
+    assert_eq!(connections(&server).await, 5);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
+    let Some(server) = server() else { return };
+    let client = server.client().await;
+    // The role needs what is in the schema, which the first node makes.
+    inspect(&*server.node(), "a").await.unwrap();
+    client
+        .batch_execute(
+            "CREATE ROLE app LOGIN CONNECTION LIMIT 2; GRANT USAGE ON SCHEMA quorlock TO app;
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app",
+        )
+        .await
+        .unwrap();
+    until("the first node has gone", async || connections(&server).await == 0).await;
+    let node = node(&server.url("").replace("postgres@", "app@"));
+    // None of these is refused.
+    crowd_until(&server, &*node, 2).await;
+    crowd_until(&server, &*node, 2).await;
+    assert_eq!(connections(&server).await, 2);
+}
+
+/// Keys that belong to different connections, where there are several: eight of them are enough for that.
 fn keys() -> Vec<Arc<str>> {
     (0..8).map(|number| format!("key/{number}").into()).collect()
 }
@@ -455,6 +518,8 @@ fn keys() -> Vec<Arc<str>> {
 async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
     let Some(server) = server() else { return };
     let node = server.node();
+    // Some connections are there, and others are opened on the way.
+    crowd_until(&server, &*node, 4).await;
     assert!(node.capabilities().has(Capability::Several));
     let (keys, mut asked) = (keys(), Vec::new());
     for _ in 0..50 {
@@ -482,6 +547,8 @@ async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
     let Some(server) = server() else { return };
     let nodes = [server.node(), server.node(), server.node()];
     let (keys, clock) = (keys(), SystemClock::default());
+    crowd_until(&server, &*nodes[0], 4).await;
+    crowd_until(&server, &*nodes[1], 8).await;
     let works = nodes.iter().enumerate().map(|(place, node)| {
         let mut others = keys.clone();
         others.rotate_left(place * 3);

@@ -1,0 +1,185 @@
+//! Which connection carries what: few for little, more for what comes at the same time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::{Clock, Responder, SharedRequest};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use crate::line::{Job, Spanning, Turnstile};
+use crate::listeners::Listeners;
+
+/// Another connection is opened where so many requests are unanswered over the one that a key belongs to.
+const DEEP: usize = 3;
+/// For how long no other is opened, where one could not be.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The connections of a node.
+pub(crate) struct Lines {
+    lines: Vec<(UnboundedSender<Job>, Load)>,
+    used: Mutex<Used>,
+}
+
+struct Used {
+    /// How many carry requests, at least one.
+    count: usize,
+    /// Whether the next is being opened. It carries nothing until it is open.
+    opening: bool,
+    /// No other is opened until then.
+    not_before: Option<Moment>,
+}
+
+/// How many requests of a connection are unanswered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Load(Arc<AtomicUsize>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unanswered(Load);
+
+impl Load {
+    fn add(&self) -> Unanswered {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Unanswered(self.clone())
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Lines {
+    pub(crate) fn new(senders: Vec<UnboundedSender<Job>>) -> Lines {
+        let lines = senders.into_iter().map(|sender| (sender, Load::default())).collect();
+        Lines { lines, used: Mutex::new(Used { count: 1, opening: false, not_before: None }) }
+    }
+
+    /// Gives a request to the connection of its keys. All that is given is in one order for all connections.
+    pub(crate) fn give(
+        &self,
+        keys: &[&str],
+        request: SharedRequest,
+        responder: Responder,
+        listeners: &Listeners,
+        clock: &dyn Clock,
+    ) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look(&mut used, keys, listeners, clock);
+        let mut lines: Vec<usize> = Vec::new();
+        for key in keys {
+            let line = line(key, used.count);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        let (first, others) = lines.split_first().map_or((0, &[][..]), |(first, others)| (*first, others));
+        let spanning = (!others.is_empty()).then(|| {
+            // What was asked before over the others is carried out before it, and what is asked later after it.
+            let mut spanning = Spanning { arrivals: Vec::new(), leave: Vec::new() };
+            for other in others {
+                let (leave, left) = oneshot::channel();
+                spanning.arrivals.push(self.arrival(*other, left));
+                spanning.leave.push(leave);
+            }
+            spanning
+        });
+        let Some((sender, load)) = self.lines.get(first) else { return };
+        // If the connection's task has ended, the request is answered by its being dropped.
+        drop(sender.send(Job::Ask { request, responder, spanning, unanswered: load.add() }));
+    }
+
+    /// Says when there is a connection, or why there is none.
+    pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), quorlock::NodeError>>) {
+        if let Some((sender, _)) = self.lines.first() {
+            drop(sender.send(Job::Connect(ready)));
+        }
+    }
+
+    /// Opens another connection where much is unanswered, and uses it as soon as it is open.
+    fn look(&self, used: &mut Used, keys: &[&str], listeners: &Listeners, clock: &dyn Clock) {
+        let Some((next, _)) = self.lines.get(used.count) else { return };
+        if used.opening {
+            if listeners.connected() > used.count {
+                // Keys move to it from all others, which have to answer first what was asked before: that keeps the
+                // order of each key.
+                let arrivals =
+                    (0..used.count).map(|other| self.arrival(other, oneshot::channel().1)).collect();
+                drop(next.send(Job::After(arrivals)));
+                (used.count, used.opening) = (used.count + 1, false);
+            }
+        } else if keys
+            .iter()
+            .any(|key| self.lines.get(line(key, used.count)).is_some_and(|(_, load)| load.get() >= DEEP))
+            && listeners.connected() == used.count
+            && used.not_before.is_none_or(|until| clock.now() >= until)
+        {
+            drop(next.send(Job::Connect(oneshot::channel().0)));
+            used.opening = true;
+        }
+    }
+
+    /// Tells when a connection has answered all that was asked before. It goes on when the other end of `left` is dropped.
+    fn arrival(&self, line: usize, left: oneshot::Receiver<()>) -> oneshot::Receiver<()> {
+        let (arrived, arrival) = oneshot::channel();
+        if let Some((sender, _)) = self.lines.get(line) {
+            drop(sender.send(Job::Pass(Turnstile { arrived, left })));
+        }
+        arrival
+    }
+
+    /// Does without a connection for a while that could not be opened, such as where the server has too many. Returns
+    /// whether it can be done without: nothing was carried over it.
+    pub(crate) fn give_up(&self, line: usize, now: Moment) -> bool {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if line < used.count {
+            return false;
+        }
+        used.opening = false;
+        used.not_before = Some(now + PAUSE);
+        true
+    }
+}
+
+/// The connection of so many that a key belongs to. With one more, keys move to that one only.
+fn line(key: &str, count: usize) -> usize {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The finalizer of SplitMix64.
+    let weight = |line: usize| {
+        let mixed = hash.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(line as u64 + 1));
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    (0..count).max_by_key(|line| weight(*line)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_spread_evenly_and_move_to_a_new_connection_only() {
+        let keys: Vec<String> = (0..4000).map(|number| format!("orders/{number}")).collect();
+        for count in 1..16 {
+            let mut shares = vec![0; count + 1];
+            for key in &keys {
+                let (before, after) = (line(key, count), line(key, count + 1));
+                assert!(after == before || after == count, "{key} went from {before} to {after}");
+                shares[after] += 1;
+            }
+            let even = keys.len() / (count + 1);
+            assert!(shares.iter().all(|share| (even * 3 / 4..=even * 5 / 4).contains(share)), "{shares:?}");
+        }
+    }
+}
