@@ -133,9 +133,10 @@ pub(in crate::redis) fn release(request: &Request, deleting: Option<Deleting>) -
 
 /// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
 /// is free, and the counter raised to the number, unless it stands there or beyond. Its end is moved as well, and
-/// never to an earlier time (rule F-9): by two commands, since to the second one no end is the latest. The second one
-/// moves the end by a millisecond at least, unless the first has deleted the counter, whose end was in the past
-/// (rule F-10). Of their answers only the last one counts.
+/// never to an earlier time (rule F-9): by two commands, since to the second one no end is the latest. Where the first
+/// finds no end and the second moves none, the first has deleted the counter, whose end was in the past (rule F-10).
+/// Where the first finds an end and the second moves none, the counter lives and ends no earlier than it should: the
+/// clock of a server does not move within a transaction. Of the answers only the last one counts.
 pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {
     let counter = claim.fence_counter_key();
     let mut write = |words: &dyn Fn(&mut CommandWriter<'_>)| {
@@ -181,11 +182,13 @@ pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOut
     match (parts.next(), parts.next(), parts.next()) {
         (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
             match (parts.next(), parts.next()) {
-                (Some(RespValue::Number(_)), Some(RespValue::Number(1))) => {
+                // A number of the same millisecond has left the end where it is to be.
+                (Some(RespValue::Number(0)), Some(RespValue::Number(0)))
+                | (Some(RespValue::Number(_)), Some(RespValue::Number(1))) => {
                     CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
                 }
                 // The server's clock was put forward.
-                (Some(RespValue::Number(_)), Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
+                (Some(RespValue::Number(1)), Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
                 _ => CommandOutcome::Unclear,
             }
         }

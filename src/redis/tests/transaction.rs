@@ -138,6 +138,22 @@ async fn f9_nothing_moves_the_end_of_a_counter_to_an_earlier_time() {
     assert!(ends() <= holder.usual().counter_ends().as_millis() + 2);
 }
 
+#[tokio::test]
+async fn a_lock_that_is_acquired_again_within_a_millisecond_needs_no_script() {
+    let Some(server) = transacting_server() else { return };
+    let counter = fence_counter("orders/42");
+    let millisecond = Duration::from_millis(u64::try_from(SystemClock.wall().as_millis()).unwrap());
+    for micros in [7, 8, 900] {
+        let fence_hint = FenceHint::at(millisecond + Duration::from_micros(micros), None, LONG);
+        let granted = said(&server, &claim("orders/42", 1), fence_hint).await;
+        assert!(matches!(granted, CommandOutcome::Voted { vote: Vote::Granted, .. }), "{micros} us");
+        assert_eq!(counter_of(&server, "orders/42"), fence_hint.usual().to_string());
+        let ends = server.cli(&["pexpiretime", &counter]).parse::<u128>().unwrap();
+        assert!(ends >= fence_hint.usual().counter_ends().as_millis());
+        server.cli(&["del", "orders/42"]);
+    }
+}
+
 /// The server's clock may have been put forward since it was last read: then it is the transaction that notices.
 #[tokio::test]
 async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn() {

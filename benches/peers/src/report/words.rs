@@ -128,9 +128,7 @@ that the servers carried out, those inside of scripts included; bytes are receiv
 - *quorlock* is the default: fencing token, restart guard, renewal, hints for those who wait.
 - *No restart guard* and *no fencing* show what these cost: the guard is paid for when a connection is made, and not \
   in a cycle.
-- *One name for each task* is slower at one task: a lock that is acquired again within a millisecond takes a script, \
-  since the end of its counter, in whole milliseconds, does not move. From a millisecond on it is faster, since the \
-  counter is there already.
+- *One name for each task* spares making a counter for each name.
 - Hints cost a free lock nothing: nothing is registered until a client waits.
 - *A round by hand* is `SET NX PX` to all nodes and a script that deletes, over the client crate that quorlock uses \
   too: no renewal, no clean-up, nothing kept of late answers. *With a counter* it acquires by a script that also \
