@@ -78,6 +78,12 @@ impl Tls {
         self
     }
 
+    /// Returns whether any of this was set: for a node that cannot go by it, and says so.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.authority.is_some() || self.identity.is_some() || self.server_name.is_some()
+    }
+
     /// Whether the files can be read and fit together, and the name is one.
     pub(crate) fn check(&self) -> Result<(), Reason> {
         if let Some(name) = &self.server_name {

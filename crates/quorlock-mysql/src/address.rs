@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use mysql_async::OptsBuilder;
-use quorlock::{AddressError, Seams};
+use quorlock::{AddressError, Reason, Seams};
 use url::Url;
 
 /// What the URL of a node says: `mysql://user:password@host:3306/database`.
@@ -96,6 +96,24 @@ impl Database {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.on
+    }
+
+    /// Why settings of TLS that this node cannot go by keep it from being made. What the URL itself says goes before
+    /// them.
+    #[cfg(feature = "tls")]
+    pub(crate) fn refuse_unused_tls(&self, seams: &Seams) -> Result<(), Reason> {
+        if !self.tls.on || self.tls.authority.is_some() || !seams.tls().is_set() {
+            return Ok(());
+        }
+        Err(Reason::new(
+            "the settings of TLS that nodes share (authority, certificate, server name) do not reach this one: name the \
+             authority in its URL, `?tls=on&tls-ca=FILE`",
+        ))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn refuse_unused_tls(&self, _: &Seams) -> Result<(), Reason> {
+        Ok(())
     }
 
     /// The options of the driver. User and password of the program stand in where the URL has none.

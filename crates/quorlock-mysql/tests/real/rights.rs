@@ -1,7 +1,7 @@
 //! What keeps a server from voting is said with its cure: rights, tables, settings, histories.
 
 use mysql_async::prelude::Queryable as _;
-use quorlock::{Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Vote};
+use quorlock::{Coordinator, Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Tls, Vote};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node};
@@ -169,5 +169,20 @@ fn urls_are_read_and_written_without_passwords() {
     ] {
         let error = parse(url).unwrap_err().to_string();
         assert!(error.contains(problem) && !error.contains("secret"), "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn settings_of_tls_that_do_not_reach_a_node_are_refused() {
+    let built = |url: &str| {
+        let builder = Coordinator::builder().kind(MysqlKind::new()).nodes([url]);
+        builder.tls(Tls::new().server_name("db.example")).build().map(drop)
+    };
+    let refused = built("mysql://locks@127.0.0.1:1/locks?tls=on").unwrap_err();
+    assert!(format!("{refused:#}").contains("`?tls=on&tls-ca=FILE`"), "{refused:#}");
+    for url in
+        ["mysql://locks@127.0.0.1:1/locks?tls=on&tls-ca=/etc/ca.pem", "mysql://locks@127.0.0.1:1/locks"]
+    {
+        assert!(built(url).is_ok(), "{url}");
     }
 }
