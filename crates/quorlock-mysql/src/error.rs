@@ -45,10 +45,24 @@ impl Refusal {
         kind_of(self.code)
     }
 
+    /// The right on a table that the user lacks, as the server names it: `UPDATE command denied to user …`.
+    fn missing_right(&self) -> Option<&str> {
+        let Error::Server(server) = &self.error else { return None };
+        let (right, _) = server.message.split_once(" command denied")?;
+        right.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(right)
+    }
+
     /// The error of the request for which this was sent.
     pub(crate) fn into_node_error(self) -> NodeError {
         let kind = self.kind();
-        let reason = Reason::new(words(self.code)).because(self.error);
+        let reason = match self.missing_right() {
+            Some(right) => Reason::new(format!(
+                "the user lacks the right {right} on the tables of locks: grant SELECT, INSERT, UPDATE and DELETE on the \
+                 database"
+            )),
+            None => Reason::new(words(self.code)),
+        };
+        let reason = reason.because(self.error);
         if kind == NodeErrorKind::ReadOnly {
             NodeError::Unfit { kind, reason }
         } else if self.code == DURING_COMMIT {

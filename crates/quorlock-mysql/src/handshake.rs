@@ -61,6 +61,7 @@ async fn introduce(
     facts.user = Some(server.user.as_str().into());
     server.check()?;
     create_tables(connection, &server, database).await?;
+    check_rights(connection).await?;
     let note = note_history(connection, &server, seams).await?;
     let identity = Identity::new(note.history.clone(), sent, note.age(&server));
     facts.identity = Some(note.history.as_str().into());
@@ -154,6 +155,18 @@ async fn create_tables(
         }
     }
     Ok(())
+}
+
+/// Tries each right that is needed later, by statements that change nothing: one that is missing is named now, and not
+/// when the first lock needs it. Without `DELETE` rows would only pile up.
+async fn check_rights(connection: &mut Connection) -> Result<(), NodeError> {
+    let statements = format!(
+        "SELECT name FROM {LOCKS} WHERE FALSE; INSERT INTO {LOCKS} (name, nonce) SELECT x'', 0 FROM DUAL WHERE FALSE; \
+         UPDATE {LOCKS} SET nonce = 0 WHERE name = x'' AND FALSE; DELETE FROM {LOCKS} WHERE name = x'' AND FALSE; \
+         INSERT INTO {HISTORY} (id, history, server, started, durable, noted_at) SELECT 1, x'', x'', 0, 0, 0 FROM DUAL \
+         WHERE FALSE; UPDATE {HISTORY} SET durable = 0 WHERE id = 1 AND FALSE"
+    );
+    connection.run(statements).await.map(drop).map_err(Trouble::before_anything_changed)
 }
 
 #[derive(PartialEq, Eq)]

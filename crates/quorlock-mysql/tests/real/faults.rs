@@ -32,7 +32,7 @@ pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Respo
     ask(node, Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }).await
 }
 
-async fn release(node: &dyn Node, claim: &Arc<Claim>) -> Vote {
+pub(crate) async fn release(node: &dyn Node, claim: &Arc<Claim>) -> Vote {
     ask(node, Request::Release { claim: Arc::clone(claim) }).await.unwrap().vote
 }
 

@@ -4,7 +4,7 @@ use mysql_async::prelude::Queryable as _;
 use quorlock::{Coordinator, Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Tls, Vote};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
-use crate::faults::{acquire, claim, node};
+use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
 use crate::server::{Server, until};
 
@@ -32,14 +32,27 @@ async fn the_error_of_a_user_without_rights_names_those_to_grant() {
     let mut other = server.other().await;
     other.query_drop(create).await.unwrap();
     assert_eq!(acquire(&node(&server), &claim("a")).await.unwrap().vote, Vote::Granted);
-    server.sql("REVOKE UPDATE ON locks.* FROM 'locks'@'%'").await;
-    let node = node(&server);
-    let error = acquire(&node, &claim("b")).await;
-    // A new row needs no UPDATE, and the release of it does.
-    assert!(error.is_ok(), "{error:?}");
-    let error = acquire(&node, &claim("b")).await.unwrap_err();
-    assert!(matches!(error.kind(), NodeErrorKind::PermissionDenied(_)), "{error:#}");
-    assert!(error.to_string().contains("grant SELECT, INSERT, UPDATE and DELETE"), "{error:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_that_a_user_lacks_is_named_when_it_connects() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    node(&server).ready().await.unwrap();
+    let rights = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+    for missing in rights {
+        server.sql("REVOKE ALL ON locks.* FROM 'locks'@'%'").await;
+        let granted = rights.into_iter().filter(|right| *right != missing).collect::<Vec<_>>().join(", ");
+        server.sql(format!("GRANT {granted} ON locks.* TO 'locks'@'%'")).await;
+        let error = refusal(&server.url()).await;
+        assert!(matches!(error.kind(), NodeErrorKind::PermissionDenied(_)), "{error:#}");
+        assert!(error.to_string().contains(&format!("lacks the right {missing} on")), "{error:#}");
+    }
+    // No other right is needed from now on.
+    server.sql(format!("GRANT {} ON locks.* TO 'locks'@'%'", rights.join(", "))).await;
+    let (node, held) = (node(&server), claim("a"));
+    assert_eq!(acquire(&node, &held).await.unwrap().vote, Vote::Granted);
+    assert_eq!(release(&node, &held).await, Vote::Granted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
