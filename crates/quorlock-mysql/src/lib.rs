@@ -9,9 +9,11 @@ mod handshake;
 mod kind;
 mod locks;
 mod node;
+mod queue;
 mod row;
 mod server;
 mod table;
+mod watch;
 mod worker;
 
 pub use kind::MysqlKind;

@@ -6,9 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, WaiterId};
-use quorlock::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Token, Vote};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, MOST_PLACES, Mode, WaiterId};
+use quorlock::{
+    Expiry, Holding, NodeError, NodeErrorKind, QueueListing, Queued, QueuedWaiter, Reason, Request, Token,
+    Vote,
+};
 
+use crate::queue::Queue;
 use crate::row::{Held, Row};
 
 /// A vote, and the number that goes with it.
@@ -33,6 +37,8 @@ struct Loaded {
     /// What the table has in the column `nonce`; `None` without a row.
     nonce: Option<u64>,
     changed: bool,
+    /// Whether the queue was changed as well, which may be the larger part of the row.
+    queue_changed: bool,
 }
 
 /// A row that is to be written.
@@ -42,6 +48,8 @@ pub(crate) struct Change<'a> {
     /// What must stand in the column `nonce` still; `None` if there must be no row.
     pub(crate) nonce: Option<u64>,
     pub(crate) row: &'a Row,
+    /// Whether its queue is to be written, too.
+    pub(crate) queue: bool,
 }
 
 impl Rows {
@@ -53,7 +61,7 @@ impl Rows {
     /// Adds a row that was read; there is none without a `nonce`.
     pub(crate) fn add(&mut self, key: Arc<str>, nonce: Option<u64>, row: Result<Row, Reason>) {
         let row = row.map(|row| row.at(self.now));
-        self.rows.insert(key, Loaded { row, nonce, changed: false });
+        self.rows.insert(key, Loaded { row, nonce, changed: false, queue_changed: false });
     }
 
     /// What was changed since.
@@ -62,7 +70,7 @@ impl Rows {
         changed
             .filter_map(|(key, loaded)| {
                 let row = loaded.row.as_ref().ok()?;
-                Some(Change { key, nonce: loaded.nonce, row })
+                Some(Change { key, nonce: loaded.nonce, row, queue: loaded.queue_changed })
             })
             .collect()
     }
@@ -87,6 +95,24 @@ impl Rows {
         }
     }
 
+    /// The queue of the row, which is written afterwards.
+    fn change_queue(&mut self, key: &str) -> Result<&mut Queue, NodeError> {
+        if let Some(loaded) = self.rows.get_mut(key) {
+            loaded.queue_changed = true;
+        }
+        Ok(&mut self.change(key)?.queue)
+    }
+
+    /// The row as it is by now, of a key that was read.
+    pub(crate) fn seen(&self, key: &str) -> Option<Result<&Row, &Reason>> {
+        Some(self.rows.get(key)?.row.as_ref())
+    }
+
+    /// The moment at which the rows were read, in microseconds since 1970 by the server's clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
     fn after(&self, time: Duration) -> u64 {
         self.now.saturating_add(micros(time))
     }
@@ -107,14 +133,13 @@ pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
         Request::Transfer { to, .. } => to.keys().cloned().collect(),
         Request::Intend { key, .. }
         | Request::Desist { key, .. }
+        | Request::Enqueue { key, .. }
+        | Request::LeaveQueue { key, .. }
+        | Request::ListWaiters { key }
         | Request::Forget { key }
         | Request::Inspect { key } => vec![Arc::clone(key)],
         // Refused before, or newer than this node.
-        Request::Enqueue { .. }
-        | Request::Offer { .. }
-        | Request::LeaveQueue { .. }
-        | Request::ListWaiters { .. }
-        | _ => Vec::new(),
+        Request::Offer { .. } | _ => Vec::new(),
     }
 }
 
@@ -139,13 +164,15 @@ impl Rows {
             Request::Cancel { claim, linger } => self.cancel(claim, *linger),
             Request::Intend { key, waiter, patience } => self.intend(key, *waiter, *patience),
             Request::Desist { key, waiter } => self.desist(key, *waiter),
+            Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
+                let since = self.now.saturating_sub(micros(*elapsed));
+                self.enqueue(key, (*waiter, since, context), *patience, micros(*turn))
+            }
+            Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
+            Request::ListWaiters { key } => self.list_waiters(key),
             Request::Forget { key } => self.forget(key),
             Request::Inspect { key } => self.inspect(key),
-            Request::Enqueue { .. }
-            | Request::Offer { .. }
-            | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. }
-            | _ => {
+            Request::Offer { .. } | _ => {
                 let reason = Reason::new("a table does not know this request");
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
             }
@@ -257,10 +284,12 @@ impl Rows {
                 Err(_) if claim.is_several() => continue,
                 Err(error) => return Err(error),
             };
-            let Some(wanted) = held.map(|held| held.wanted) else { continue };
-            self.change(key)?.held = None;
-            if wanted || vote == Vote::Free {
-                vote = if wanted { Vote::Wanted } else { Vote::Granted };
+            if held.is_none() {
+                continue;
+            }
+            let freed = self.free(key)?;
+            if vote == Vote::Free || vote == Vote::Granted || freed == Vote::Wanted {
+                vote = freed;
             }
         }
         Ok((vote, None))
@@ -275,6 +304,18 @@ impl Rows {
         let kept = tombstones.entry(claim.token().random_part().to_vec()).or_default();
         *kept = ends.max(*kept);
         Ok((if vote == Vote::Free { vote } else { Vote::Granted }, None))
+    }
+
+    /// Frees a lock: it is the turn of the first in its queue.
+    fn free(&mut self, key: &str) -> Result<Vote, NodeError> {
+        let (now, queue) = (self.now, &self.row(key)?.queue);
+        let turn = !queue.is_empty() && self.change_queue(key)?.next_turn(now);
+        let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
+        Ok(match (turn, wanted) {
+            (true, _) => Vote::Notified,
+            (false, true) => Vote::Wanted,
+            (false, false) => Vote::Granted,
+        })
     }
 
     fn forget(&mut self, key: &str) -> Decision {
@@ -379,10 +420,8 @@ impl Rows {
     fn release_shared(&mut self, claim: &Claim) -> Decision {
         let row = self.row(claim.key())?;
         let Some(held) = &row.held else { return Ok((Vote::Free, None)) };
-        let wanted = if held.wanted { Vote::Wanted } else { Vote::Granted };
         if held.token == *claim.token() {
-            self.change(claim.key())?.held = None;
-            return Ok((wanted, None));
+            return Ok((self.free(claim.key())?, None));
         }
         if !row.beside.readers.contains_key(claim.token().as_bytes()) {
             return Ok((Vote::Free, None));
@@ -394,8 +433,7 @@ impl Rows {
             held.ends = Some(last);
             Ok((Vote::Granted, None))
         } else {
-            row.held = None;
-            Ok((wanted, None))
+            Ok((self.free(claim.key())?, None))
         }
     }
 
@@ -433,6 +471,58 @@ fn join(row: &mut Row, claim: &Claim, ends: u64) {
     }
 }
 
+/// The queue of those who want one lock for themselves.
+impl Rows {
+    /// Waits in the queue, unless the lock is free and no client's turn. The first two learn who holds it.
+    fn enqueue(
+        &mut self,
+        key: &str,
+        (waiter, since, context): (WaiterId, u64, &str),
+        patience: Duration,
+        turn: u64,
+    ) -> Decision {
+        let (now, ends) = (self.now, self.after(patience));
+        let Row { held, queue, .. } = self.row(key)?;
+        if held.is_none() && queue.is_turn_of(waiter, now, turn) {
+            self.change_queue(key)?.begin_turn(waiter, now);
+            return Ok((Vote::Free, None));
+        }
+        if !queue.keeps(waiter, ends, micros(patience)) {
+            self.change_queue(key)?.join(waiter, since, ends, context);
+        }
+        let Row { held, queue, .. } = self.row(key)?;
+        let ahead = queue.place(waiter).and_then(|place| u32::try_from(place).ok());
+        let ahead = ahead.map_or(MOST_PLACES, |ahead| ahead.min(MOST_PLACES));
+        let holding = held.as_ref().filter(|_| ahead < 2).map(|held| self.holding(held));
+        Ok((Queued::new(ahead, holding).into(), None))
+    }
+
+    /// Waits no longer. If it was this waiter's turn, it is the next one's.
+    fn leave_queue(&mut self, key: &str, waiter: WaiterId) -> Decision {
+        let Row { held, queue, .. } = self.row(key)?;
+        if queue.place(waiter).is_some() {
+            self.change_queue(key)?.leave(waiter);
+            return Ok((Vote::Granted, None));
+        }
+        let now = self.now;
+        let turn = held.is_none() && !queue.is_empty() && self.change_queue(key)?.next_turn(now);
+        Ok((if turn { Vote::Notified } else { Vote::Free }, None))
+    }
+
+    fn list_waiters(&self, key: &str) -> Decision {
+        let mut living = self.row(key)?.queue.living(self.now);
+        let waited = |since| Duration::from_micros(self.now.saturating_sub(since));
+        let listed = living.by_ref().take(MOST_LISTED);
+        let listed =
+            listed.map(|(id, since, context)| QueuedWaiter::new(id, waited(since), context.to_owned()));
+        let listed = listed.collect();
+        Ok((QueueListing::new(listed, living.next().is_some()).into(), None))
+    }
+}
+
+/// No more waiters are listed.
+const MOST_LISTED: usize = 100;
+
 /// What keeps a claim from being granted.
 enum Hindrance {
     /// Another token, here first.
@@ -465,14 +555,17 @@ impl Rows {
         Ok(false)
     }
 
-    /// Another one holds this key. The first who is refused leaves a mark for the holder, once.
+    /// Another one holds this key. Who wants one lock for itself waits in its queue; the first of the others who is
+    /// refused leaves a mark for the holder, once.
     fn refused(&mut self, claim: &Claim, key: &Arc<str>, drawing: Option<Drawing>) -> Decision {
         let vote = self.holding_at(claim, key)?;
         let stands = match drawing {
             Some(_) => above_zero(self.usable_counter(key)?),
             None => None,
         };
-        if drawing.is_some()
+        let queues = claim.mode() == Mode::Exclusive && !claim.is_several();
+        if !queues
+            && drawing.is_some()
             && self.row(key)?.held.as_ref().is_some_and(|held| !held.wanted && held.ends.is_some())
             && let Some(held) = &mut self.change(key)?.held
         {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AddressError, Capabilities, Capability, ConnectFailure, Facts, Location, Node, NodeError, NodeLimits,
-    Order, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    AddressError, Capabilities, Capability, ConnectFailure, Facts, HintListener, Hints, Location, Node,
+    NodeError, NodeLimits, Order, Request, Responder, Seams, SharedRequest, StatusListener, ask,
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -59,8 +59,9 @@ const MOST_VOTES: usize = 512;
 const MOST_REQUESTS: usize = 2048;
 
 pub(crate) fn capabilities() -> Capabilities {
-    let able = [Capability::Transfer, Capability::Shared, Capability::Several];
-    able.into_iter().fold(Capabilities::default(), Capabilities::with).in_order(Order::PerKey).durable()
+    let able = [Capability::Transfer, Capability::Shared, Capability::Several, Capability::Queue];
+    let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
+    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).durable()
 }
 
 impl MysqlNode {
@@ -131,6 +132,11 @@ impl Node for MysqlNode {
         drop(self.jobs.send(Job::Ready(to)));
         let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(ended())) })
+    }
+
+    /// The server notifies no client: the thread reads the rows that listeners wait for.
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        drop(self.jobs.send(Job::Listen(listener)));
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

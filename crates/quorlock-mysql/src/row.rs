@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use quorlock::protocol::{FencingToken, SHARED_MARKER, Token, WaiterId};
 
+use crate::queue::Queue;
+
 /// What the table has under a key. Moments are microseconds since 1970 by the server's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -13,6 +15,8 @@ pub(crate) struct Row {
     /// The largest fencing token so far, as it was read; 0 for none.
     pub(crate) counter: u64,
     pub(crate) beside: Beside,
+    /// Those who wait for the lock.
+    pub(crate) queue: Queue,
 }
 
 /// Who has the lock.
@@ -54,6 +58,7 @@ impl Row {
         if FencingToken::new(self.counter).is_some_and(|counter| micros_of(counter) <= now) {
             self.counter = 0;
         }
+        self.queue = self.queue.at(now);
         self
     }
 
@@ -67,7 +72,8 @@ impl Row {
         let held = self.held.as_ref().map_or(0, |held| held.ends.unwrap_or(u64::MAX));
         let counter = FencingToken::new(self.counter).map_or(u64::MAX, micros_of);
         let beside = readers.values().chain(intents.values()).chain(tombstones.values()).copied();
-        beside.fold(held.max(if self.counter == 0 { 0 } else { counter }), u64::max)
+        let counter = if self.counter == 0 { 0 } else { counter };
+        beside.fold(held.max(counter).max(self.queue.dead_at()), u64::max)
     }
 }
 
@@ -129,7 +135,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+/// The bytes of hexadecimal digits. `None` where they are something else.
+pub(crate) fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs =
         digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).ok().filter(|pair| pair.len() == 2));
     pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()

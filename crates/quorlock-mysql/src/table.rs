@@ -16,6 +16,7 @@ use quorlock::{NodeError, NodeErrorKind, Reason};
 use crate::connection::{Connection, ResultSets};
 use crate::error::Trouble;
 use crate::locks::{Change, Rows};
+use crate::queue::Queue;
 use crate::row::{Beside, Held, Row, hex};
 
 /// Microseconds since 1970 by the server's clock, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends in 2038.
@@ -33,7 +34,7 @@ pub(crate) const HISTORY: &str = "quorlock_history";
 pub(crate) const CREATE: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS quorlock_locks (name VARBINARY(2048) NOT NULL PRIMARY KEY, nonce BIGINT UNSIGNED NOT NULL, \
      token BLOB NULL, ends BIGINT UNSIGNED NULL, number BIGINT UNSIGNED NULL, wanted TINYINT UNSIGNED NOT NULL DEFAULT 0, \
-     counter BIGINT UNSIGNED NOT NULL DEFAULT 0, beside MEDIUMBLOB NULL, dead_at BIGINT UNSIGNED NOT NULL DEFAULT 0) \
+     counter BIGINT UNSIGNED NOT NULL DEFAULT 0, beside MEDIUMBLOB NULL, waiters MEDIUMBLOB NULL, dead_at BIGINT UNSIGNED NOT NULL DEFAULT 0) \
      ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
     "CREATE TABLE IF NOT EXISTS quorlock_history (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, history VARBINARY(64) NOT NULL, \
      server VARBINARY(512) NOT NULL, started BIGINT UNSIGNED NOT NULL, durable TINYINT UNSIGNED NOT NULL, \
@@ -41,7 +42,7 @@ pub(crate) const CREATE: [&str; 2] = [
 ];
 
 /// Their columns, as `information_schema` has them but for the widths of numbers: table, column, type, key.
-pub(crate) const COLUMNS: [[&str; 4]; 15] = [
+pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [LOCKS, "name", "varbinary(2048)", "PRI"],
     [LOCKS, "nonce", "bigint unsigned", ""],
     [LOCKS, "token", "blob", ""],
@@ -50,6 +51,7 @@ pub(crate) const COLUMNS: [[&str; 4]; 15] = [
     [LOCKS, "wanted", "tinyint unsigned", ""],
     [LOCKS, "counter", "bigint unsigned", ""],
     [LOCKS, "beside", "mediumblob", ""],
+    [LOCKS, "waiters", "mediumblob", ""],
     [LOCKS, "dead_at", "bigint unsigned", ""],
     [HISTORY, "id", "tinyint unsigned", "PRI"],
     [HISTORY, "history", "varbinary(64)", ""],
@@ -63,7 +65,7 @@ pub(crate) const COLUMNS: [[&str; 4]; 15] = [
 pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Rows, Trouble> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statements = format!(
-        "SELECT name, nonce, token, ends, number, wanted, counter, beside FROM {LOCKS} WHERE name IN ({}); SELECT {NOW}",
+        "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters FROM {LOCKS} WHERE name IN ({}); SELECT {NOW}",
         names.join(", ")
     );
     let sets = connection.run(statements).await?;
@@ -97,13 +99,17 @@ fn row_of(row: &SqlRow) -> Result<Row, Reason> {
         None | Some(Value::NULL) => Beside::default(),
         Some(_) => bytes(row, 7).and_then(Beside::decode).ok_or_else(|| wrong("beside"))?,
     };
+    let queue = match row.as_ref(8) {
+        None | Some(Value::NULL) => Queue::default(),
+        Some(_) => bytes(row, 8).and_then(Queue::decode).ok_or_else(|| wrong("waiters"))?,
+    };
     let held = bytes(row, 2).map(|token| Held {
         token: Token::found(token),
         ends: number(row, 3),
         number: number(row, 4).and_then(FencingToken::new),
         wanted: number(row, 5).is_some_and(|wanted| wanted > 0),
     });
-    Ok(Row { held, counter: number(row, 6).ok_or_else(|| wrong("counter"))?, beside })
+    Ok(Row { held, counter: number(row, 6).ok_or_else(|| wrong("counter"))?, beside, queue })
 }
 
 /// Writes the changes, all or none: `false` where another client has changed one of the rows since.
@@ -129,9 +135,9 @@ async fn swap_one(connection: &mut Connection, change: &Change<'_>, nonce: u64) 
     let name = literal(change.key.as_bytes());
     let statement = match change.nonce {
         Some(before) => {
-            format!("UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}", set(change.row, nonce))
+            format!("UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}", set(change, nonce))
         }
-        None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change.row, nonce)),
+        None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change, nonce)),
     };
     Ok(connection.change(statement).await? == 1)
 }
@@ -151,8 +157,8 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
         );
     }
     let all = changes.len();
-    for Change { key, row, .. } in changes {
-        let (name, set) = (literal(key.as_bytes()), set(row, nonce));
+    for change in changes {
+        let (name, set) = (literal(change.key.as_bytes()), set(change, nonce));
         let _ = write!(packet, "; UPDATE {LOCKS} SET {set} WHERE name = {name} AND @same = {all}");
     }
     // After the commit: what comes back says that it was done.
@@ -172,7 +178,7 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
 }
 
 /// The columns of a row as they are to be.
-fn set(row: &Row, nonce: u64) -> String {
+fn set(Change { row, queue, .. }: &Change<'_>, nonce: u64) -> String {
     let held = row.held.as_ref();
     let token = held.map_or_else(null, |held| literal(held.token.as_bytes()));
     let ends = held.and_then(|held| held.ends).map_or_else(null, |ends| ends.to_string());
@@ -180,12 +186,18 @@ fn set(row: &Row, nonce: u64) -> String {
     let wanted = u8::from(held.is_some_and(|held| held.wanted));
     let beside = row.beside.encode();
     let beside = if beside.is_empty() { null() } else { literal(beside.as_bytes()) };
-    format!(
+    let mut set = format!(
         "nonce = {nonce}, token = {token}, ends = {ends}, number = {number}, wanted = {wanted}, counter = {}, \
          beside = {beside}, dead_at = {}",
         row.counter,
         row.dead_at()
-    )
+    );
+    if *queue {
+        let waiters = row.queue.encode();
+        let waiters = if waiters.is_empty() { null() } else { literal(waiters.as_bytes()) };
+        let _ = write!(set, ", waiters = {waiters}");
+    }
+    set
 }
 
 fn null() -> String {

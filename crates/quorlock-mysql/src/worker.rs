@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use quorlock::protocol::{Backoff, Moment};
 use quorlock::{
-    ConnectionState, Identity, NodeError, NodeErrorKind, Reason, Responder, Response, Seams, SharedRequest,
-    StatusListener,
+    ConnectionState, Hint, HintListener, Identity, NodeError, NodeErrorKind, Reason, Responder, Response,
+    Seams, SharedRequest, StatusListener,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -19,13 +19,15 @@ use crate::address::Database;
 use crate::connection::{Connection, within};
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
-use crate::locks::{Told, keys};
+use crate::locks::{Rows, Told, keys};
 use crate::node::{Shared, capabilities};
 use crate::table::{read, swap, sweep, too_long};
+use crate::watch::Watches;
 
 /// What a node's handle tells its thread.
 pub(crate) enum Job {
     Ask(SharedRequest, Responder),
+    Listen(Arc<dyn HintListener>),
     Observe(Arc<dyn StatusListener>),
     /// Is answered when there is a connection, or none.
     Ready(oneshot::Sender<Result<(), NodeError>>),
@@ -52,6 +54,11 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     jobs: UnboundedReceiver<Job>,
     observers: Vec<Arc<dyn StatusListener>>,
+    listeners: Vec<Arc<dyn HintListener>>,
+    /// Whether they were told that they hear of changes.
+    hearing: bool,
+    /// The rows that they wait for.
+    watches: Watches,
     /// As it was told last.
     state: Option<ConnectionState>,
     backoff: Backoff,
@@ -81,14 +88,35 @@ impl Worker {
         jobs: UnboundedReceiver<Job>,
     ) -> Worker {
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let (observers, state, swept) = (Vec::new(), None, String::new());
-        Worker { database, seams, shared, jobs, observers, state, backoff, swept }
+        let (observers, listeners, watches) = (Vec::new(), Vec::new(), Watches::default());
+        let (hearing, state, swept) = (false, None, String::new());
+        Worker {
+            database,
+            seams,
+            shared,
+            jobs,
+            observers,
+            listeners,
+            hearing,
+            watches,
+            state,
+            backoff,
+            swept,
+        }
     }
 
     /// Works until the last handle of the node is gone.
     pub(crate) async fn work(&mut self) {
+        // After a panic.
+        self.deafen();
         // No server is contacted before a request comes.
-        let Some(first) = self.jobs.recv().await else { return };
+        let first = loop {
+            match self.jobs.recv().await {
+                Some(Job::Listen(listener)) => self.listeners.push(listener),
+                Some(first) => break first,
+                None => return,
+            }
+        };
         let mut waiting = vec![first];
         let mut met = connect(&self.database, &self.seams).await;
         loop {
@@ -103,6 +131,7 @@ impl Worker {
                 Err(error) => error,
             };
             debug!(node = %self.database, error = %format_args!("{trouble:#}"), "no connection");
+            self.deafen();
             self.tell(ConnectionState::Lost(trouble.clone()));
             for job in waiting.drain(..) {
                 self.refuse(job, &trouble);
@@ -119,6 +148,8 @@ impl Worker {
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        self.hearing = true;
+        self.say(Hint::Hearing);
         Link { connection, identity, used: self.seams.clock().now() }
     }
 
@@ -161,20 +192,24 @@ impl Worker {
         let clock = Arc::clone(self.seams.clock());
         loop {
             if waiting.is_empty() {
-                match within(&*clock, HEARTBEAT, self.jobs.recv()).await {
+                let look = self.watches.pause(clock.now());
+                match within(&*clock, look.unwrap_or(HEARTBEAT), self.jobs.recv()).await {
                     Some(Some(job)) => waiting.push(job),
                     Some(None) => return End::Closed,
                     None => {}
                 }
+            }
+            if let Err(error) = self.look(link).await {
+                return self.reconnect_for(link, waiting, error).await;
             }
             while waiting.len() < BATCH
                 && let Ok(job) = self.jobs.try_recv()
             {
                 waiting.push(job);
             }
-            let idle = clock.now().since(link.used) > IDLE;
+            let idle = clock.now().since(link.used);
             let asks = waiting.iter().any(|job| matches!(job, Job::Ask(..) | Job::Ready(_)));
-            if (idle && asks) || waiting.is_empty() {
+            if (idle > IDLE && asks) || (idle >= HEARTBEAT && waiting.is_empty()) {
                 if let Err(trouble) = link.connection.run("SELECT 1".to_owned()).await {
                     let error = trouble.before_anything_changed();
                     return self.reconnect_for(link, waiting, error).await;
@@ -185,6 +220,10 @@ impl Worker {
             for job in waiting.drain(..) {
                 match job {
                     Job::Ask(request, responder) => batch.extend(self.admit(request, responder)),
+                    Job::Listen(listener) => {
+                        listener.hear(Hint::Hearing);
+                        self.listeners.push(listener);
+                    }
                     Job::Observe(observer) => {
                         observer.see(ConnectionState::Connected(Arc::clone(&link.identity)));
                         self.observers.push(observer);
@@ -209,9 +248,42 @@ impl Worker {
         }
     }
 
+    /// Reads the rows whose next look is due, and passes on what has changed in them.
+    async fn look(&mut self, link: &mut Link) -> Result<(), NodeError> {
+        let due = self.watches.due(self.seams.clock().now(), BATCH);
+        if due.is_empty() {
+            return Ok(());
+        }
+        let rows = match read(&mut link.connection, &due).await {
+            Ok(rows) => rows,
+            Err(trouble) => {
+                let lost = matches!(trouble, Trouble::Lost(_));
+                let error = trouble.before_anything_changed();
+                if lost || error.is_permanent() {
+                    return Err(error);
+                }
+                debug!(node = %self.database, error = %format_args!("{error:#}"), "those who wait ask again");
+                self.watches.clear();
+                self.say(Hint::AllChanged);
+                return Ok(());
+            }
+        };
+        link.used = self.seams.clock().now();
+        self.pass_on(&rows);
+        Ok(())
+    }
+
+    /// Passes on what these rows have that clients wait for.
+    fn pass_on(&mut self, rows: &Rows) {
+        for key in self.watches.look(rows, self.seams.clock().now()) {
+            self.say(Hint::Changed(key.as_bytes()));
+        }
+    }
+
     /// A connection that was idle is gone. Nothing was asked over it, so what waits is asked over the next one.
     async fn reconnect_for(&mut self, link: &mut Link, waiting: Vec<Job>, error: NodeError) -> End {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
+        self.deafen();
         self.tell(ConnectionState::Lost(error));
         match connect(&self.database, &self.seams).await {
             Ok(ready) => {
@@ -272,12 +344,16 @@ impl Worker {
                         self.swept =
                             if nonce.is_multiple_of(2) { change.key.to_owned() } else { String::new() };
                     }
-                    for ((_, responder), decision) in batch.into_iter().zip(decided) {
+                    for ((request, responder), decision) in batch.into_iter().zip(decided) {
+                        if let (Ok((vote, _)), false) = (&decision, self.listeners.is_empty()) {
+                            self.watches.note(&request, vote, &rows, self.seams.clock().now());
+                        }
                         let identity = Arc::clone(&link.identity);
                         let response =
                             |(vote, number)| Response::new(vote, identity).with_fencing_token(number);
                         self.answer(responder, decision.map(response));
                     }
+                    self.pass_on(&rows);
                     return Ok(wrote);
                 }
                 Ok(false) => {}
@@ -316,6 +392,7 @@ impl Worker {
     fn refuse(&mut self, job: Job, trouble: &NodeError) {
         match job {
             Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
+            Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => {
                 if let Some(state) = &self.state {
                     observer.see(state.clone());
@@ -329,6 +406,18 @@ impl Worker {
     fn answer(&self, responder: Responder, answer: Result<Response, NodeError>) {
         self.shared.unanswered.fetch_sub(1, Ordering::Relaxed);
         responder.send(answer);
+    }
+
+    /// Notifies the listeners that no change is passed on any more.
+    fn deafen(&mut self) {
+        self.watches.clear();
+        if std::mem::take(&mut self.hearing) {
+            self.say(Hint::Deaf);
+        }
+    }
+
+    fn say(&self, hint: Hint<'_>) {
+        self.listeners.iter().for_each(|listener| listener.hear(hint));
     }
 
     /// Tells observers of what is new.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable as _;
-use quorlock::protocol::FencingToken;
+use quorlock::protocol::{FencingToken, WaiterId};
 use quorlock::{
     Capabilities, Clock as _, Expiry, Node, Request, Responder, Seams, SharedRequest, SystemClock,
 };
@@ -27,7 +27,17 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The key of the lock whose counter this would be the key of.
 fn counter_of(key: &str) -> Option<&str> {
-    let rest = key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?;
+    tagged(key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?)
+}
+
+/// The key of the lock of which this would be the key of a waiter's turn.
+fn turn_of(key: &str) -> Option<&str> {
+    let (rest, waiter) = key.strip_prefix("quorlock:want:")?.rsplit_once(":mark:")?;
+    WaiterId::parse(waiter.as_bytes()).and_then(|_| tagged(rest))
+}
+
+/// The key of the lock in the middle of a key beside it: with a tag of its own, or in braces.
+fn tagged(rest: &str) -> Option<&str> {
     rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))
 }
 
@@ -68,9 +78,11 @@ impl Console {
     }
 
     async fn delete(&self, key: &str) -> io::Result<()> {
-        let (set, key) = match counter_of(key) {
-            Some(lock) => ("counter = 0", lock),
-            None => ("token = NULL, ends = NULL, beside = NULL", key),
+        let (set, key) = match (counter_of(key), turn_of(key)) {
+            (Some(lock), _) => ("counter = 0", lock),
+            // A waiter that is not in the queue any more has its turn.
+            (None, Some(lock)) => ("waiters = NULL", lock),
+            (None, None) => ("token = NULL, ends = NULL, beside = NULL", key),
         };
         self.run(format!(
             "UPDATE quorlock_locks SET nonce = nonce + 1, {set} WHERE name = x'{}'",
@@ -169,9 +181,10 @@ impl Node for WithoutTombstones {
 }
 
 #[test]
-fn the_key_of_a_counter_is_read_as_it_is_written() {
+fn the_keys_beside_a_lock_are_read_as_they_are_written() {
     for key in ["a", "contract/1/2", "{tag}/3"] {
         assert_eq!(counter_of(&quorlock::protocol::fence_counter(key)), Some(key));
+        assert_eq!(turn_of(&quorlock::protocol::turn_key(key, WaiterId::new(7))), Some(key));
     }
-    assert_eq!(counter_of("a"), None);
+    assert_eq!((counter_of("a"), turn_of("a")), (None, None));
 }

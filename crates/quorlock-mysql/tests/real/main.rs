@@ -5,6 +5,7 @@
 mod contract;
 mod faults;
 mod program;
+mod queue;
 mod rights;
 mod server;
 

@@ -1,0 +1,277 @@
+//! The queue of those who wait for a lock: what the column `waiters` has. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use quorlock::protocol::WaiterId;
+
+use crate::row::{bytes, hex};
+
+/// The processes that wait for a lock. Moments are microseconds since 1970 by the server's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queue {
+    /// By since when they wait, which is the order of their turns.
+    waiters: BTreeMap<(u64, WaiterId), Waiting>,
+    /// When the last turn began; 0 for never.
+    turned: u64,
+    /// Whose turn that is, unless it has asked since.
+    whose: Option<WaiterId>,
+    /// How long it took lately from one turn to the next, in microseconds; 0 before it is known.
+    pace: u64,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Until when it is waited for, unless it asks again.
+    ends: u64,
+    /// Which process it is, for people.
+    pub(crate) context: String,
+}
+
+/// The most waiters that a row has. Those who come then ask again until there is a place.
+const MOST_WAITERS: usize = 256;
+/// For how long after its end a waiter keeps its place, and the last turn is remembered.
+const KEPT: u64 = 60_000_000;
+/// A waiter that asks again is written anew when one part in as many of its patience is over: it is waited for four
+/// seconds of the six that it asks for, which are two of the longest heartbeats.
+const REFRESHED_AFTER: u64 = 3;
+
+impl Queue {
+    /// The queue without what ended long ago.
+    pub(crate) fn at(mut self, now: u64) -> Queue {
+        self.waiters.retain(|_, waiting| waiting.ends.saturating_add(KEPT) > now);
+        if self.turned.saturating_add(KEPT) < now {
+            (self.turned, self.whose, self.pace) = (0, None, 0);
+        }
+        self
+    }
+
+    /// How many come before this waiter. `None` where it is not in the queue: it has had its turn, or has left.
+    pub(crate) fn place(&self, waiter: WaiterId) -> Option<usize> {
+        self.waiters.keys().position(|(_, other)| *other == waiter)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether it is this waiter's turn, where the lock is free: it has been told, or no turn has begun for as long as
+    /// `turn`.
+    pub(crate) fn is_turn_of(&self, waiter: WaiterId, now: u64, turn: u64) -> bool {
+        self.whose == Some(waiter) || self.turned == 0 || self.turned.saturating_add(turn) <= now
+    }
+
+    /// Whether the waiter has a place, and is waited for nearly until `ends`, which is `patience` from now.
+    pub(crate) fn keeps(&self, waiter: WaiterId, ends: u64, patience: u64) -> bool {
+        let place = self.waiters.iter().find(|((_, other), _)| *other == waiter);
+        place.is_some_and(|(_, waiting)| waiting.ends.saturating_add(patience / REFRESHED_AFTER) >= ends)
+    }
+
+    /// Adds a waiter, or prolongs its place.
+    pub(crate) fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
+        if let Some((_, waiting)) = self.waiters.iter_mut().find(|((_, other), _)| *other == waiter) {
+            waiting.ends = ends;
+        } else if self.waiters.len() < MOST_WAITERS {
+            self.waiters.insert((since, waiter), Waiting { ends, context: context.to_owned() });
+        }
+    }
+
+    /// Takes a waiter out of the queue. Returns whether it was there.
+    pub(crate) fn leave(&mut self, waiter: WaiterId) -> bool {
+        let before = self.waiters.len();
+        self.waiters.retain(|(_, other), _| *other != waiter);
+        self.waiters.len() < before
+    }
+
+    /// It is the turn of a waiter that has asked, and knows it.
+    pub(crate) fn begin_turn(&mut self, waiter: WaiterId, now: u64) {
+        self.leave(waiter);
+        (self.turned, self.whose) = (now, None);
+    }
+
+    /// It is the turn of the first who is still waited for, if there is one: it is taken out of the queue.
+    pub(crate) fn next_turn(&mut self, now: u64) -> bool {
+        while let Some(((_, waiter), waiting)) = self.waiters.pop_first() {
+            if waiting.ends > now {
+                let took = now.saturating_sub(self.turned);
+                // Down in one step, up slowly: a look too many costs less than a turn that is missed.
+                self.pace = match self.pace {
+                    _ if self.turned == 0 => 0,
+                    0 => took,
+                    pace if took < pace => took,
+                    pace => pace + (took - pace) / 8,
+                };
+                (self.turned, self.whose) = (now, Some(waiter));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How long it took lately from one turn to the next, in microseconds.
+    pub(crate) fn pace(&self) -> u64 {
+        self.pace
+    }
+
+    /// Those who are waited for, in order, and since when they wait.
+    pub(crate) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
+        let living = self.waiters.iter().filter(move |(_, waiting)| waiting.ends > now);
+        living.map(|((since, waiter), waiting)| (*waiter, *since, &*waiting.context))
+    }
+
+    /// When nothing of it is of use any more.
+    pub(crate) fn dead_at(&self) -> u64 {
+        let turned = if self.turned == 0 { 0 } else { self.turned.saturating_add(KEPT) };
+        self.waiters.values().map(|waiting| waiting.ends).fold(turned, u64::max)
+    }
+}
+
+const TURN: &str = "turn";
+const WAITER: &str = "waiter";
+
+impl Queue {
+    /// The lines of the column `waiters`: when the last turn began, how long they take, and whose it is; and who waits,
+    /// since when and until when, and which process it is.
+    pub(crate) fn encode(&self) -> String {
+        let mut lines = String::new();
+        if self.turned > 0 {
+            let _ = write!(lines, "{TURN} {} {}", self.turned, self.pace);
+            if let Some(waiter) = self.whose {
+                let _ = write!(lines, " {waiter}");
+            }
+            lines.push('\n');
+        }
+        for ((since, waiter), Waiting { ends, context }) in &self.waiters {
+            let _ = writeln!(lines, "{WAITER} {waiter} {since} {ends} {}", hex(context.as_bytes()));
+        }
+        lines
+    }
+
+    /// The same, read again. `None` where it is something else.
+    pub(crate) fn decode(text: &[u8]) -> Option<Queue> {
+        let mut queue = Queue::default();
+        for line in str::from_utf8(text).ok()?.lines() {
+            match *line.split(' ').collect::<Vec<_>>() {
+                [TURN, turned, pace, ref whose @ ..] if whose.len() < 2 => {
+                    (queue.turned, queue.pace) = (turned.parse().ok()?, pace.parse().ok()?);
+                    if let [waiter] = whose {
+                        queue.whose = Some(WaiterId::parse(waiter.as_bytes())?);
+                    }
+                }
+                [WAITER, waiter, since, ends, context] => {
+                    let waiter = WaiterId::parse(waiter.as_bytes())?;
+                    let context = String::from_utf8_lossy(&bytes(context)?).into_owned();
+                    let waiting = Waiting { ends: ends.parse().ok()?, context };
+                    queue.waiters.insert((since.parse().ok()?, waiter), waiting);
+                }
+                _ => return None,
+            }
+        }
+        Some(queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(waiters: impl IntoIterator<Item = (u64, u64, u64)>) -> Queue {
+        let mut queue = Queue::default();
+        for (waiter, since, ends) in waiters {
+            queue.join(WaiterId::new(waiter), since, ends, "anna:1");
+        }
+        queue
+    }
+
+    #[test]
+    fn a_queue_is_read_as_it_was_written() {
+        let mut written = queue([(9, 10, 90), (8, 5, u64::MAX)]);
+        written.join(WaiterId::new(7), 20, 80, "");
+        written.begin_turn(WaiterId::new(7), 33);
+        assert_eq!(Queue::decode(written.encode().as_bytes()).as_ref(), Some(&written));
+        assert!(written.next_turn(44));
+        assert_eq!(Queue::decode(written.encode().as_bytes()), Some(written));
+        assert_eq!(Queue::decode(b""), Some(Queue::default()));
+        for wrong in [
+            "list of items",
+            "turn 1",
+            "turn 1 x",
+            "turn 1 2 3",
+            "waiter 1 2 3 61",
+            "waiter 0000000000000001 2 3 6",
+        ] {
+            assert_eq!(Queue::decode(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn those_who_stopped_asking_keep_their_places_and_have_no_turn() {
+        let mut queue = queue([(1, 10, 50), (2, 20, 90), (3, 30, 90)]);
+        assert_eq!(queue.place(WaiterId::new(3)), Some(2));
+        assert_eq!(
+            queue.living(50).map(|(waiter, ..)| waiter).collect::<Vec<_>>(),
+            [2, 3].map(WaiterId::new)
+        );
+        assert!(queue.next_turn(50), "the second is waited for");
+        assert_eq!([1, 2, 3].map(|waiter| queue.place(WaiterId::new(waiter))), [None, None, Some(0)]);
+        assert!(!queue.next_turn(90), "the third is waited for no longer");
+    }
+
+    #[test]
+    fn a_turn_is_left_to_its_waiter_until_it_is_over() {
+        let mut queue = queue([(1, 10, 90), (2, 20, 90)]);
+        assert!(queue.is_turn_of(WaiterId::new(2), 29, 25), "no turn has ever begun");
+        assert!(queue.next_turn(30));
+        assert!(
+            queue.is_turn_of(WaiterId::new(1), 31, 25),
+            "even where it asks again before it has seen that"
+        );
+        assert_eq!([54, 55].map(|now| queue.is_turn_of(WaiterId::new(2), now, 25)), [false, true]);
+        queue.begin_turn(WaiterId::new(2), 55);
+        assert_eq!([1, 2].map(|waiter| queue.is_turn_of(WaiterId::new(waiter), 56, 25)), [false; 2]);
+    }
+
+    #[test]
+    fn a_place_is_written_again_when_a_third_of_the_patience_is_over() {
+        let queue = queue([(1, 10, 800)]);
+        let keeps = |now: u64| queue.keeps(WaiterId::new(1), now + 800, 800);
+        assert_eq!([0, 266, 267].map(keeps), [true, true, false]);
+        assert!(!queue.keeps(WaiterId::new(2), 0, 800));
+    }
+
+    #[test]
+    fn the_pace_falls_with_the_first_short_turn_and_rises_slowly() {
+        let mut queue = queue((1..9).map(|waiter| (waiter, waiter, u64::MAX)));
+        let mut pace = |now| {
+            assert!(queue.next_turn(now));
+            queue.pace()
+        };
+        assert_eq!([1_000, 9_000, 9_080, 9_240].map(&mut pace), [0, 8_000, 80, 90]);
+    }
+
+    #[test]
+    fn a_full_queue_takes_no_more_and_keeps_those_it_has() {
+        let most = u64::try_from(MOST_WAITERS).unwrap();
+        let mut queue = queue((0..=most).map(|waiter| (waiter, waiter, 90)));
+        assert_eq!(queue.place(WaiterId::new(most - 1)), Some(MOST_WAITERS - 1));
+        assert_eq!(queue.place(WaiterId::new(most)), None);
+        queue.join(WaiterId::new(0), 0, 99, "anna:1");
+        assert!(queue.keeps(WaiterId::new(0), 99, 1), "it is prolonged all the same");
+        assert!(queue.leave(WaiterId::new(0)));
+        queue.join(WaiterId::new(most), most, 90, "anna:1");
+        assert_eq!(queue.place(WaiterId::new(most)), Some(MOST_WAITERS - 1));
+    }
+
+    #[test]
+    fn a_queue_lives_as_long_as_its_last_waiter_and_a_minute_after_its_last_turn() {
+        assert_eq!(queue([(1, 10, 50), (2, 20, 90)]).dead_at(), 90);
+        let mut empty = Queue::default();
+        assert_eq!(empty.dead_at(), 0);
+        empty.begin_turn(WaiterId::new(1), 7);
+        assert_eq!(empty.dead_at(), 60_000_007);
+        assert_eq!(empty.at(60_000_008), Queue::default());
+        assert!(queue([(1, 10, 50)]).at(60_000_049).place(WaiterId::new(1)).is_some());
+        assert!(queue([(1, 10, 50)]).at(60_000_050).place(WaiterId::new(1)).is_none());
+    }
+}

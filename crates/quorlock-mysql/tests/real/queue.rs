@@ -1,0 +1,148 @@
+//! Those who wait in several processes: a node for each stands for a process, for nodes share nothing.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::protocol::{WaiterId, turn_key};
+use quorlock::{Coordinator, Hint, HintListener, Node, Queued, Request, RestartGuard, Vote, ask};
+use quorlock_mysql::{MysqlKind, MysqlNode};
+
+use crate::faults::{acquire, claim, node, release};
+use crate::need_server;
+use crate::server::{Server, until};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TURN: Duration = Duration::from_secs(30);
+
+/// The hints of a node.
+#[derive(Debug, Default)]
+struct Ear(Mutex<BTreeSet<String>>);
+
+impl Ear {
+    fn to(node: &MysqlNode) -> Arc<Ear> {
+        let ear = Arc::<Ear>::default();
+        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+        ear
+    }
+
+    fn heard(&self, what: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+    }
+}
+
+impl HintListener for Ear {
+    fn hear(&self, hint: Hint<'_>) {
+        let word = match hint {
+            Hint::Hearing => "hearing".to_owned(),
+            Hint::Deaf => "deaf".to_owned(),
+            Hint::AllChanged => "all".to_owned(),
+            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word);
+    }
+}
+
+async fn enqueue(node: &MysqlNode, key: &str, waiter: u64, turn: Duration) -> Vote {
+    let request = Request::enqueue(key.into(), WaiterId::new(waiter), Duration::ZERO, PATIENCE, turn);
+    ask(node, request).await.unwrap().vote
+}
+
+fn coordinator(server: &Server) -> Coordinator {
+    let builder = Coordinator::builder().kind(MysqlKind::new()).nodes([server.url()]);
+    builder.restart_guard(RestartGuard::Off).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_by_one_process_is_noticed_by_the_first_in_the_queue_alone() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let [holder, first, second] = [(); 3].map(|()| node(&server));
+    let ears = [Ear::to(&first), Ear::to(&second)];
+    let held = claim("a");
+    acquire(&holder, &held).await.unwrap();
+    enqueue(&first, "a", 1, TURN).await;
+    enqueue(&second, "a", 2, TURN).await;
+    assert_eq!(release(&holder, &held).await, Vote::Notified);
+    let turns = [1, 2].map(|waiter| turn_key("a", WaiterId::new(waiter)));
+    until("the first is notified of its turn", async || ears[0].heard(&turns[0])).await;
+    until("the second, that the lock has changed", async || ears[1].heard("a")).await;
+    assert!(!ears[1].heard(&turns[1]), "it is not its turn");
+    // Who has its turn leaves it to the next.
+    let leave = Request::LeaveQueue { key: "a".into(), waiter: WaiterId::new(1) };
+    assert_eq!(ask(&first, leave).await.unwrap().vote, Vote::Notified);
+    until("the second is notified of its turn", async || ears[1].heard(&turns[1])).await;
+}
+
+/// A waiter asks again from time to time. It does not miss its turn where that has begun a moment before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_asks_again_is_told_that_its_turn_has_come() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let [holder, other] = [(); 2].map(|()| node(&server));
+    let held = claim("a");
+    acquire(&holder, &held).await.unwrap();
+    for waiter in [1, 2] {
+        assert!(matches!(enqueue(&other, "a", waiter, TURN).await, Vote::Queued(_)));
+    }
+    assert_eq!(release(&holder, &held).await, Vote::Notified);
+    assert_eq!(enqueue(&other, "a", 2, TURN).await, Queued::new(0, None).into());
+    assert_eq!(enqueue(&other, "a", 1, TURN).await, Vote::Free);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_have_the_lock_in_the_order_in_which_they_came() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (holder, order) = (coordinator(&server), Arc::<Mutex<Vec<usize>>>::default());
+    let lease = holder.lock("a").acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for place in 0..6 {
+        let (process, order) = (coordinator(&server), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let lease = process.lock("a").acquire().await.unwrap();
+            order.lock().unwrap().push(place);
+            lease.release().await.unwrap();
+        }));
+        let lock = holder.lock("a");
+        until("it stands in the queue", async || lock.waiters().await.unwrap().waiters.len() > place).await;
+    }
+    lease.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+/// The first in the queue is of a process that was killed: it never asks again, and no node looks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_died_holds_the_others_up_for_one_turn() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (dead, holder, waiting) = (node(&server), coordinator(&server), coordinator(&server));
+    let lease = holder.lock("a").acquire().await.unwrap();
+    enqueue(&dead, "a", 1, TURN).await;
+    drop(dead);
+    let next = tokio::spawn(async move { waiting.lock("a").acquire().await.unwrap().release().await });
+    let lock = holder.lock("a");
+    until("both stand in the queue", async || lock.waiters().await.unwrap().waiters.len() == 2).await;
+    lease.release().await.unwrap();
+    next.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_hear_that_a_connection_has_ended_and_that_there_is_another() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let ear = Ear::to(&node);
+    assert!(!ear.heard("hearing"), "no server is contacted yet");
+    acquire(&node, &claim("a")).await.unwrap();
+    assert!(ear.heard("hearing") && !ear.heard("deaf"));
+    let ours = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
+    let id: u64 = mysql_async::from_row(server.sql(ours).await.remove(0));
+    ear.0.lock().unwrap().clear();
+    server.sql(format!("KILL {id}")).await;
+    until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
+    assert!(ear.heard("deaf") && ear.heard("hearing"));
+}
