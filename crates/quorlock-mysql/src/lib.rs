@@ -8,6 +8,7 @@ mod error;
 mod handshake;
 mod kind;
 mod locks;
+mod memory;
 mod node;
 mod queue;
 mod row;

@@ -108,6 +108,15 @@ impl Rows {
         Some(self.rows.get(key)?.row.as_ref())
     }
 
+    /// The rows and their nonces, which the changed ones have from a write with the nonce `written`; without those that
+    /// hold no lock.
+    pub(crate) fn all(&self, written: Option<u64>) -> impl Iterator<Item = (&Arc<str>, &Row, Option<u64>)> {
+        self.rows.iter().filter_map(move |(key, loaded)| {
+            let nonce = written.filter(|_| loaded.changed).or(loaded.nonce);
+            Some((key, loaded.row.as_ref().ok()?, nonce))
+        })
+    }
+
     /// The moment at which the rows were read, in microseconds since 1970 by the server's clock.
     pub(crate) fn now(&self) -> u64 {
         self.now

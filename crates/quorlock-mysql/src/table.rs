@@ -13,7 +13,7 @@ use mysql_async::{Row as SqlRow, Value};
 use quorlock::protocol::{FencingToken, Token};
 use quorlock::{NodeError, NodeErrorKind, Reason};
 
-use crate::connection::{Connection, ResultSets};
+use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::locks::{Change, Rows};
 use crate::queue::Queue;
@@ -61,16 +61,18 @@ pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [HISTORY, "noted_at", "bigint unsigned", ""],
 ];
 
-/// Reads the rows of these keys, and the clock after them.
+/// Reads the rows of these keys, and behind them the clock, in one statement.
 pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Rows, Trouble> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
-    let statements = format!(
-        "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters FROM {LOCKS} WHERE name IN ({}); SELECT {NOW}",
+    let statement = format!(
+        "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters, NULL FROM {LOCKS} WHERE name IN ({}) \
+         UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}",
         names.join(", ")
     );
-    let sets = connection.run(statements).await?;
-    let (found, now) = two(sets).ok_or_else(|| unread("rows of locks, and the time"))?;
-    let now = now.as_ref().and_then(|row| number(row, 0)).ok_or_else(|| unread("the time"))?;
+    let mut found = connection.run(statement).await?.into_iter().next().unwrap_or_default();
+    let of_clock = found.iter().position(|row| bytes(row, 0).is_none());
+    let now = of_clock.and_then(|place| number(&found.swap_remove(place), 9));
+    let now = now.ok_or_else(|| unread("rows of locks, and the time"))?;
     let mut rows = Rows::at(now);
     for key in keys {
         rows.add(Arc::clone(key), None, Ok(Row::default()));
@@ -83,11 +85,6 @@ pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Resu
         rows.add(Arc::clone(key), Some(nonce), row_of(row));
     }
     Ok(rows)
-}
-
-fn two(sets: ResultSets) -> Option<(Vec<SqlRow>, Option<SqlRow>)> {
-    let [found, now] = <[_; 2]>::try_from(sets).ok()?;
-    Some((found, now.into_iter().next()))
 }
 
 /// A row that holds no lock is one that another program has changed.

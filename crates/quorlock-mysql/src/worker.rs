@@ -20,6 +20,7 @@ use crate::connection::{Connection, within};
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
 use crate::locks::{Rows, Told, keys};
+use crate::memory::Memory;
 use crate::node::{Shared, capabilities};
 use crate::table::{read, swap, sweep, too_long};
 use crate::watch::Watches;
@@ -59,6 +60,8 @@ pub(crate) struct Worker {
     hearing: bool,
     /// The rows that they wait for.
     watches: Watches,
+    /// The rows as they were seen last.
+    memory: Memory,
     /// As it was told last.
     state: Option<ConnectionState>,
     backoff: Backoff,
@@ -99,6 +102,7 @@ impl Worker {
             listeners,
             hearing,
             watches,
+            memory: Memory::default(),
             state,
             backoff,
             swept,
@@ -250,7 +254,8 @@ impl Worker {
 
     /// Reads the rows whose next look is due, and passes on what has changed in them.
     async fn look(&mut self, link: &mut Link) -> Result<(), NodeError> {
-        let due = self.watches.due(self.seams.clock().now(), BATCH);
+        let asked = self.seams.clock().now();
+        let due = self.watches.due(asked, BATCH);
         if due.is_empty() {
             return Ok(());
         }
@@ -269,6 +274,7 @@ impl Worker {
             }
         };
         link.used = self.seams.clock().now();
+        self.memory.read(&rows, asked);
         self.pass_on(&rows);
         Ok(())
     }
@@ -326,14 +332,27 @@ impl Worker {
         let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
         names.sort_unstable();
         names.dedup();
+        let clock = Arc::clone(self.seams.clock());
+        let mut remembered = self.memory.rows(&names, clock.now());
         for _ in 0..ATTEMPTS {
-            let mut rows = match read(&mut link.connection, &names).await {
-                Ok(rows) => rows,
-                Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
+            let (is_read, asked) = (remembered.is_none(), clock.now());
+            let mut rows = match remembered.take() {
+                Some(rows) => rows,
+                None => match read(&mut link.connection, &names).await {
+                    Ok(rows) => rows,
+                    Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
+                },
             };
+            if is_read {
+                self.memory.read(&rows, asked);
+            }
             let decided: Vec<Result<Told, NodeError>> =
                 batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
             let changes = rows.changes();
+            // What is remembered is confirmed by the write, and by that alone.
+            if !is_read && changes.len() < names.len() {
+                continue;
+            }
             let nonce = self.seams.entropy().half().max(1);
             let wrote = !changes.is_empty();
             let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
@@ -353,11 +372,15 @@ impl Worker {
                             |(vote, number)| Response::new(vote, identity).with_fencing_token(number);
                         self.answer(responder, decision.map(response));
                     }
+                    self.memory.written(&rows, nonce, clock.now());
                     self.pass_on(&rows);
                     return Ok(wrote);
                 }
-                Ok(false) => {}
-                Err(trouble) => return self.failed(batch, trouble, Trouble::into_node_error),
+                Ok(false) => self.memory.forget(&names),
+                Err(trouble) => {
+                    self.memory.forget(&names);
+                    return self.failed(batch, trouble, Trouble::into_node_error);
+                }
             }
         }
         let reason = Reason::new(format!("other clients have changed the rows {ATTEMPTS} times meanwhile"));
@@ -408,9 +431,10 @@ impl Worker {
         responder.send(answer);
     }
 
-    /// Notifies the listeners that no change is passed on any more.
+    /// Notifies the listeners that no change is passed on any more, and forgets what was seen over the connection.
     fn deafen(&mut self) {
         self.watches.clear();
+        self.memory.clear();
         if std::mem::take(&mut self.hearing) {
             self.say(Hint::Deaf);
         }

@@ -146,3 +146,51 @@ async fn those_who_wait_hear_that_a_connection_has_ended_and_that_there_is_anoth
     until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
     assert!(ear.heard("deaf") && ear.heard("hearing"));
 }
+
+/// What this process has seen of the row is of another time: it is never an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_done_to_a_row_since_it_was_seen_is_read_before_anything_is_answered() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let [one, other] = [(); 2].map(|()| node(&server));
+    for _ in 0..8 {
+        let (first, second, third) = (claim("a"), claim("a"), claim("a"));
+        let before = acquire(&one, &first).await.unwrap();
+        assert_eq!((before.vote, release(&one, &first).await), (Vote::Granted, Vote::Granted));
+        let held = acquire(&other, &second).await.unwrap();
+        assert_eq!(held.vote, Vote::Granted);
+        assert!(held.fencing_token > before.fencing_token);
+        let refused = acquire(&one, &third).await.unwrap();
+        assert!(matches!(&refused.vote, Vote::Held(by) if by.token == *second.token()), "{refused:?}");
+        assert_eq!(release(&one, &third).await, Vote::Free);
+        assert_eq!(release(&other, &second).await, Vote::Granted);
+        // Of what was given back by another client it is not said that it is still held.
+        assert_eq!(release(&other, &second).await, Vote::Free);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_no_other_process_wants_is_written_without_being_read() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let node = node(&server);
+    let cycle = async || {
+        let claim = claim("a");
+        assert_eq!(acquire(&node, &claim).await.unwrap().vote, Vote::Granted);
+        assert_eq!(release(&node, &claim).await, Vote::Granted);
+    };
+    cycle().await;
+    let count = async |statements: &str| -> u64 {
+        let status = format!("SHOW GLOBAL STATUS LIKE 'Com_{statements}'");
+        let (_, count): (String, u64) = mysql_async::from_row(server.sql(status).await.remove(0));
+        count
+    };
+    let (reads, writes) = (count("select").await, count("update").await);
+    for _ in 0..100 {
+        cycle().await;
+    }
+    let (reads, writes) = (count("select").await - reads, count("update").await - writes);
+    assert_eq!(writes, 200);
+    // Some for rows that may be dead, and for the time after two seconds.
+    assert!(reads < 100, "{reads} statements have read");
+}

@@ -1,0 +1,149 @@
+//! Rows as this client has read or written them last, so that it may write without reading before. Pure.
+//!
+//! No answer comes from here alone: a row is written only if its `nonce` is the one that is remembered, and what is
+//! answered is what that write has confirmed. What changes no row is decided on rows that were read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+
+use crate::locks::Rows;
+use crate::row::{Beside, Row};
+
+/// What was seen last over one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    rows: BTreeMap<Arc<str>, Remembered>,
+    /// A time of the server in microseconds since 1970, and when it was asked for by our clock: earlier than it was
+    /// read, so that what is added up since is never behind the server.
+    clock: Option<(u64, Moment)>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    row: Row,
+    nonce: Option<u64>,
+    at: Moment,
+}
+
+/// For how long rows and clock are remembered: until then the two clocks have not come apart by a tenth of the
+/// millisecond that keys may end early.
+const KEPT: Duration = Duration::from_secs(2);
+/// The most rows that are remembered.
+const MOST: usize = 1024;
+
+impl Memory {
+    /// The rows of these keys, if all are remembered and none holds what may end before the server's clock says so:
+    /// what is added up here may be ahead of it by a round trip.
+    pub(crate) fn rows(&self, keys: &[Arc<str>], now: Moment) -> Option<Rows> {
+        let (server, asked) = self.clock.filter(|(_, asked)| now.since(*asked) < KEPT)?;
+        let passed = u64::try_from(now.since(asked).as_micros()).ok()?;
+        let mut rows = Rows::at(server.saturating_add(passed));
+        for key in keys {
+            let Remembered { row, nonce, at } = self.rows.get(key)?;
+            let lives = row.held.as_ref().is_none_or(|held| held.ends.is_none_or(|ends| ends > rows.now()));
+            if now.since(*at) >= KEPT || !lives || row.beside != Beside::default() {
+                return None;
+            }
+            rows.add(Arc::clone(key), *nonce, Ok(row.clone()));
+        }
+        Some(rows)
+    }
+
+    /// Remembers rows that were read, which was `asked` for then.
+    pub(crate) fn read(&mut self, rows: &Rows, asked: Moment) {
+        self.clock = Some((rows.now(), asked));
+        self.keep(rows, None, asked);
+    }
+
+    /// Remembers rows that were written with this nonce.
+    pub(crate) fn written(&mut self, rows: &Rows, nonce: u64, now: Moment) {
+        self.keep(rows, Some(nonce), now);
+    }
+
+    pub(crate) fn forget(&mut self, keys: &[Arc<str>]) {
+        for key in keys {
+            self.rows.remove(key);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Memory::default();
+    }
+
+    fn keep(&mut self, rows: &Rows, written: Option<u64>, at: Moment) {
+        for (key, row, nonce) in rows.all(written) {
+            self.rows.insert(Arc::clone(key), Remembered { row: row.clone(), nonce, at });
+        }
+        if self.rows.len() > MOST {
+            self.rows.retain(|_, remembered| at.since(remembered.at) < KEPT);
+        }
+        if self.rows.len() > MOST {
+            self.rows.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::protocol::Token;
+
+    use super::*;
+    use crate::row::Held;
+
+    fn at(millis: u64) -> Moment {
+        Moment::since_origin(Duration::from_millis(millis))
+    }
+
+    /// A row that was read when the server had `now`, and was asked for at the first moment.
+    fn remembered(row: Row, now: u64) -> (Memory, [Arc<str>; 1]) {
+        let keys = ["a".into()];
+        let mut rows = Rows::at(now);
+        rows.add(Arc::clone(&keys[0]), Some(7), Ok(row));
+        let mut memory = Memory::default();
+        memory.read(&rows, at(0));
+        (memory, keys)
+    }
+
+    fn held(ends: u64) -> Row {
+        let held = Held { token: Token::found(b"a"), ends: Some(ends), number: None, wanted: false };
+        Row { held: Some(held), ..Row::default() }
+    }
+
+    #[test]
+    fn the_clock_of_the_server_goes_on_from_when_it_was_asked_for() {
+        let (memory, keys) = remembered(Row::default(), 1_000_000);
+        assert_eq!(memory.rows(&keys, at(5)).unwrap().now(), 1_005_000);
+        assert!(memory.rows(&keys, at(1_999)).is_some());
+        assert!(memory.rows(&keys, at(2_000)).is_none(), "by then it is read again");
+        assert!(memory.rows(&["b".into()], at(5)).is_none(), "it was never read");
+    }
+
+    #[test]
+    fn a_lock_that_may_have_ended_is_read_again() {
+        let (memory, keys) = remembered(held(1_005_000), 1_000_000);
+        assert!(memory.rows(&keys, at(4)).is_some());
+        assert!(memory.rows(&keys, at(5)).is_none());
+    }
+
+    #[test]
+    fn a_row_with_readers_or_tombstones_is_read_again() {
+        let mut row = Row::default();
+        row.beside.tombstones.insert(b"a".to_vec(), 9_000_000);
+        let (memory, keys) = remembered(row, 1_000_000);
+        assert!(memory.rows(&keys, at(1)).is_none());
+    }
+
+    #[test]
+    fn no_more_rows_are_remembered_than_there_is_room_for() {
+        let mut memory = Memory::default();
+        for number in 0..=MOST {
+            let mut rows = Rows::at(0);
+            rows.add(number.to_string().into(), None, Ok(Row::default()));
+            memory.read(&rows, at(0));
+            assert!(memory.rows.len() <= MOST);
+        }
+    }
+}
