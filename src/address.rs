@@ -10,6 +10,7 @@ mod sentinel;
 pub use cluster::ClusterAddress;
 pub(crate) use cluster::SCHEMES as CLUSTER_SCHEMES;
 pub(crate) use parse::SCHEMES;
+pub use parse::percent_decoded;
 
 /// Where a node listens, and as whom to log in there.
 ///

@@ -132,7 +132,7 @@ pub use crate::redis::scripts;
 pub use crate::transport::Tls;
 pub use {
     crate::redis::{ClusterNode, MissingRight, RedisNode, SentinelErrors, ServerError, ServerErrorKind},
-    address::{Address, AddressError, ClusterAddress, Endpoint},
+    address::{Address, AddressError, ClusterAddress, Endpoint, percent_decoded},
     coordinator::{Builder, Coordinator, Kinds, RestartGuard},
     doctor::{Check, Examination, Finding, NodeReport, RoundTrips, Severity, Standing, Subject, Summary},
     election::{Election, Leader, Leadership, Observed, Observer},

@@ -200,8 +200,20 @@ pub(super) fn given(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// The text without its percent-encoding, or `None` if that is no text.
-pub(super) fn percent_decoded(text: &str) -> Option<String> {
+/// Decodes `%XX` in a part of a URL, for a [`NodeKind`](crate::NodeKind) that reads its own.
+///
+/// `None` where two hex digits do not follow a `%`, and where the bytes are no UTF-8.
+///
+/// # Examples
+///
+/// ```
+/// use quorlock::percent_decoded;
+///
+/// assert_eq!(percent_decoded("/var/lib/a%2Cb").as_deref(), Some("/var/lib/a,b"));
+/// assert_eq!(percent_decoded("100%"), None);
+/// ```
+#[must_use]
+pub fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut decoded = parts.next().unwrap_or("").as_bytes().to_vec();
     for part in parts {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::max_ttls::MaxTtlNotes;
+use crate::reason::Reason;
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::entropy::{Entropy, SystemEntropy};
 #[cfg(feature = "tls")]
@@ -134,6 +136,17 @@ impl Seams {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Starts a thread of the node, which belongs to none of the program's runtimes. `name` is what a debugger
+    /// shows, and its first 15 bytes what Linux does.
+    ///
+    /// # Errors
+    ///
+    /// Says that the system has no thread left.
+    pub fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Reason> {
+        let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+        started.map(drop).map_err(|error| Reason::new("no thread can be started").because(error))
     }
 
     /// Where to tell which `max_ttl` other clients have. `None` outside a coordinator.

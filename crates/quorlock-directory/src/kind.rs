@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams, percent_decoded};
 
 use crate::DirectoryNode;
 
@@ -32,7 +32,8 @@ impl NodeKind for DirectoryKind {
         let wrong =
             |problem| AddressError::malformed("directory://…", problem, "write `directory:///var/lib/locks`");
         let (_, path) = url.split_once("://").ok_or_else(|| wrong("has no path"))?;
-        let path = decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
+        let path =
+            percent_decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
         if !path.starts_with('/') {
             return Err(wrong("has no absolute path"));
         }
@@ -53,8 +54,7 @@ impl NodeAddress for Directory {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
-        let node = DirectoryNode::new(self.to_string(), self.0.clone(), seams);
-        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+        Ok(Arc::new(DirectoryNode::new(self.to_string(), self.0.clone(), seams)?))
     }
 }
 
@@ -63,15 +63,4 @@ impl fmt::Display for Directory {
         let path = self.0.display().to_string().replace('%', "%25").replace(',', "%2C");
         write!(f, "directory://{path}")
     }
-}
-
-/// Without `%XX`. `None` where something else follows a `%`, or what comes out is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -42,12 +41,16 @@ impl DirectoryNode {
     /// # Errors
     ///
     /// If no thread can be started.
-    pub fn new(name: impl Into<Arc<str>>, directory: PathBuf, seams: &Seams) -> io::Result<DirectoryNode> {
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        directory: PathBuf,
+        seams: &Seams,
+    ) -> Result<DirectoryNode, Reason> {
         let (jobs, asked) = mpsc::channel();
         let seams = seams.clone();
         let worker =
             Worker { directory, seams: seams.clone(), observers: Vec::new(), state: None, until_sweep: 0 };
-        thread::Builder::new().name("quorlock-directory".into()).spawn(move || worker.work(&asked))?;
+        seams.start_thread("quorlock-directory", move || worker.work(&asked))?;
         Ok(DirectoryNode { name: name.into(), jobs, seams })
     }
 

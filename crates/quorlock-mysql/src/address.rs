@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use mysql_async::OptsBuilder;
-use quorlock::{AddressError, Reason, Seams};
+use quorlock::{AddressError, Reason, Seams, percent_decoded};
 use url::Url;
 
 /// What the URL of a node says: `mysql://user:password@host:3306/database`.
@@ -40,7 +40,7 @@ impl Database {
         let wrong = |problem| AddressError::malformed(format!("{scheme}://…"), problem, CURE);
         let url = Url::parse(text).map_err(|_| wrong("is no URL"))?;
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
-        let decoded = |text: &str, problem| decode(text).ok_or_else(|| wrong(problem));
+        let decoded = |text: &str, problem| percent_decoded(text).ok_or_else(|| wrong(problem));
         let name = decoded(url.path().trim_matches('/'), "has a `%` in its database that is no UTF-8")?;
         if name.is_empty() {
             return Err(wrong("names no database"));
@@ -162,15 +162,4 @@ impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Database").field(&self.to_string()).finish()
     }
-}
-
-/// Without `%XX`. `None` where that is no UTF-8.
-fn decode(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -45,8 +45,7 @@ impl NodeAddress for Address {
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
         self.0.refuse_unused_tls(seams)?;
-        let node = MysqlNode::of(self.0.clone(), seams);
-        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+        Ok(Arc::new(MysqlNode::of(self.0.clone(), seams)?))
     }
 }
 

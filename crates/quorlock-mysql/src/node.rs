@@ -1,19 +1,17 @@
 //! The node: a handle of a thread with one connection.
 
 use std::fmt;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
     AddressError, Capabilities, Capability, ConnectFailure, Facts, HintListener, Hints, Location, Node,
-    NodeError, NodeLimits, Order, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    NodeError, NodeLimits, Order, Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -82,14 +80,14 @@ impl MysqlNode {
         MysqlNode::of(database.clone(), seams).map_err(no_thread)
     }
 
-    pub(crate) fn of(database: Database, seams: &Seams) -> io::Result<MysqlNode> {
+    pub(crate) fn of(database: Database, seams: &Seams) -> Result<MysqlNode, Reason> {
         let (jobs, asked) = unbounded_channel();
         let shared = Arc::new(Shared::default());
         let name = database.to_string();
         let mut worker = Worker::new(database.clone(), seams.clone(), Arc::clone(&shared), asked);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shown = name.clone();
-        thread::Builder::new().name("quorlock-mysql".into()).spawn(move || {
+        seams.start_thread("quorlock-mysql", move || {
             // A panic, in it or in what it calls, costs the connection and the requests of one batch.
             while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
                 error!(node = %shown, "the thread of the node panicked; the node is connected again");
@@ -167,7 +165,7 @@ async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
             let addresses = seams.dial().resolve(database.host()).await;
             place = Some(Location::new(Some(database.host().to_owned()), addresses, database.is_encrypted()));
             let other = MysqlNode::of(database.clone(), &seams)
-                .map_err(|error| NodeError::Unreachable { reason: error.into() })?;
+                .map_err(|reason| NodeError::Unreachable { reason })?;
             let met = other.ready().await;
             if let Some(told) = other.facts() {
                 facts = Facts::clone(&told);

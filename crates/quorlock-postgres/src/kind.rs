@@ -44,8 +44,7 @@ impl NodeAddress for Database {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
-        let node = PostgresNode::new(self.0.clone(), seams);
-        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+        Ok(Arc::new(PostgresNode::new(self.0.clone(), seams)?))
     }
 }
 

@@ -1,14 +1,13 @@
 //! The node: a thread that carries requests over a few connections.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::{
-    Capabilities, Facts, HintListener, Node, NodeError, Responder, Seams, SharedRequest, StatusListener,
+    Capabilities, Facts, HintListener, Node, NodeError, Reason, Responder, Seams, SharedRequest,
+    StatusListener,
 };
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
@@ -38,7 +37,7 @@ struct Inner {
 }
 
 impl PostgresNode {
-    pub(crate) fn new(url: DatabaseUrl, seams: &Seams) -> io::Result<PostgresNode> {
+    pub(crate) fn new(url: DatabaseUrl, seams: &Seams) -> Result<PostgresNode, Reason> {
         let (name, connections) = (url.to_string(), url.connections);
         let settings = Settings::new(url, seams);
         let listeners = Arc::new(Listeners::default());
@@ -53,7 +52,7 @@ impl PostgresNode {
             })
             .collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        thread::Builder::new().name("quorlock-postgres".into()).spawn(move || {
+        seams.start_thread("quorlock-postgres", move || {
             runtime.block_on(async move {
                 futures::future::join_all(works.into_iter().map(|work| tokio::spawn(work.run()))).await
             });

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorlock::{AddressError, Endpoint};
+use quorlock::{AddressError, Endpoint, percent_decoded};
 use url::Url;
 
 /// Where a database is, and how to log in.
@@ -56,7 +56,8 @@ impl DatabaseUrl {
             return Err(wrong("has a `#` in it", "percent-encode it in user and password, as `%23`"));
         }
         let part = |text: &str| {
-            let decoded = decoded(text).ok_or_else(|| wrong("has a `%` that encodes no UTF-8", FORM))?;
+            let decoded =
+                percent_decoded(text).ok_or_else(|| wrong("has a `%` that encodes no UTF-8", FORM))?;
             Ok::<_, AddressError>((!decoded.is_empty()).then(|| Arc::<str>::from(decoded)))
         };
         let host = part(url.host_str().filter(|_| has_host).unwrap_or_default())?;
@@ -141,16 +142,6 @@ fn encrypted(mode: &str) -> Result<bool, (&'static str, &'static str)> {
         )),
         _ => Err(("has an unknown sslmode", "write sslmode=verify-full or sslmode=disable")),
     }
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// Without the password, and without the user: what a node is called.

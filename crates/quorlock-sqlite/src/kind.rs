@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams, percent_decoded};
 
 use crate::SqliteNode;
 
@@ -35,7 +35,8 @@ impl NodeKind for SqliteKind {
         if path.contains(['?', '#']) {
             return Err(wrong("has a `?` or `#` (in a file name, write `%3F` or `%23`)"));
         }
-        let path = decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
+        let path =
+            percent_decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
         if !path.starts_with('/') {
             return Err(wrong("has no absolute path"));
         }
@@ -62,8 +63,7 @@ impl NodeAddress for Database {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
-        let node = SqliteNode::new(self.to_string(), self.0.clone(), seams);
-        Ok(Arc::new(node.map_err(|error| Reason::new("no thread can be started").because(error))?))
+        Ok(Arc::new(SqliteNode::new(self.to_string(), self.0.clone(), seams)?))
     }
 }
 
@@ -81,15 +81,4 @@ impl fmt::Display for Database {
         }
         Ok(())
     }
-}
-
-/// Without `%XX`. `None` where something else follows a `%`, or what comes out is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -1,12 +1,10 @@
 //! The node.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::thread;
 use std::time::Duration;
 
 use futures::channel::oneshot;
@@ -14,7 +12,8 @@ use futures::future::{Either, select};
 use quorlock::protocol::{Claim, FenceHint, Moment, Token};
 use quorlock::{
     Capabilities, ClockReading, ConnectFailure, Facts, Fsync, HintListener, Location, Memory, Node,
-    NodeError, NodeLimits, Request, Responder, Role, Seams, SharedRequest, Software, StatusListener, ask,
+    NodeError, NodeLimits, Reason, Request, Responder, Role, Seams, SharedRequest, Software, StatusListener,
+    ask,
 };
 
 use crate::worker::{Job, Worker, capabilities};
@@ -34,7 +33,7 @@ impl SqliteNode {
     /// # Errors
     ///
     /// If no thread can be started.
-    pub fn new(name: impl Into<Arc<str>>, path: PathBuf, seams: &Seams) -> io::Result<SqliteNode> {
+    pub fn new(name: impl Into<Arc<str>>, path: PathBuf, seams: &Seams) -> Result<SqliteNode, Reason> {
         SqliteNode::start(name.into(), path, None, seams)
     }
 
@@ -49,14 +48,19 @@ impl SqliteNode {
         name: impl Into<Arc<str>>,
         path: PathBuf,
         seams: &Seams,
-    ) -> io::Result<SqliteNode> {
+    ) -> Result<SqliteNode, Reason> {
         SqliteNode::start(name.into(), path, Some(boot.into()), seams)
     }
 
-    fn start(name: Arc<str>, path: PathBuf, boot: Option<String>, seams: &Seams) -> io::Result<SqliteNode> {
+    fn start(
+        name: Arc<str>,
+        path: PathBuf,
+        boot: Option<String>,
+        seams: &Seams,
+    ) -> Result<SqliteNode, Reason> {
         let (jobs, asked) = mpsc::channel();
         let worker = Worker::new(path, boot, seams.clone());
-        thread::Builder::new().name("quorlock-sqlite".into()).spawn(move || worker.work(&asked))?;
+        seams.start_thread("quorlock-sqlite", move || worker.work(&asked))?;
         Ok(SqliteNode { name, jobs, seams: seams.clone() })
     }
 }
