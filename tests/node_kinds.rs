@@ -31,7 +31,8 @@ impl NodeKind for Toys {
     }
 
     fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
-        let (_, rest) = url.split_once("://").unwrap();
+        let (_, rest) = url.split_once(':').unwrap();
+        let rest = rest.trim_start_matches('/');
         let wrong = || AddressError::malformed("toy://…", "has no name", "write `toy://host,host/name`");
         let (hosts, name) = rest.split_once('/').ok_or_else(wrong)?;
         let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
@@ -117,6 +118,16 @@ fn services_and_clusters_keep_their_commas() {
     for (list, urls) in cases {
         assert_eq!(Kinds::default().split(list).unwrap(), urls);
     }
+}
+
+#[test]
+fn a_scheme_without_slashes_names_its_kind_and_a_port_behind_it_a_host() {
+    let kinds = Kinds::default().with(Toys::default());
+    let list = "redis+sentinel://s1,s2/m,toy:a/x,TOY:/b/y,toy:6379,redis://c";
+    let urls = ["redis+sentinel://s1,s2/m", "toy:a/x", "TOY:/b/y", "toy:6379", "redis://c"];
+    assert_eq!(kinds.split(list).unwrap(), urls);
+    let coordinator = Coordinator::builder().kinds(kinds).nodes(&urls[2..]).build().unwrap();
+    assert_eq!(names(&coordinator), ["toy://b/y", "redis://toy:6379", "redis://c:6379"]);
 }
 
 #[test]

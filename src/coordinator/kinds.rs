@@ -9,8 +9,8 @@ use crate::redis::RedisKind;
 
 /// The kinds of node that URLs can name: Redis and Valkey, and those that the program adds.
 ///
-/// A URL is of the kind that has its scheme; one without a scheme, such as `host:port`, is that of a
-/// Redis server. [`Builder::nodes`](crate::Builder::nodes) takes addresses of all kinds, mixed as one
+/// A URL is of the kind that has its scheme, before `://` or before `:` alone, as in `sqlite:/var/lib/locks.db`; one
+/// without a scheme, such as `host:port`, is that of a Redis server. [`Builder::nodes`](crate::Builder::nodes) takes addresses of all kinds, mixed as one
 /// likes.
 #[derive(Clone, Debug)]
 #[must_use = "give them to a `Builder`"]
@@ -56,7 +56,7 @@ impl Kinds {
             if piece.split_whitespace().skip(1).any(|word| word.contains("://")) {
                 return Err(AddressError::Blanks);
             }
-            match urls.last_mut().filter(|_| !piece.contains("://")) {
+            match urls.last_mut().filter(|_| !self.begins_a_url(piece)) {
                 Some(url) if self.of(url).is_some_and(|(_, kind)| kind.goes_on_after(url)) => {
                     url.push(',');
                     url.push_str(piece);
@@ -93,12 +93,29 @@ impl Kinds {
     }
 
     fn of(&self, url: &str) -> Option<(usize, &dyn NodeKind)> {
-        let mut kinds = self.all.iter().map(|kind| &**kind).enumerate();
-        match url.trim().split_once("://") {
-            Some((scheme, _)) => {
-                kinds.find(|(_, kind)| kind.schemes().iter().any(|known| known.eq_ignore_ascii_case(scheme)))
-            }
-            None => kinds.next(),
+        let url = url.trim();
+        match url.split_once("://") {
+            Some((scheme, _)) => self.with_scheme(scheme),
+            None => self.named_by(url).or_else(|| self.kinds().next()),
         }
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = (usize, &dyn NodeKind)> {
+        self.all.iter().map(|kind| &**kind).enumerate()
+    }
+
+    fn with_scheme(&self, scheme: &str) -> Option<(usize, &dyn NodeKind)> {
+        self.kinds().find(|(_, kind)| kind.schemes().iter().any(|known| known.eq_ignore_ascii_case(scheme)))
+    }
+
+    /// The kind whose scheme stands before a `:` without `//`. A port behind it makes it a host.
+    fn named_by(&self, url: &str) -> Option<(usize, &dyn NodeKind)> {
+        let (scheme, rest) = url.split_once(':')?;
+        let port = rest.bytes().all(|byte| byte.is_ascii_digit());
+        if port { None } else { self.with_scheme(scheme) }
+    }
+
+    fn begins_a_url(&self, piece: &str) -> bool {
+        piece.contains("://") || self.named_by(piece).is_some()
     }
 }

@@ -64,7 +64,8 @@ pub trait NodeKind: fmt::Debug + Send + Sync + 'static {
     /// of a program may have one in common.
     fn schemes(&self) -> &[&str];
 
-    /// Reads a URL with one of those schemes, in upper or lower case. Contacts nobody.
+    /// Reads a URL with one of those schemes, in upper or lower case. Behind the scheme stands `://`, or `:` and
+    /// something else than a port. Contacts nobody.
     ///
     /// # Errors
     ///

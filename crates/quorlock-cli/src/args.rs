@@ -99,10 +99,12 @@ impl Args {
 #[command(next_help_heading = "Nodes")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
-    /// The masters, comma separated or repeated, such as redis://HOST:PORT.
+    /// The nodes, comma separated or repeated, such as redis://HOST:PORT.
     ///
-    /// Or valkey://, redis+unix://, redis+sentinel://HOST,HOST/SERVICE,
-    /// redis+cluster://HOST:PORT,HOST:PORT, and rediss:// for TLS.
+    /// Servers of Redis: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
+    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
+    /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for this host
+    /// alone, sqlite:///PATH. An address of another kind is refused with the kinds that this program has.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in

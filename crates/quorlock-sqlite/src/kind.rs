@@ -10,7 +10,8 @@ use crate::SqliteNode;
 
 /// SQLite databases of this host: `sqlite:///var/lib/quorlock.db`.
 ///
-/// The path is absolute. `%2C` is a comma, so that the URL can stand in a list, and `%25` a percent sign.
+/// `sqlite:/var/lib/quorlock.db` is the same. The path is absolute: a relative one would lead to another file, and so to
+/// other locks, in every directory. `%2C` is a comma, so that the URL can stand in a list, and `%25` a percent sign.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SqliteKind;
@@ -31,14 +32,22 @@ impl NodeKind for SqliteKind {
     fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
         let wrong =
             |problem| AddressError::malformed("sqlite://…", problem, "write `sqlite:///var/lib/quorlock.db`");
-        let (_, path) = url.split_once("://").ok_or_else(|| wrong("has no path"))?;
+        let path = url.split_once(':').map(|(_, rest)| rest.strip_prefix("//").unwrap_or(rest));
+        let path = path.filter(|path| !path.is_empty()).ok_or_else(|| wrong("has no path"))?;
+        if path.eq_ignore_ascii_case(":memory:") {
+            return Err(wrong("names a database in memory, which no other program sees"));
+        }
         if path.contains(['?', '#']) {
             return Err(wrong("has a `?` or `#` (in a file name, write `%3F` or `%23`)"));
         }
         let path =
             percent_decoded(path).ok_or_else(|| wrong("has a `%` that is not followed by two hex digits"))?;
         if !path.starts_with('/') {
-            return Err(wrong("has no absolute path"));
+            return Err(AddressError::malformed(
+                "sqlite:…",
+                "has a relative path, which leads to another file in every directory",
+                "write the path from `/` on, as in `sqlite:///var/lib/quorlock.db` or `sqlite://$PWD/quorlock.db`",
+            ));
         }
         if path.contains('\0') {
             return Err(wrong("has a zero byte in its path"));

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    AddressError, Clock, Entropy as _, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request,
-    Response, Seams, SystemClock, SystemEntropy, Vote, ask,
+    AddressError, Clock, Coordinator, Entropy as _, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind,
+    Request, Response, Seams, SystemClock, SystemEntropy, Vote, ask,
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
 use quorlock_testkit::eventually;
@@ -287,11 +287,23 @@ fn urls_are_read_and_written() {
     let address = parse("SQLITE:///var//lib/./locks%2Ca.db").unwrap();
     assert_eq!(address.to_string(), "sqlite:///var/lib/locks%2Ca.db");
     assert_eq!(address.servers(), ["/var/lib/locks,a.db"]);
-    let list = "sqlite:///a%2Cb,redis://c,sqlite:///d";
+    for same in ["sqlite:/var/lib/locks%2Ca.db", "sqlite:////var/lib/locks%2Ca.db"] {
+        assert_eq!(parse(same).unwrap().to_string(), address.to_string(), "{same}");
+    }
+    let list = "sqlite:///a%2Cb,redis://c,sqlite:///d,sqlite:/e,sqlite:6379";
     let kinds = Kinds::default().with(SqliteKind::new());
-    assert_eq!(kinds.split(list).unwrap(), ["sqlite:///a%2Cb", "redis://c", "sqlite:///d"]);
+    let urls = ["sqlite:///a%2Cb", "redis://c", "sqlite:///d", "sqlite:/e", "sqlite:6379"];
+    assert_eq!(kinds.split(list).unwrap(), urls);
+    for url in ["sqlite:locks.db", "sqlite://locks.db", "sqlite:./locks.db", "sqlite://~/locks.db"] {
+        let refused =
+            Coordinator::builder().kinds(kinds.clone()).nodes([url]).build().unwrap_err().to_string();
+        assert!(refused.contains("leads to another file in every directory"), "{url}: {refused}");
+        assert!(refused.contains("sqlite://$PWD/quorlock.db"), "{url}: {refused}");
+    }
     for (url, problem) in [
-        ("sqlite://locks.db", "has no absolute path"),
+        ("sqlite:", "has no path"),
+        ("sqlite::memory:", "names a database in memory, which no other program sees"),
+        ("sqlite://:memory:", "names a database in memory, which no other program sees"),
         ("sqlite:///a/../b", "has a `..` in its path"),
         ("sqlite:///a%2", "has a `%` that is not followed by two hex digits"),
         ("sqlite:///a/", "names a directory, and no file in it"),
