@@ -92,6 +92,12 @@ const THEIRS: &[(&str, &str)] = &[
          remainTimeToLive lockAsync lockAndGetToken lockWatchdogTimeout checkLockSyncedSlaves readLock writeLock \
          trySetPermits semaphore.acquire",
     ),
+    (
+        "Spring Integration's `JdbcLockRegistry`",
+        "DefaultLockRepository( JdbcLockRegistry( setRegion setPrefix setTimeToLive setIdleBetweenTries \
+         registry.obtain lock.lock() lockInterruptibly tryLock unlock ConcurrentModificationException renewLock \
+         isAcquiredInThisProcess expireUnusedOlderThan deleteExpired",
+    ),
 ];
 
 #[test]
