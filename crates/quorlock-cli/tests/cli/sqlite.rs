@@ -1,7 +1,11 @@
 //! Locks in a database of SQLite: one host, no server.
 
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::io::Write as _;
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::eventually;
@@ -150,6 +154,68 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     assert!(!is_gone(&pids[0]), "it lives");
     kill(&pids[0]);
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
+}
+
+/// What the guardian leaves behind when it kills the group, until the group is gone: a process of another user, that it
+/// may not kill, and that has closed what it inherited.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_guardian_may_not_kill() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    if !nix::unistd::geteuid().is_root() {
+        drop(writeln!(std::io::stderr(), "skipped: only root can start a process that others may not kill"));
+        return;
+    }
+    let (folder, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for folder in [&folder, &tools] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    // Runs what follows as root, for all users.
+    let as_root = tools.path().join("as-root");
+    fs::copy(which("setpriv"), &as_root).unwrap();
+    fs::set_permissions(&as_root, fs::Permissions::from_mode(0o4755)).unwrap();
+    let as_root = format!("{} --reuid=0 --regid=0 --clear-groups", as_root.display());
+    let as_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let quorlock = |options: &[&str], script: &str| {
+        let quorlock = run(folder.path(), options, script).through_all("setpriv", &as_nobody);
+        fs::set_permissions(quorlock.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+        quorlock
+    };
+    // The programs may be where that user may not go, and the file system may not let programs run as others.
+    let program = format!("{as_root} {} --version", env!("CARGO_BIN_EXE_quorlock"));
+    let tried = Command::new("setpriv").args(as_nobody).args(program.split(' ')).output().unwrap();
+    if !tried.status.success() {
+        drop(writeln!(std::io::stderr(), "skipped: {program}: {}", String::from_utf8_lossy(&tried.stderr)));
+        return;
+    }
+    let closing = format!(
+        "for fd in /proc/$$/fd/*; do fd=${{fd##*/}}; ((fd > 2)) && eval \"exec $fd>&-\"; done; exec {as_root} sleep 1000"
+    );
+    let holder = quorlock(&["-t", "30s"], &format!("bash -c '{closing}' & echo $!; echo $$; wait")).start();
+    let pids = holder.lines(2).await;
+    let comm = || fs::read_to_string(format!("/proc/{}/comm", pids[0])).unwrap_or_default();
+    eventually("the process of root", SOON, async || comm() == "sleep\n").await.unwrap();
+    let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
+    holder.signal(Signal::SIGKILL);
+    eventually("the end of the others", SOON, async || {
+        [&holder.pid(), &guardian, &pids[1]].into_iter().all(|pid| is_gone(pid))
+    })
+    .await
+    .unwrap();
+    for _ in 0..3 {
+        quorlock(&["-w", "0"], "true").end().await.expect(75);
+    }
+    assert!(!is_gone(&pids[0]), "it lives");
+    kill(&pids[0]);
+    // Well before the thirty seconds of its lease.
+    quorlock(&["-w", "10s"], "true").end().await.expect(0);
+}
+
+#[cfg(target_os = "linux")]
+fn which(program: &str) -> std::path::PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.exists()).unwrap()
 }
 
 #[cfg(target_os = "linux")]
