@@ -84,3 +84,29 @@ fn a_password_is_shown_nowhere() {
         assert!(!said.contains("hunter2"), "{said}");
     }
 }
+
+#[test]
+fn a_password_in_the_environment_is_proved_to_the_server() {
+    if server().is_none() {
+        return;
+    }
+    let rules = "local all postgres trust\nhost all all all scram-sha-256\n";
+    let server =
+        Server::listening(&["hba_file=rules", "password_encryption=scram-sha-256"], &[("rules", rules)]);
+    let made = "CREATE USER app PASSWORD 'hunter2'; GRANT CREATE ON DATABASE postgres TO app";
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async { server.client().await.batch_execute(made).await.unwrap() });
+    let nodes = [server.tcp_url("app", "localhost", "")];
+    for (password, code, words) in [
+        (Some("hunter2"), 0, "done"),
+        (Some("hunter3"), 69, "refuses user and password"),
+        (None, 69, "it wants a password"),
+    ] {
+        let mut run = quorlock(&nodes, &["run", "--wait", "5s", "job", "--", "echo", "done"]);
+        if let Some(password) = password {
+            run.env("QUORLOCK_PASSWORD", password);
+        }
+        let (ended, said) = ended(run);
+        assert!(ended == Some(code) && said.contains(words) && !said.contains("hunter"), "{ended:?}: {said}");
+    }
+}

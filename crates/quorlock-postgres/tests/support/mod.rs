@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -25,18 +26,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the programs of PostgreSQL are, or why there are none.
+/// Where the programs of PostgreSQL are, or why there are none. `QUORLOCK_POSTGRES` names the folder of those of another
+/// version.
 fn programs() -> Result<PathBuf, String> {
+    let complete = |folder: &PathBuf| {
+        ["initdb", "postgres", "pg_ctl"].iter().all(|program| folder.join(program).exists())
+    };
+    if let Some(named) = std::env::var_os("QUORLOCK_POSTGRES").map(PathBuf::from) {
+        assert!(complete(&named), "QUORLOCK_POSTGRES: no initdb, postgres and pg_ctl in {}", named.display());
+        return Ok(named);
+    }
     let packaged = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = packaged.map(|entry| entry.path().join("bin")).collect();
     found.sort();
     found.reverse();
     found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    let complete = |folder: &PathBuf| {
-        ["initdb", "postgres", "pg_isready", "pg_ctl"].iter().all(|program| folder.join(program).exists())
-    };
     let found = found.into_iter().find(complete);
     found.ok_or_else(|| "there is no PostgreSQL here: `initdb` was not found".to_owned())
 }
@@ -75,6 +81,7 @@ fn run(command: &mut Command) {
 /// One server. Dropped, it is ended.
 pub struct Server {
     folder: TempDir,
+    port: u16,
     options: Vec<String>,
     child: Mutex<Option<Child>>,
 }
@@ -82,7 +89,25 @@ pub struct Server {
 impl Server {
     /// A new cluster with these settings.
     pub fn start(options: &[&str]) -> Server {
-        let server = Server::prepared(options);
+        Server::start_with(Server::prepared(5432, options), &[])
+    }
+
+    /// One that listens on `localhost` as well, with these files beside its data, which it alone may read.
+    pub fn listening(options: &[&str], files: &[(&str, &str)]) -> Server {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let tcp = ["listen_addresses=localhost", &format!("port={port}")];
+        Server::start_with(Server::prepared(port, &[&tcp, options].concat()), files)
+    }
+
+    fn start_with(server: Server, files: &[(&str, &str)]) -> Server {
+        for (name, text) in files {
+            let path = server.folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            if is_root() {
+                run(Command::new("chown").arg("postgres").arg(&path));
+            }
+        }
         let data = server.data();
         run(command(&programs().unwrap().join("initdb"))
             .args(["-A", "trust", "-U", "postgres", "--no-sync", "-D"])
@@ -92,25 +117,27 @@ impl Server {
         server
     }
 
-    fn prepared(options: &[&str]) -> Server {
+    fn prepared(port: u16, options: &[&str]) -> Server {
         // Not below TMPDIR: the path of a socket has little room, and the folder must be open to that user.
         let folder = tempfile::Builder::new().prefix("quorlock-pg.").tempdir_in("/tmp").unwrap();
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(folder.path()));
         }
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        Server { folder, options, child: Mutex::default() }
+        Server { folder, port, options, child: Mutex::default() }
     }
 
-    /// A standby that follows this server.
+    /// A standby that follows this server, which is shut down and started again for that.
     pub fn standby(&self) -> Server {
-        let standby = Server::prepared(&[]);
-        run(command(&programs().unwrap().join("pg_basebackup"))
-            .args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"])
-            .arg(self.folder.path())
-            .arg("-D")
-            .arg(standby.data())
-            .current_dir(standby.folder.path()));
+        let standby = Server::prepared(5432, &[]);
+        self.end_by(Signal::INT);
+        run(Command::new("cp").arg("-a").arg(self.data()).arg(standby.data()));
+        fs::write(standby.data().join("standby.signal"), "").unwrap();
+        let mut settings = fs::read_to_string(standby.data().join("postgresql.auto.conf")).unwrap();
+        let (folder, port) = (self.folder.path().display(), self.port);
+        settings.push_str(&format!("primary_conninfo = 'host={folder} port={port} user=postgres'\n"));
+        fs::write(standby.data().join("postgresql.auto.conf"), settings).unwrap();
+        self.launch();
         standby.launch();
         standby
     }
@@ -135,9 +162,7 @@ impl Server {
         loop {
             self.spawn();
             while clock.now() < end {
-                let mut ready = Command::new(programs().unwrap().join("pg_isready"));
-                ready.args(["-q", "-U", "postgres", "-h"]).arg(self.folder.path());
-                if ready.status().unwrap().success() {
+                if self.is_ready() {
                     return;
                 }
                 // What a crash has left may still be in use by processes that notice it later.
@@ -149,6 +174,19 @@ impl Server {
             let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(clock.now() < end, "the server does not start: {log}");
         }
+    }
+
+    /// As the server notes it: its process, and in the eighth line whether it takes connections.
+    fn is_ready(&self) -> bool {
+        let process = self.child.lock().unwrap().as_ref().unwrap().id().to_string();
+        let noted = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let lines: Vec<&str> = noted.lines().map(str::trim).collect();
+        lines.first() == Some(&&*process) && matches!(lines.get(7), Some(&("ready" | "standby")))
+    }
+
+    /// What the server has written down.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     fn spawn(&self) {
@@ -194,9 +232,15 @@ impl Server {
         node(&self.url(""))
     }
 
+    /// The address of this server over TCP, as this user.
+    pub fn tcp_url(&self, user: &str, host: &str, options: &str) -> String {
+        format!("postgres://{user}@{host}:{}/postgres{options}", self.port)
+    }
+
     /// Another client of this server.
     pub async fn client(&self) -> Client {
-        let config = format!("host={} user=postgres dbname=postgres", self.folder.path().display());
+        let (folder, port) = (self.folder.path().display(), self.port);
+        let config = format!("host={folder} port={port} user=postgres dbname=postgres");
         let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
         drop(tokio::spawn(connection));
         client

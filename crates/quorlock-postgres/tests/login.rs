@@ -1,0 +1,136 @@
+//! TLS and passwords, on real servers, with an authority of the test's own.
+#![cfg(feature = "tls")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+
+use quorlock::{Coordinator, RestartGuard, Tls};
+use quorlock_postgres::PostgresKind;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+use support::{Server, server};
+
+mod support;
+
+/// Signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// A certificate for `localhost`, and its key.
+    fn issue(&self) -> [String; 2] {
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        [params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem()]
+    }
+
+    fn file(&self, folder: &TempDir, name: &str) -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, &self.certificate).unwrap();
+        path
+    }
+}
+
+/// A server that takes others than those of its socket by TLS alone, and a password of all but its owner.
+fn encrypted(authority: &Authority) -> Server {
+    let [certificate, key] = authority.issue();
+    let rules = "local all all trust\nhostssl all postgres all trust\nhostssl all all all scram-sha-256\n";
+    let options = [
+        "ssl=on",
+        "ssl_cert_file=../server.pem",
+        "ssl_key_file=../server.key",
+        "hba_file=rules",
+        "password_encryption=scram-sha-256",
+    ];
+    let files = [("server.pem", &*certificate), ("server.key", &*key), ("rules", rules)];
+    Server::listening(&options, &files)
+}
+
+/// A client that trusts this authority alone.
+fn coordinator(url: String, authority: PathBuf, password: Option<&str>) -> Coordinator {
+    let mut builder = Coordinator::builder().kind(PostgresKind::new()).nodes([url]);
+    if let Some(password) = password {
+        builder = builder.password(password);
+    }
+    // The server was made just now, and has forgotten nothing.
+    builder.tls(Tls::new().authority(authority)).restart_guard(RestartGuard::Off).build().unwrap()
+}
+
+/// What is said of an acquisition that must fail, and of a check-up.
+async fn refused(coordinator: &Coordinator, words: &[&str]) {
+    let error = coordinator.lock("a").try_acquire().await.expect_err("no such server may be trusted");
+    let said = format!("{error:#}");
+    assert!(words.iter().all(|word| said.contains(word)) && !said.contains("hunter"), "{said}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_checked_and_what_is_wrong_with_it_is_said() {
+    if server().is_none() {
+        return;
+    }
+    let (ours, other, folder) =
+        (Authority::new("ours"), Authority::new("other"), tempfile::tempdir().unwrap());
+    let server = encrypted(&ours);
+    let (ours, other) = (ours.file(&folder, "ours.pem"), other.file(&folder, "other.pem"));
+    for mode in ["verify-full", "require"] {
+        let url = |host| server.tcp_url("postgres", host, &format!("?sslmode={mode}"));
+        let trusting = coordinator(url("localhost"), ours.clone(), None);
+        let lease = trusting.lock("a").try_acquire().await.unwrap().unwrap();
+        let asked = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+            WHERE application_name LIKE 'quorlock%'";
+        let row = server.client().await.query_one(asked, &[]).await.unwrap();
+        assert_eq!(row.get::<_, Option<bool>>(0), Some(true), "the connection is encrypted");
+        lease.release().await.unwrap();
+        trusting.close(support::PATIENCE).await;
+        refused(
+            &coordinator(url("127.0.0.1"), ours.clone(), None),
+            &["not for the name `127.0.0.1`", "--tls-server-name"],
+        )
+        .await;
+        refused(
+            &coordinator(url("localhost"), other.clone(), None),
+            &["authority that is not trusted", "--tls-ca"],
+        )
+        .await;
+    }
+    let plain = server.tcp_url("postgres", "localhost", "");
+    refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "no encryption"]).await;
+    let without = Server::listening(&[], &[]);
+    let url = without.tcp_url("postgres", "localhost", "?sslmode=verify-full");
+    refused(&coordinator(url, ours, None), &["the server offers none", "ssl = on"]).await;
+}
+
+#[tokio::test]
+async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
+    if server().is_none() {
+        return;
+    }
+    let (ours, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
+    let server = encrypted(&ours);
+    let client = server.client().await;
+    let made = "CREATE USER app PASSWORD 'hunter2'; GRANT CREATE ON DATABASE postgres TO app";
+    client.batch_execute(made).await.unwrap();
+    let stored =
+        client.query_one("SELECT rolpassword FROM pg_authid WHERE rolname = 'app'", &[]).await.unwrap();
+    assert!(stored.get::<_, String>(0).starts_with("SCRAM-SHA-256$"), "the server wants another proof");
+    let ours = ours.file(&folder, "ours.pem");
+    let url = server.tcp_url("app", "localhost", "?sslmode=verify-full");
+    let given = coordinator(url.clone(), ours.clone(), Some("hunter2"));
+    given.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let in_the_url = coordinator(url.replace("app@", "app:hunter2@"), ours.clone(), Some("hunter3"));
+    in_the_url.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    refused(&coordinator(url.clone(), ours.clone(), Some("hunter3")), &["refuses user and password"]).await;
+    refused(&coordinator(url, ours, None), &["it wants a password"]).await;
+}
