@@ -5,6 +5,8 @@
 pub mod builtin;
 mod clock;
 pub mod contract;
+#[cfg(unix)]
+mod databases;
 mod entropy;
 mod memory;
 mod proxy;
@@ -14,6 +16,8 @@ mod store;
 mod timer;
 mod wait;
 
+#[cfg(unix)]
+pub use databases::{Database, Engine};
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},

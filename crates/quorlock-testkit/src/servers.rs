@@ -16,6 +16,8 @@ mod wire;
 
 pub use cluster::Cluster;
 pub use kind::Kind;
+#[cfg(unix)]
+pub(crate) use port::Port;
 pub use server::Server;
 pub use service::Service;
 pub use wire::ask;

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket};
 /// has just been killed, and answer in its place. Elsewhere that is left to chance, and a server
 /// that finds its port taken is started again until it does not.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     number: u16,
     #[expect(dead_code, reason = "it works by being open")]
     reservation: Option<TcpSocket>,
@@ -24,7 +24,7 @@ const BUS: u16 = 10_000;
 
 impl Port {
     /// One of at most that number.
-    pub(super) fn reserve(most: u16) -> io::Result<Port> {
+    pub(crate) fn reserve(most: u16) -> io::Result<Port> {
         // Those that are too large are kept until one is not, so that none comes twice.
         let mut too_large = Vec::new();
         loop {
@@ -37,7 +37,7 @@ impl Port {
     }
 
     /// One for a member of a cluster, and the one 10,000 above, on which members talk to each other.
-    pub(super) fn reserve_two() -> io::Result<(Port, Port)> {
+    pub(crate) fn reserve_two() -> io::Result<(Port, Port)> {
         let mut taken = Vec::new();
         loop {
             let port = Port::reserve(u16::MAX - BUS)?;
@@ -62,16 +62,16 @@ impl Port {
         Ok(Port { number, reservation: cfg!(target_os = "linux").then_some(socket) })
     }
 
-    pub(super) fn number(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.number).into()
     }
 
     /// For a server in this process.
-    pub(super) fn listen(&self) -> io::Result<TcpListener> {
+    pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;
         socket.bind(self.address())?;

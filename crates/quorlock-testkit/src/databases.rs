@@ -1,0 +1,187 @@
+//! Database servers on this machine: PostgreSQL and MariaDB.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+mod database;
+mod disk;
+mod processes;
+
+pub use database::Database;
+
+/// A database server that this machine can run, found by its programs.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// match quorlock_testkit::Engine::postgres() {
+///     Ok(engine) => {
+///         let database = engine.start().await?;
+///         println!("{engine} at {}", database.url());
+///     }
+///     Err(reason) => println!("skipped: {reason}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Engine {
+    make: Make,
+    version: String,
+    programs: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Make {
+    Postgres,
+    MariaDb,
+}
+
+impl Engine {
+    /// PostgreSQL, the newest of those that are installed. It runs as the user `postgres` where this
+    /// program runs as root, which PostgreSQL refuses to.
+    ///
+    /// # Errors
+    ///
+    /// If `initdb` and the programs beside it are not found; or as root, if there is no user
+    /// `postgres` or no program `setpriv`.
+    pub fn postgres() -> io::Result<Engine> {
+        let mut places: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
+            .collect();
+        places.sort();
+        places.reverse();
+        let programs = ["initdb", "postgres", "pg_ctl", "pg_basebackup"];
+        let engine = Engine::found(Make::Postgres, places, &programs, "PostgreSQL")?;
+        if is_root() {
+            let tried = engine.command("postgres").arg("--version").output();
+            if !tried.is_ok_and(|tried| tried.status.success()) {
+                return Err(missing(
+                    "PostgreSQL does not run as root, and `setpriv --reuid=postgres` does not work here",
+                ));
+            }
+        }
+        Ok(engine)
+    }
+
+    /// MariaDB.
+    ///
+    /// # Errors
+    ///
+    /// If `mariadbd` or `mariadb-install-db` is not found.
+    pub fn mariadb() -> io::Result<Engine> {
+        let places = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"].map(PathBuf::from).to_vec();
+        Engine::found(Make::MariaDb, places, &["mariadbd", "mariadb-install-db"], "MariaDB")
+    }
+
+    /// The programs need not be in one folder: the server's is what tells the version.
+    fn found(make: Make, first: Vec<PathBuf>, programs: &[&str], name: &str) -> io::Result<Engine> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places: Vec<PathBuf> = first.into_iter().chain(std::env::split_paths(&path)).collect();
+        let complete = |place: &&PathBuf| programs.iter().all(|program| place.join(program).is_file());
+        let Some(place) = places.iter().find(complete).or_else(|| {
+            // Where programs of the administrator are in a folder of their own.
+            let scattered = |program: &&str| places.iter().any(|place| place.join(program).is_file());
+            let server = |place: &&PathBuf| place.join(make.server()).is_file();
+            programs.iter().all(scattered).then(|| places.iter().find(server)).flatten()
+        }) else {
+            let programs = programs.join("`, `");
+            return Err(missing(&format!("there is no {name} here: `{programs}` were not found")));
+        };
+        let said = Command::new(place.join(make.server())).arg("--version").output()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        let version = said.split_whitespace().find(is_version).unwrap_or("of an unknown version");
+        let version = version.trim_end_matches(',').to_owned();
+        Ok(Engine { make, version, programs: place.clone() })
+    }
+
+    /// Starts a new server with an empty database, on a port of the loopback interface, and waits
+    /// until it answers. What it answers is on its disk: none of its settings trades that for speed.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be set up, or does not answer within a minute; with what it wrote to its log.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends what has started.
+    pub async fn start(&self) -> io::Result<Database> {
+        Database::start(self, None).await
+    }
+
+    /// As [`start`](Engine::start), with its data on a disk of this size that it has for itself, and
+    /// that [`Database::fill_disk`] fills.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Engine::start), and if no such disk can be mounted: that takes root, and Linux.
+    pub async fn start_on_small_disk(&self, megabytes: u32) -> io::Result<Database> {
+        Database::start(self, Some(megabytes)).await
+    }
+
+    /// The address of a server of this kind, or of what is in front of it, as a node: a user without
+    /// a password and a database of its own.
+    #[must_use]
+    pub fn url(&self, address: SocketAddr) -> String {
+        match self.make {
+            Make::Postgres => format!("postgres://postgres@{address}/postgres"),
+            Make::MariaDb => format!("mysql://locks@{address}/locks"),
+        }
+    }
+
+    /// Whether it is PostgreSQL, which has a process for each connection, and standbys.
+    #[must_use]
+    pub fn is_postgres(&self) -> bool {
+        self.make == Make::Postgres
+    }
+
+    /// A program of it, run by a user that it accepts.
+    fn command(&self, program: &str) -> Command {
+        let found = self.programs.join(program);
+        let found = if found.is_file() { found } else { Path::new(program).to_owned() };
+        if self.make == Make::MariaDb || !is_root() {
+            return Command::new(found);
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(found);
+        command
+    }
+}
+
+impl Make {
+    fn server(self) -> &'static str {
+        match self {
+            Make::Postgres => "postgres",
+            Make::MariaDb => "mariadbd",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.make {
+            Make::Postgres => "PostgreSQL",
+            Make::MariaDb => "MariaDB",
+        };
+        write!(f, "{name} {} ({})", self.version, self.programs.display())
+    }
+}
+
+fn missing(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, why.to_owned())
+}
+
+fn is_root() -> bool {
+    #[cfg(unix)]
+    return rustix::process::geteuid().is_root();
+    #[cfg(not(unix))]
+    false
+}

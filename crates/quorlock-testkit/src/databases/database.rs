@@ -1,0 +1,407 @@
+//! One database server, and what can be done to it.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::disk::Disk;
+use super::processes::Running;
+use super::{Engine, Make, is_root};
+use crate::servers::Port;
+use crate::wait::{pause, within};
+
+/// One database server on its own port, with its own folder, that ends when this is dropped.
+///
+/// Faults go through `&self`, so that a test can hurt a server while others use it. They act on
+/// processes that were started here and on no others.
+#[derive(Debug)]
+pub struct Database {
+    engine: Engine,
+    port: Port,
+    // Ended first, then taken off, then deleted.
+    running: Mutex<Option<Running>>,
+    disk: Option<Disk>,
+    folder: TempDir,
+}
+
+/// Within which a server must answer after its start: a crash may have left much to be recovered.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// For one look whether it answers.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Where its data is: a folder, or what is mounted over it.
+const PLACE: &str = "disk";
+const LOG: &str = "server.log";
+/// What MariaDB carries out at each start.
+const SET_UP: &str = "CREATE DATABASE IF NOT EXISTS locks;\nCREATE USER IF NOT EXISTS 'locks'@'%';\nGRANT ALL ON locks.* TO 'locks'@'%';\n";
+
+/// What it is.
+impl Database {
+    /// What runs.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Its address as a node.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.engine.url(self.address())
+    }
+
+    /// Its address on the loopback interface, which it keeps over restarts.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// The process that was started, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running().as_ref().map(Running::pid)
+    }
+
+    /// Its log, of all its runs. Gone with the server.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join(LOG)
+    }
+}
+
+/// What can be done to it.
+impl Database {
+    /// SIGKILL, as `kill -9` sends it, and waits for the end. A server that has ended stays so.
+    pub fn kill(&self) {
+        if let Some(mut running) = self.running().take() {
+            running.kill();
+        }
+    }
+
+    /// SIGSTOP for all its processes: the kernel still accepts connections and bytes for it, and it
+    /// reads them after [`thaw`](Database::thaw).
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn freeze(&self) -> io::Result<()> {
+        self.running().as_ref().ok_or_else(not_running)?.freeze()
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn thaw(&self) -> io::Result<()> {
+        self.running().as_ref().ok_or_else(not_running)?.thaw()
+    }
+
+    /// SIGSTOP for the processes that serve the clients of now. The server itself goes on, and new
+    /// clients are served.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run, has no such processes, or this is not Linux.
+    pub fn stop_backends(&self) -> io::Result<()> {
+        self.has_backends()?;
+        self.running().as_ref().ok_or_else(not_running)?.stop_backends()
+    }
+
+    /// SIGCONT for them: they carry out what they were asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop_backends`](Database::stop_backends).
+    pub fn continue_backends(&self) -> io::Result<()> {
+        self.has_backends()?;
+        self.running().as_ref().ok_or_else(not_running)?.continue_backends()
+    }
+
+    fn has_backends(&self) -> io::Result<()> {
+        if self.engine.is_postgres() && cfg!(target_os = "linux") {
+            return Ok(());
+        }
+        let why = "only PostgreSQL on Linux has processes for its clients that are found here";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+
+    /// Kills it if it runs, and starts it at the same port with the data that it has.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the server dead, or started and not yet answering.
+    pub async fn restart_with_data(&self) -> io::Result<()> {
+        self.kill();
+        self.launch().await
+    }
+
+    /// Kills it if it runs, and starts another one with nothing at the same port.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart_with_data`](Database::restart_with_data), and if its data cannot be deleted.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`restart_with_data`](Database::restart_with_data).
+    pub async fn restart_empty(&self) -> io::Result<()> {
+        self.kill();
+        // What a crash has left may go on for a moment, and write.
+        within("the data to be deleted", START_LIMIT, async {
+            while self.data().exists() && fs::remove_dir_all(self.data()).is_err() {
+                pause().await;
+            }
+            Ok(())
+        })
+        .await?;
+        self.set_up().await?;
+        self.launch().await
+    }
+
+    /// Fills its disk, which is one for itself, until nothing more fits.
+    ///
+    /// # Errors
+    ///
+    /// If it has none: see [`Engine::start_on_small_disk`].
+    pub fn fill_disk(&self) -> io::Result<()> {
+        self.disk.as_ref().ok_or_else(no_disk)?.fill()
+    }
+
+    /// Makes room again. A server that the full disk has ended is started again.
+    ///
+    /// # Errors
+    ///
+    /// If it has no disk for itself, or does not answer within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`restart_with_data`](Database::restart_with_data).
+    pub async fn free_disk(&self) -> io::Result<()> {
+        self.disk.as_ref().ok_or_else(no_disk)?.free()?;
+        self.launch().await
+    }
+}
+
+/// A second server behind it.
+impl Database {
+    /// Starts a standby, which follows this server asynchronously. It copies and follows by way of
+    /// `from`: this server's address, or that of a [`Proxy`](crate::Proxy) in front of it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not PostgreSQL, the data cannot be copied, or the standby does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends what has started.
+    pub async fn standby(&self, from: SocketAddr) -> io::Result<Database> {
+        if !self.engine.is_postgres() {
+            let why = "only a PostgreSQL server gets a standby here";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let standby = Database::prepared(&self.engine, None)?;
+        let mut copying = self.engine.command("pg_basebackup");
+        copying.args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"]);
+        copying.arg(from.ip().to_string()).arg("-p").arg(from.port().to_string());
+        copying.arg("-D").arg(standby.data()).current_dir(standby.folder.path());
+        run(copying).await?;
+        standby.launch().await?;
+        Ok(standby)
+    }
+
+    /// Makes a standby a primary, with what it has received by now.
+    ///
+    /// # Errors
+    ///
+    /// If it is no standby, or does not become a primary within a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it to the standby whether it becomes one.
+    pub async fn promote(&self) -> io::Result<()> {
+        let mut promoting = self.engine.command("pg_ctl");
+        promoting.args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path());
+        run(promoting).await
+    }
+}
+
+/// Starting it.
+impl Database {
+    pub(super) async fn start(engine: &Engine, megabytes: Option<u32>) -> io::Result<Database> {
+        let database = Database::prepared(engine, megabytes)?;
+        database.set_up().await?;
+        database.launch().await?;
+        Ok(database)
+    }
+
+    /// A folder and a port, and nothing in them.
+    fn prepared(engine: &Engine, megabytes: Option<u32>) -> io::Result<Database> {
+        // Not below TMPDIR, which another user may not enter.
+        let folder = tempfile::Builder::new().prefix("quorlock-database.").tempdir_in("/tmp")?;
+        // Its log is not on the small disk: it has to say that the disk is full.
+        let place = folder.path().join(PLACE);
+        fs::create_dir(&place)?;
+        let disk = megabytes.map(|megabytes| Disk::mount(&place, megabytes)).transpose()?;
+        if engine.is_postgres() && is_root() {
+            let mut giving = Command::new("chown");
+            succeed(giving.arg("postgres").arg(folder.path()).arg(&place))?;
+        }
+        let port = Port::reserve(u16::MAX)?;
+        Ok(Database { engine: engine.clone(), port, running: Mutex::default(), disk, folder })
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join(PLACE).join("data")
+    }
+
+    /// Makes the files of a new server.
+    async fn set_up(&self) -> io::Result<()> {
+        let folder = self.folder.path();
+        let mut command = match self.engine.make {
+            Make::Postgres => {
+                let mut command = self.engine.command("initdb");
+                // Small segments of its log: that a disk is full is noticed by the next one.
+                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "--wal-segsize=1", "-D"]);
+                command.arg(self.data());
+                command
+            }
+            Make::MariaDb => {
+                fs::write(folder.join("set-up.sql"), SET_UP)?;
+                let mut command = self.engine.command("mariadb-install-db");
+                command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
+                // A server that starts deletes what others have left in the folder of temporary tables.
+                command.arg(format!("--tmpdir={}", folder.display()));
+                command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
+                if is_root() {
+                    command.arg("--user=root");
+                }
+                command
+            }
+        };
+        command.current_dir(folder);
+        run(command).await
+    }
+
+    /// Starts the process, if it does not run, and waits until it answers. If it ends instead, it is
+    /// started again: what a crash has left may still be in use by processes that notice it later.
+    async fn launch(&self) -> io::Result<()> {
+        let what = format!("{} to answer on port {}", self.engine, self.port.number());
+        let ready = async {
+            loop {
+                self.ensure_started()?;
+                if self.answers().await {
+                    return Ok(());
+                }
+                pause().await;
+            }
+        };
+        within(&what, START_LIMIT, ready).await.map_err(|error| {
+            let log = fs::read_to_string(self.log()).unwrap_or_default();
+            let words = log.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
+            io::Error::new(error.kind(), format!("{error}; its last words: {words}"))
+        })
+    }
+
+    fn ensure_started(&self) -> io::Result<()> {
+        let mut running = self.running();
+        if running.as_mut().is_none_or(Running::has_ended) {
+            let log = File::options().create(true).append(true).open(self.log())?;
+            let mut command = self.server();
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+            command.current_dir(self.folder.path());
+            *running = Some(Running::new(command.spawn()?, self.engine.is_postgres()));
+        }
+        Ok(())
+    }
+
+    fn server(&self) -> Command {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let mut command = self.engine.command(self.engine.make.server());
+        let port = self.port.number();
+        match self.engine.make {
+            Make::Postgres => {
+                command.arg("-D").arg(self.data()).arg("-p").arg(port.to_string());
+                command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+                command.args(["-c", "shared_buffers=16MB", "-c", "min_wal_size=2MB"]);
+                // Else a standby that has lost its primary takes five seconds to notice that it is promoted.
+                command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
+            }
+            Make::MariaDb => {
+                command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
+                command.arg(format!("--tmpdir={}", self.folder.path().display()));
+                command.arg(format!("--socket={}", path("socket")));
+                command.arg(format!("--pid-file={}", path("pid"))).arg(format!("--port={port}"));
+                command.arg(format!("--init-file={}", path("set-up.sql")));
+                command.args(["--bind-address=127.0.0.1", INNODB_LOG, "--innodb-buffer-pool-size=32M"]);
+                command.args(["--skip-name-resolve", "--performance-schema=OFF"]);
+                if is_root() {
+                    command.arg("--user=root");
+                }
+            }
+        }
+        command
+    }
+
+    /// Whether it takes clients.
+    async fn answers(&self) -> bool {
+        let greeted = within("the greeting", ANSWER_LIMIT, async {
+            let mut server = TcpStream::connect(self.address()).await?;
+            match self.engine.make {
+                Make::Postgres => {
+                    server.write_all(STARTUP).await?;
+                    Ok(server.read_u8().await? == b'R')
+                }
+                Make::MariaDb => {
+                    let mut greeting = [0; 5];
+                    server.read_exact(&mut greeting).await?;
+                    Ok(greeting.ends_with(&[MARIADB_PROTOCOL]))
+                }
+            }
+        });
+        greeted.await.unwrap_or(false)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const INNODB_LOG: &str = "--innodb-log-file-size=8M";
+/// The version in the first packet of a server that takes clients; others begin with an error.
+const MARIADB_PROTOCOL: u8 = 10;
+/// Its length, version 3.0 of the protocol, and who wants which database.
+const STARTUP: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+
+/// Runs a program to its end, beside everything else.
+async fn run(mut command: Command) -> io::Result<()> {
+    let ran = tokio::task::spawn_blocking(move || succeed(&mut command));
+    ran.await.map_err(io::Error::other)?
+}
+
+fn succeed(command: &mut Command) -> io::Result<()> {
+    let ended = command.stdin(Stdio::null()).output()?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(io::Error::other(format!("{} failed: {said}", command.get_program().display())))
+}
+
+fn not_running() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "this server does not run")
+}
+
+fn no_disk() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this server has no disk for itself")
+}

@@ -1,0 +1,60 @@
+//! A small disk that a server has for itself: a file system in memory, mounted over its folder.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::missing;
+
+/// Dropping it takes it off.
+#[derive(Debug)]
+pub(super) struct Disk {
+    at: PathBuf,
+}
+
+impl Disk {
+    pub(super) fn mount(at: &Path, megabytes: u32) -> io::Result<Disk> {
+        let size = format!("size={megabytes}m,mode=755");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "quorlock"]).arg(at).output();
+        match mounted {
+            Ok(done) if done.status.success() => Ok(Disk { at: at.to_owned() }),
+            Ok(done) => {
+                let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                Err(missing(&format!("no small disk can be mounted here, which takes root: {said}")))
+            }
+            Err(error) => Err(missing(&format!("no small disk can be mounted here: {error}"))),
+        }
+    }
+
+    /// Writes until nothing more fits.
+    pub(super) fn fill(&self) -> io::Result<()> {
+        let mut filler = fs::File::options().create(true).append(true).open(self.filler())?;
+        let mut bytes = vec![0; 1 << 20];
+        while !bytes.is_empty() {
+            match filler.write(&bytes) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // Smaller pieces may still fit.
+                Err(full) if full.kind() == io::ErrorKind::StorageFull => bytes.truncate(bytes.len() / 2),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn free(&self) -> io::Result<()> {
+        fs::remove_file(self.filler())
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.at.join("filler")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a process that has just been killed may not have closed its files yet.
+        drop(Command::new("umount").arg("--lazy").arg(&self.at).output());
+    }
+}
