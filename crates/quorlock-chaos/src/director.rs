@@ -11,6 +11,7 @@ use futures::stream::FuturesUnordered;
 use quorlock::protocol::Moment;
 use quorlock::{Clock as _, SystemClock};
 use quorlock_history::What;
+use quorlock_testkit::Engine;
 use tokio::sync::Mutex;
 
 use crate::crew::{Crew, worker_name};
@@ -19,13 +20,13 @@ use crate::error::Failure;
 use crate::fault::{Hinders, Target};
 use crate::layout::Layout;
 use crate::lookout;
-use crate::masters::{Masters, Memory, Need, Processes};
+use crate::masters::{Databases, Extras, Masters, Memory, Need, Processes};
 use crate::offers::Offers;
 use crate::progress::Progress;
 use crate::record::{Recorder, of, stamp};
 use crate::register::{Checks, Register};
 use crate::roads::Roads;
-use crate::scenario::{Scenario, lock_name};
+use crate::scenario::{Scenario, ServerKind, lock_name};
 use crate::schedule::{Event, schedule};
 use crate::stage::{Stage, node_name};
 use crate::worker::Orders;
@@ -55,6 +56,9 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(8);
 /// How long what is over may stand at a node that is of use: after a reset connection, until the
 /// node was dialled again and told.
 pub(crate) const GRACE: Duration = Duration::from_secs(7);
+/// Within what time all rows of a database have expired that attempts have left behind, tombstones
+/// among them.
+const EXPIRED: Duration = Duration::from_secs(30);
 /// Until the servers are up and the workers at work.
 const START: Duration = Duration::from_secs(30);
 
@@ -77,7 +81,10 @@ impl Run<'_> {
         progress.says("starting the servers");
         let masters = match masters {
             Some(masters) => masters,
-            None => self.start_masters(folder).await.map_err(Failure::to("start the servers"))?,
+            None => match self.start_masters(folder).await.map_err(Failure::to("start the servers"))? {
+                Ok(masters) => masters,
+                Err(reason) => return Ok(Ran::Skipped(reason)),
+            },
         };
         if let Some(reason) = self.missing(&*masters) {
             return Ok(Ran::Skipped(reason));
@@ -102,16 +109,37 @@ impl Run<'_> {
         Ok(Ran::Done(Box::new(dossier)))
     }
 
-    async fn start_masters(&self, folder: &Path) -> io::Result<Box<dyn Masters>> {
+    /// Starts them, or says why this machine cannot.
+    async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
+        let needs = |need| self.scenario.faults.iter().any(|plague| plague.fault.needs() == need);
+        let engine = match self.scenario.servers {
+            ServerKind::Redis => None,
+            ServerKind::Postgres => Some(Engine::postgres()),
+            ServerKind::MariaDb => Some(Engine::mariadb()),
+        };
+        if let Some(engine) = engine {
+            let extras = Extras { standby: needs(Need::Standby), small_disk: needs(Need::SmallDisk) };
+            let started = async { Databases::start(&engine?, self.scenario.nodes, extras).await };
+            return match started.await {
+                Ok(databases) => Ok(Ok(Box::new(databases))),
+                Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Err(missing.to_string())),
+                Err(error) => Err(error),
+            };
+        }
         let memory = if self.scenario.durable { Memory::Kept } else { Memory::Gone };
-        let bend = self.scenario.faults.iter().any(|plague| plague.fault.needs() == Need::BentClock);
-        Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?))
+        let bend = needs(Need::BentClock);
+        Ok(Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?)))
     }
 
     /// What the masters do not offer.
     fn missing(&self, masters: &dyn Masters) -> Option<String> {
         if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
             return Some(format!("it wants {} masters, and there are {count}", self.scenario.nodes));
+        }
+        if self.scenario.servers != ServerKind::Redis
+            && let Ok(()) = masters.offers(Need::Redis)
+        {
+            return Some("it wants databases, and the compose project has none".to_owned());
         }
         if self.scenario.expect.offers > 0
             && let Err(reason) = masters.offers(Need::RealServer)
@@ -140,7 +168,7 @@ impl Run<'_> {
             name: worker_name(number),
             life: 0,
             seed: self.seed,
-            nodes: roads.urls(number),
+            nodes: roads.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
             locks: (1..=locks.count).map(lock_name).collect(),
             semaphores: (1..)
                 .map(|number| format!("semaphore-{number}"))
@@ -162,7 +190,9 @@ impl Run<'_> {
 
     async fn play(&self, stage: &Stage, plan: &[Event], progress: &Progress) -> Result<Dossier, Failure> {
         let clock = SystemClock::default();
-        let offers = Offers::watch((0..self.scenario.nodes).map(|number| stage.masters.address(number)));
+        // Databases make no offers.
+        let offering = if stage.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
+        let offers = Offers::watch((0..offering).map(|number| stage.masters.address(number)));
         for number in 0..stage.crew.len() {
             stage.crew.start(number).await.map_err(Failure::to("start the workers"))?;
         }
@@ -216,6 +246,7 @@ impl Run<'_> {
         while lookout::look(stage).await > 0 && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
         }
+        let left_behind = self.left_behind(stage).await;
         Ok(Dossier {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
@@ -233,7 +264,29 @@ impl Run<'_> {
             complaints,
             left_out,
             offers: offers.count(),
+            left_behind,
         })
+    }
+
+    /// What stands in the tables of databases when all that stood there should have expired. `None`
+    /// where the nodes are none.
+    async fn left_behind(&self, stage: &Stage) -> Option<Vec<String>> {
+        let clock = SystemClock::default();
+        let over = clock.now() + EXPIRED;
+        loop {
+            let mut left = Vec::new();
+            for number in 0..self.scenario.nodes {
+                let name = node_name(number);
+                match stage.masters.left_behind(number).await {
+                    Ok(rows) => left.extend(rows?.into_iter().map(|row| format!("{name}: {row}"))),
+                    Err(error) => left.push(format!("{name} does not say: {error}")),
+                }
+            }
+            if left.is_empty() || clock.now() >= over {
+                return Some(left);
+            }
+            clock.sleep_until(clock.now() + LOOKS_EVERY).await;
+        }
     }
 
     fn round_trips(&self) -> Vec<Vec<u64>> {

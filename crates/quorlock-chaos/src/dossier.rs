@@ -34,6 +34,9 @@ pub(crate) struct Dossier {
     /// How many times a quorum of the nodes offered a lock to the next waiter.
     #[serde(default)]
     pub(crate) offers: usize,
+    /// The rows of databases that should have been gone in the end, where the nodes are databases.
+    #[serde(default)]
+    pub(crate) left_behind: Option<Vec<String>>,
 }
 
 /// A fault that was done.

@@ -15,14 +15,17 @@ use crate::stage::{Memory, Stage};
 mod clock;
 mod crowd;
 mod cut;
+mod disk;
 mod flush;
 mod freeze;
 mod kill;
 mod kill_worker;
 mod memory;
+mod promote;
 mod refuse;
 mod silence;
 mod slow;
+mod stop_backends;
 mod stop_worker;
 
 /// Every kind by the name that it has in scenarios.
@@ -38,6 +41,9 @@ const KINDS: &[(&str, Make)] = &[
     ("memory", |_| Ok(Box::new(memory::Memory))),
     ("clock-step", clock::Step::make),
     ("clock-rate", clock::Rate::make),
+    ("stop-backends", |_| Ok(Box::new(stop_backends::StopBackends))),
+    ("promote", |options| Ok(Box::new(promote::Promote::new(options)))),
+    ("disk-full", |_| Ok(Box::new(disk::DiskFull))),
     ("isolate-worker", |options| Ok(Box::new(silence::Silence::new(Target::Worker, options)))),
     ("stop-worker", |_| Ok(Box::new(stop_worker::StopWorker))),
     ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),

@@ -23,6 +23,7 @@ const SIGNAL_SLACK: Duration = Duration::from_millis(250);
 const MOST_HOLDS: usize = 4_000;
 const MOST_WRITES: usize = 1_000;
 const MOST_VIOLATIONS: usize = 50;
+const MOST_ROWS: usize = 10;
 
 /// Judges a run by its record.
 pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -> Outcome {
@@ -128,6 +129,17 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         let least = expect.refused_writes;
         let evidence = format!("{} refused, {} accepted", seen.refused, seen.accepted);
         say(&format!("at least {least} late writes refused"), seen.refused >= least, evidence);
+    }
+    if let Some(left) = &dossier.left_behind {
+        let evidence = match left.as_slice() {
+            [] => "no lock, reader, waiter or tombstone in the tables of any node".to_owned(),
+            [..] => format!(
+                "{} left: {}",
+                left.len(),
+                left.iter().take(MOST_ROWS).cloned().collect::<Vec<_>>().join(", ")
+            ),
+        };
+        say("no row is left behind", left.is_empty(), evidence);
     }
     if expect.offers > 0 {
         let (least, offers) = (expect.offers, dossier.offers);

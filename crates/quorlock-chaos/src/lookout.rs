@@ -21,7 +21,7 @@ pub(crate) async fn look(stage: &Stage) -> usize {
     let mut keys = 0;
     for number in stage.sound_nodes() {
         let at = stamp();
-        let Ok(seen) = look_at(stage.masters.address(number), &node_name(number)).await else { continue };
+        let Ok(seen) = stage.masters.look(number, &node_name(number)).await else { continue };
         // A fault that has begun meanwhile: what was seen may be neither before nor after it.
         if !stage.sound_nodes().contains(&number) {
             continue;
@@ -38,7 +38,8 @@ fn record(stage: &Stage, at: Stamp, what: What) {
     stage.recorder.record_at(at, what);
 }
 
-async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+/// What stands at a server of Redis.
+pub(crate) async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
     let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {

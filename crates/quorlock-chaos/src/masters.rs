@@ -1,16 +1,22 @@
-//! The masters of a run: processes of this machine, or containers of a compose project.
+//! The masters of a run: processes of this machine, databases among them, or containers of a compose
+//! project.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use futures::future::BoxFuture;
+use quorlock_history::What;
+
+use crate::lookout;
 
 mod clocks;
 mod compose;
+mod databases;
 mod processes;
 
 pub(crate) use compose::Compose;
+pub(crate) use databases::{Databases, Extras};
 pub(crate) use processes::Processes;
 
 /// What a master still knows after a restart.
@@ -20,16 +26,33 @@ pub(crate) enum Memory {
     Gone,
 }
 
+/// What becomes of a primary when its standby takes its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Primary {
+    /// It is killed before.
+    Killed,
+    /// It goes on, and no client reaches it any more.
+    CutOff,
+}
+
 /// What a fault needs of the masters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Need {
     Nothing,
     /// Processes that can be stopped and continued.
     Processes,
-    /// A real server: the built-in one has no such setting.
+    /// A server that takes commands of Redis.
+    Redis,
+    /// A real server of Redis: the built-in one has no such setting.
     RealServer,
     /// A server whose clock can be bent.
     BentClock,
+    /// A server with a process for each client.
+    Backends,
+    /// A standby that can take the place of its primary.
+    Standby,
+    /// A disk that is small, and nobody else's.
+    SmallDisk,
 }
 
 /// The masters, each by its number from 0 on.
@@ -38,6 +61,23 @@ pub(crate) trait Masters: Send + Sync {
     fn what(&self) -> String;
 
     fn address(&self, number: usize) -> SocketAddr;
+
+    /// How clients reach it by way of this address, which is its own or that of a proxy.
+    fn url(&self, address: SocketAddr) -> String {
+        format!("redis://{address}")
+    }
+
+    /// What it has stored of locks, read behind the library's back. `name` is its name in the record.
+    fn look<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
+        Box::pin(lookout::look_at(self.address(number), name))
+    }
+
+    /// The rows of a database that should be gone by now, if it is one. What has expired is deleted
+    /// before.
+    fn left_behind(&self, number: usize) -> BoxFuture<'_, io::Result<Option<Vec<String>>>> {
+        let _ = number;
+        Box::pin(async { Ok(None) })
+    }
 
     /// What a master knows after it was killed and restarted with its data.
     fn memory(&self) -> Memory;
@@ -61,6 +101,42 @@ pub(crate) trait Masters: Send + Sync {
 
     /// SIGCONT.
     fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>>;
+
+    /// SIGSTOP for the processes that serve the clients of now.
+    fn stop_backends(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// SIGCONT for them.
+    fn continue_backends(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// Has its standby receive nothing from now on.
+    fn hold_standby(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// Promotes its standby, to which its address leads from then on. `primary` says what becomes of
+    /// the server that was the primary.
+    fn promote(&self, _number: usize, _primary: Primary) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// Ends the server that was the primary, and gives the promoted one a standby.
+    fn follow(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// Fills its disk.
+    fn fill_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// Makes room on it again, and waits until the master answers.
+    fn free_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
 
     /// Moves its clock.
     fn step_clock(&self, number: usize, seconds: f64) -> io::Result<()>;

@@ -51,8 +51,8 @@ impl Roads {
     }
 
     /// Where a worker finds the nodes.
-    pub(crate) fn urls(&self, worker: usize) -> Vec<String> {
-        self.of_worker(worker).map(|road| road.proxy.url()).collect()
+    pub(crate) fn addresses(&self, worker: usize) -> Vec<SocketAddr> {
+        self.of_worker(worker).map(|road| road.proxy.address()).collect()
     }
 
     /// Resets every connection of a node.

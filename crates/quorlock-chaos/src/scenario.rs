@@ -43,10 +43,15 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
     ("five-continents", include_str!("../scenarios/five-continents.toml")),
     ("everything", include_str!("../scenarios/everything.toml")),
+    ("postgres-three", include_str!("../scenarios/postgres-three.toml")),
+    ("postgres-promotion", include_str!("../scenarios/postgres-promotion.toml")),
+    ("postgres-disk-full", include_str!("../scenarios/postgres-disk-full.toml")),
+    ("mariadb-three", include_str!("../scenarios/mariadb-three.toml")),
     ("violation-guard-off", include_str!("../scenarios/violation-guard-off.toml")),
     ("violation-flush-all", include_str!("../scenarios/violation-flush-all.toml")),
     ("violation-clock-jump", include_str!("../scenarios/violation-clock-jump.toml")),
     ("violation-fast-clocks", include_str!("../scenarios/violation-fast-clocks.toml")),
+    ("violation-postgres-promotion", include_str!("../scenarios/violation-postgres-promotion.toml")),
     ("violation-unchecked", include_str!("../scenarios/violation-unchecked.toml")),
 ];
 
@@ -69,6 +74,9 @@ pub(crate) struct Scenario {
     /// How long things go wrong.
     #[serde(default = "defaults::duration", deserialize_with = "duration")]
     pub(crate) duration: Duration,
+    /// What the nodes are.
+    #[serde(default)]
+    pub(crate) servers: ServerKind,
     #[serde(default = "defaults::nodes")]
     pub(crate) nodes: usize,
     /// How many of the nodes may be out of order at a time: a minority unless set.
@@ -88,6 +96,16 @@ pub(crate) struct Scenario {
     pub(crate) faults: Vec<Plague>,
     #[serde(default)]
     pub(crate) expect: Expect,
+}
+
+/// What the nodes of a scenario are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ServerKind {
+    #[default]
+    Redis,
+    Postgres,
+    MariaDb,
 }
 
 /// How locks are taken.

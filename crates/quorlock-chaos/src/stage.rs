@@ -2,7 +2,9 @@
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use quorlock::{Clock as _, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::crew::Crew;
 use crate::masters::Masters;
-pub(crate) use crate::masters::Memory;
+pub(crate) use crate::masters::{Memory, Primary};
 use crate::record::Recorder;
 use crate::roads::Roads;
 
@@ -96,6 +98,35 @@ impl Stage {
 
     pub(crate) async fn thaw(&self, number: usize) -> io::Result<()> {
         self.masters.thaw(number).await
+    }
+
+    pub(crate) async fn stop_backends(&self, number: usize) -> io::Result<()> {
+        self.masters.stop_backends(number).await
+    }
+
+    pub(crate) async fn continue_backends(&self, number: usize) -> io::Result<()> {
+        self.masters.continue_backends(number).await
+    }
+
+    /// The standby takes over after it has received nothing for as long as `lag`.
+    pub(crate) async fn promote(&self, number: usize, lag: Duration, primary: Primary) -> io::Result<()> {
+        let clock = SystemClock::default();
+        self.masters.hold_standby(number).await?;
+        clock.sleep_until(clock.now() + lag).await;
+        self.forgot(number);
+        self.masters.promote(number, primary).await
+    }
+
+    pub(crate) async fn follow(&self, number: usize) -> io::Result<()> {
+        self.masters.follow(number).await
+    }
+
+    pub(crate) async fn fill_disk(&self, number: usize) -> io::Result<()> {
+        self.masters.fill_disk(number).await
+    }
+
+    pub(crate) async fn free_disk(&self, number: usize) -> io::Result<()> {
+        self.masters.free_disk(number).await
     }
 
     pub(crate) async fn flush(&self, number: usize) -> io::Result<()> {

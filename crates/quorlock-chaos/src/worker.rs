@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, RestartGuard, SystemClock};
+use quorlock::{Clock as _, Coordinator, Kinds, RestartGuard, SystemClock};
 use quorlock_history::Stamp;
+use quorlock_mysql::MysqlKind;
+use quorlock_postgres::PostgresKind;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::Mutex;
@@ -122,6 +124,7 @@ impl Worker {
     async fn new(orders: Orders) -> io::Result<Worker> {
         let guard = if orders.restart_guard { RestartGuard::On } else { RestartGuard::Off };
         let coordinator = Coordinator::builder()
+            .kinds(Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()))
             .nodes(&orders.nodes)
             .ttl(orders.ttl)
             .max_ttl(orders.ttl)

@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Target};
+use super::{Aftermath, Fault, Hit, Need, Target};
 use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
@@ -21,6 +21,10 @@ impl Fault for Flush {
 
     fn aftermath(&self, _luck: u64) -> Aftermath {
         Aftermath::Quarantine
+    }
+
+    fn needs(&self) -> Need {
+        Need::Redis
     }
 
     fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {

@@ -126,7 +126,10 @@ impl Masters for Compose {
 
     fn offers(&self, need: Need) -> Result<(), String> {
         match need {
-            Need::Nothing | Need::Processes | Need::RealServer => Ok(()),
+            Need::Nothing | Need::Processes | Need::Redis | Need::RealServer => Ok(()),
+            Need::Backends | Need::Standby | Need::SmallDisk => {
+                Err("the compose project has no PostgreSQL".to_owned())
+            }
             Need::BentClock => Err("the clock of a container cannot be bent".to_owned()),
         }
     }

@@ -92,12 +92,15 @@ impl Masters for Processes {
     fn offers(&self, need: Need) -> Result<(), String> {
         let kind = &self.kind;
         match need {
-            Need::Nothing => Ok(()),
+            Need::Nothing | Need::Redis => Ok(()),
             Need::Processes if kind.can_freeze() => Ok(()),
             Need::Processes => Err(format!("a {kind} cannot be stopped")),
             Need::RealServer if kind.is_real() => Ok(()),
             Need::RealServer => {
                 Err(format!("a {kind} has no such setting; install valkey-server or redis-server"))
+            }
+            Need::Backends | Need::Standby | Need::SmallDisk => {
+                Err(format!("a {kind} has none; set `servers = \"postgres\"`"))
             }
             Need::BentClock => self.clocks.as_ref().map(drop).map_err(Clone::clone),
         }

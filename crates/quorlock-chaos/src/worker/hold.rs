@@ -280,6 +280,8 @@ impl Holding {
         if let Some(observer) = &self.observer {
             observer.abort();
         }
+        // Else a release after the end of validity that is known so far would pass for a loss.
+        self.story.note_renewal(&self.watch);
         // Of a lease that is over, nothing is to be given back. Who drops it gets no answer, and the
         // observer may not have run since: this is where such a holder is told.
         let asked = stamp();

@@ -1,0 +1,64 @@
+//! A failover: the standby of a node, which follows asynchronously, takes its primary's place and
+//! address. What the primary granted last, the standby has not received.
+
+use std::io;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::{Aftermath, Fault, Hit, Need, Options, Target};
+use crate::span::Span;
+use crate::stage::{Memory, Primary, Stage};
+
+#[derive(Debug)]
+pub(super) struct Promote {
+    /// For how long it has received nothing.
+    lag: Span,
+}
+
+impl Promote {
+    pub(super) fn new(options: &Options) -> Promote {
+        Promote { lag: options.delay.unwrap_or_default() }
+    }
+
+    fn lag(&self, luck: u64) -> Duration {
+        let width =
+            u64::try_from(self.lag.most.saturating_sub(self.lag.least).as_millis()).unwrap_or_default();
+        self.lag.least + Duration::from_millis(luck % (width + 1))
+    }
+
+    fn primary(luck: u64) -> Primary {
+        if luck.is_multiple_of(2) { Primary::Killed } else { Primary::CutOff }
+    }
+}
+
+impl Fault for Promote {
+    fn target(&self) -> Target {
+        Target::Node
+    }
+
+    fn says(&self, luck: u64, _servers: Memory) -> String {
+        let primary = match Promote::primary(luck) {
+            Primary::Killed => "killed",
+            Primary::CutOff => "cut off",
+        };
+        format!("{primary}, and its standby promoted, which was {:?} behind", self.lag(luck))
+    }
+
+    fn aftermath(&self, _luck: u64) -> Aftermath {
+        Aftermath::Quarantine
+    }
+
+    fn needs(&self) -> Need {
+        Need::Standby
+    }
+
+    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let (lag, primary) = (self.lag(hit.luck), Promote::primary(hit.luck));
+        Box::pin(async move { stage.promote(hit.target, lag, primary).await })
+    }
+
+    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { stage.follow(hit.target).await })
+    }
+}

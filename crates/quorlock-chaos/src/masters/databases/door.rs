@@ -1,0 +1,97 @@
+//! An address that leads to one server now and to another later, as a virtual address or a name does
+//! when a standby takes over.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// Dropping it ends what goes through it.
+pub(super) struct Door {
+    address: SocketAddr,
+    /// No server while one takes over from the other.
+    to: watch::Sender<Option<SocketAddr>>,
+    accepting: AbortHandle,
+}
+
+impl Door {
+    /// Opens one to this server, on a port that the system hands out.
+    pub(super) async fn open(server: SocketAddr) -> io::Result<Door> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let (to, leads) = watch::channel(Some(server));
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // Ends with the connection, or when the door leads elsewhere.
+                drop(tokio::spawn(carry(client, leads.clone())));
+            }
+        });
+        Ok(Door { address, to, accepting: accepting.abort_handle() })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all connections, and every new one immediately.
+    pub(super) fn close(&self) {
+        self.to.send_replace(None);
+    }
+
+    /// Leads to this server from now on.
+    pub(super) fn lead_to(&self, server: SocketAddr) {
+        self.to.send_replace(Some(server));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn carry(mut client: TcpStream, mut leads: watch::Receiver<Option<SocketAddr>>) {
+    let to = *leads.borrow_and_update();
+    let Some(to) = to else { return };
+    let carrying = async {
+        let mut server = TcpStream::connect(to).await?;
+        // As the proxy in front of it, it adds no delay of its own.
+        server.set_nodelay(true)?;
+        client.set_nodelay(true)?;
+        copy_bidirectional(&mut client, &mut server).await
+    };
+    tokio::select! {
+        biased;
+        // Also when the door itself is gone.
+        _ = leads.changed() => {}
+        ended = carrying => drop(ended),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_door_leads_elsewhere_and_ends_what_went_through_it() {
+        let servers = [
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        ];
+        let door = Door::open(servers[0].local_addr().unwrap()).await.unwrap();
+        let mut early = TcpStream::connect(door.address()).await.unwrap();
+        let _served = servers[0].accept().await.unwrap();
+        door.close();
+        assert_eq!(early.read(&mut [0]).await.unwrap_or(0), 0, "it is cut off");
+        let mut between = TcpStream::connect(door.address()).await.unwrap();
+        assert_eq!(between.read(&mut [0]).await.unwrap_or(0), 0, "there is no server");
+        door.lead_to(servers[1].local_addr().unwrap());
+        let _late = TcpStream::connect(door.address()).await.unwrap();
+        servers[1].accept().await.unwrap();
+    }
+}

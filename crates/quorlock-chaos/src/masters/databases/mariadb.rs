@@ -1,0 +1,102 @@
+//! What stands in the tables of a MariaDB node.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, OptsBuilder};
+use quorlock::protocol::SHARED_MARKER;
+use quorlock_history::What;
+
+/// Every row.
+const ROWS: &str = "SELECT name, token, ends, counter, beside FROM quorlock_locks";
+
+/// The clock of the server, in microseconds since 1970. It is asked after the rows, so that none seems to
+/// have more time left than there is.
+const CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// `Table doesn't exist`
+const NO_TABLE: u16 = 1146;
+
+type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>);
+
+/// What stands there of locks, and their counters.
+pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+    let (rows, now) = rows(address).await?;
+    Ok(rows.iter().flat_map(|row| facts(row, now, node)).collect())
+}
+
+fn facts((name, token, ends, counter, beside): &Row, now: u64, node: &str) -> Vec<What> {
+    let key = String::from_utf8_lossy(name);
+    let mut facts = Vec::new();
+    if *counter > 0 {
+        facts.push(What::Counter { node: node.into(), resource: (&*key).into(), value: *counter });
+    }
+    let Some(token) = token else { return facts };
+    let marker = ends.unwrap_or(u64::MAX);
+    let remaining =
+        |ends: u64| ends.min(marker).checked_sub(now).filter(|left| *left > 0).map(Duration::from_micros);
+    if token == SHARED_MARKER.as_bytes() {
+        for (kind, name, ends) in beside_of(beside.as_deref()) {
+            if let (READER, Some(token), Some(remaining)) = (kind, bytes(name), remaining(ends)) {
+                facts.push(super::held(node, &key, &token, remaining));
+            }
+        }
+    } else if let Some(remaining) = remaining(u64::MAX) {
+        facts.push(super::held(node, &key, token, remaining));
+    }
+    facts
+}
+
+/// What is in use. What has expired is deleted when a row is used again, or looked at in passing.
+pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
+    let mut left = Vec::new();
+    let (rows, now) = rows(address).await?;
+    for (name, token, ends, _, beside) in rows {
+        let key = String::from_utf8_lossy(&name);
+        if token.is_some() && ends.is_none_or(|ends| ends > now) {
+            left.push(format!("a lock of {key}"));
+        }
+        let beside = beside_of(beside.as_deref());
+        left.extend(beside.filter(|(_, _, ends)| *ends > now).map(|(kind, ..)| format!("{kind} of {key}")));
+    }
+    Ok(left)
+}
+
+const READER: &str = "reader";
+
+/// The lines of the column `beside`: what each is, what it is called, and when it ends.
+fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
+    let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
+    text.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (kind, name) = (words.next()?, words.next()?);
+        Some((kind, name, words.next_back()?.parse().ok()?))
+    })
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs =
+        digits.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    pairs.collect()
+}
+
+/// All rows, and the time.
+async fn rows(address: SocketAddr) -> io::Result<(Vec<Row>, u64)> {
+    let options = OptsBuilder::default().ip_or_hostname(address.ip().to_string()).tcp_port(address.port());
+    let options = options.user(Some("locks")).db_name(Some("locks")).prefer_socket(false);
+    let asked = super::in_time(async {
+        let mut conn = Conn::new(options).await.map_err(io::Error::other)?;
+        let rows = conn.query(ROWS).await;
+        let now: Option<u64> = conn.query_first(CLOCK).await.map_err(io::Error::other)?;
+        conn.disconnect().await.map_err(io::Error::other)?;
+        Ok((rows, now.unwrap_or_default()))
+    });
+    match asked.await? {
+        (Ok(rows), now) => Ok((rows, now)),
+        // No client has used it yet.
+        (Err(mysql_async::Error::Server(error)), now) if error.code == NO_TABLE => Ok((Vec::new(), now)),
+        (Err(error), _) => Err(io::Error::other(error)),
+    }
+}

@@ -1,0 +1,110 @@
+//! What stands in the tables of a PostgreSQL node.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quorlock::protocol::SHARED_MARKER;
+use quorlock_history::What;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+/// One row for each lock and each reader, all of one moment: whose it is, by which token, for how
+/// many microseconds more (null for always), and the counter.
+const HELD: &str = "
+    WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now)
+    SELECT key, token, expires - now, counter FROM quorlock.locks, clock
+    UNION ALL
+    SELECT r.key, r.token, LEAST(r.expires, l.expires) - now, 0
+    FROM quorlock.readers r JOIN quorlock.locks l USING (key), clock WHERE l.token = $1";
+
+/// Everything that is in use. What has expired is deleted before it is asked.
+const LEFT: &str = "
+    SELECT 'a lock' AS what, key FROM quorlock.locks
+    WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1000000)
+    UNION ALL SELECT 'a reader', key FROM quorlock.readers
+    UNION ALL SELECT 'a waiter', key FROM quorlock.waiters
+    UNION ALL SELECT 'a writer that waits for readers', key FROM quorlock.intents
+    UNION ALL SELECT 'a tombstone', key FROM quorlock.tombstones";
+
+/// As a client deletes it in passing: the first look goes on where the last one ended, the second one
+/// begins anew.
+const SWEEP: &str = "SELECT quorlock.sweep(1000000); SELECT quorlock.sweep(1000000)";
+
+/// What stands there of locks, and their counters.
+pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+    let client = connect(address).await?;
+    let rows = match client.query(HELD, &[&SHARED_MARKER.as_bytes()]).await {
+        Ok(rows) => rows,
+        // No client has used it yet.
+        Err(error) if is_new(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    Ok(rows.iter().flat_map(|row| facts(row, node)).collect())
+}
+
+fn facts(row: &Row, node: &str) -> Vec<What> {
+    let (key, token): (Vec<u8>, Option<Vec<u8>>) = (row.get(0), row.get(1));
+    let (left, counter): (Option<i64>, i64) = (row.get(2), row.get(3));
+    let key = String::from_utf8_lossy(&key).into_owned();
+    let mut facts = Vec::new();
+    if let Ok(value @ 1..) = u64::try_from(counter) {
+        facts.push(What::Counter { node: node.into(), resource: key.as_str().into(), value });
+    }
+    let remaining =
+        left.map_or(Some(Duration::MAX), |left| u64::try_from(left).ok().map(Duration::from_micros));
+    if let (Some(token), Some(remaining)) = (token, remaining)
+        && token != SHARED_MARKER.as_bytes()
+        && !remaining.is_zero()
+    {
+        facts.push(super::held(node, &key, &token, remaining));
+    }
+    facts
+}
+
+/// The rows that are in use.
+pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
+    let client = connect(address).await?;
+    client.batch_execute(SWEEP).await.map_err(io::Error::other)?;
+    let rows = client.query(LEFT, &[]).await.map_err(io::Error::other)?;
+    let says = |row: &Row| {
+        let (what, key): (String, Vec<u8>) = (row.get(0), row.get(1));
+        format!("{what} of {}", String::from_utf8_lossy(&key))
+    };
+    Ok(rows.iter().map(says).collect())
+}
+
+/// Writes to the log of a server whose disk is full until what it has in reserve is used up, and it
+/// cannot write any more.
+pub(super) async fn use_up_log(address: SocketAddr) -> io::Result<()> {
+    const MEGABYTE: &str = "SELECT pg_logical_emit_message(false, '', repeat('x', 1000000))";
+    const MOST: usize = 64;
+
+    // One that takes no clients any more has ended by it already.
+    let Ok(client) = connect(address).await else { return Ok(()) };
+    for _ in 0..MOST {
+        if super::in_time(async { client.execute(MEGABYTE, &[]).await.map_err(io::Error::other) })
+            .await
+            .is_err()
+        {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other(format!("it has written {MOST} MB to a disk that is full")))
+}
+
+async fn connect(address: SocketAddr) -> io::Result<Client> {
+    let mut config = Config::new();
+    config.host(address.ip().to_string()).port(address.port()).user("postgres").dbname("postgres");
+    let connecting = super::in_time(async { config.connect(NoTls).await.map_err(io::Error::other) });
+    let (client, connection) = connecting.await?;
+    // Ends with the client.
+    drop(tokio::spawn(connection));
+    Ok(client)
+}
+
+fn is_new(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| [&SqlState::UNDEFINED_TABLE, &SqlState::INVALID_SCHEMA_NAME].contains(&code))
+}

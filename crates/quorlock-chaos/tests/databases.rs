@@ -1,0 +1,163 @@
+//! The scenarios on databases, for some seconds each: on real servers of PostgreSQL and MariaDB, skipped
+//! where there are none.
+//!
+//! What takes how long is not asserted: no share of success, and not how soon a holder is notified of a
+//! loss. A busy machine may be slow, and may not break a promise. The runs of ten minutes in
+//! `scripts/nightly` assert all of it.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail where it stands")]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn chaos(arguments: &[&str], at: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// One run at a time: each has some twenty processes.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A run of a scenario that comes with the program, without what it expects of time.
+struct Run {
+    folder: TempDir,
+    code: Option<i32>,
+    said: String,
+}
+
+impl Run {
+    /// `None`, which is said, where this machine cannot run it.
+    fn of(name: &str, seconds: u32) -> Option<Run> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+        let scenario = fs::read_to_string(scenarios.join(format!("{name}.toml"))).unwrap();
+        let lines = scenario.lines().filter(|line| !line.starts_with("success"));
+        let file = folder.path().join(format!("{name}.toml"));
+        let mut scenario = lines.collect::<Vec<_>>().join("\n");
+        if !scenario.contains("tolerated") {
+            scenario.push_str("\ntolerated = ['loss']\n");
+        }
+        fs::write(&file, scenario).unwrap();
+        let duration = format!("{seconds}s");
+        let words = [
+            "--scenario",
+            file.to_str().unwrap(),
+            "--duration",
+            &duration,
+            "--keep",
+            "kept",
+            "--json",
+            "out",
+        ];
+        let ran = chaos(&words, folder.path());
+        let said = text(&ran);
+        if let Some(skipped) = said.lines().find(|line| line.starts_with("skipped: ")) {
+            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            drop(writeln!(std::io::stderr(), "{skipped}"));
+            return None;
+        }
+        Some(Run { folder, code: ran.status.code(), said })
+    }
+
+    fn outcome(&self) -> Value {
+        serde_json::from_slice::<Value>(&fs::read(self.folder.path().join("out")).unwrap()).unwrap()[0].take()
+    }
+
+    /// Every expectation held, locks were acquired, and faults came.
+    fn keeps_every_promise(&self) {
+        assert_eq!(self.code, Some(0), "{}", self.said);
+        assert!(
+            self.said.contains("no row is left behind: no lock, reader, waiter or tombstone"),
+            "{}",
+            self.said
+        );
+        let outcome = self.outcome();
+        assert!(outcome["seen"]["holds"].as_u64().unwrap() > 0, "{}", self.said);
+        assert!(!outcome["faults"].as_array().unwrap().is_empty(), "{}", self.said);
+    }
+}
+
+#[test]
+fn three_postgres_servers_fail_in_every_way_and_every_promise_is_kept() {
+    if let Some(run) = Run::of("postgres-three", 10) {
+        run.keeps_every_promise();
+    }
+}
+
+#[test]
+fn three_mariadb_servers_fail_in_every_way_and_every_promise_is_kept() {
+    if let Some(run) = Run::of("mariadb-three", 10) {
+        run.keeps_every_promise();
+    }
+}
+
+#[test]
+fn a_standby_that_is_promoted_grants_nothing_that_its_primary_has_granted() {
+    if let Some(run) = Run::of("postgres-promotion", 12) {
+        run.keeps_every_promise();
+        assert!(run.said.contains("promote"), "{}", run.said);
+    }
+}
+
+#[test]
+fn without_the_restart_guard_a_promotion_shows_two_holders() {
+    if let Some(run) = Run::of("violation-postgres-promotion", 12) {
+        assert_eq!(run.code, Some(0), "{}", run.said);
+        assert!(run.said.contains("was held twice"), "{}", run.said);
+    }
+}
+
+#[test]
+fn a_full_disk_makes_a_server_useless_and_no_lock_unsafe() {
+    if let Some(run) = Run::of("postgres-disk-full", 8) {
+        run.keeps_every_promise();
+        let log =
+            fs::read_to_string(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap_or_default();
+        let logs = fs::read_dir(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap();
+        let said = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap_or(String::new()));
+        assert!(said.chain([log]).any(|log| log.contains("No space left on device")), "no disk was full");
+    }
+}
+
+#[test]
+fn a_row_that_is_left_behind_is_found_out() {
+    let Some(run) = Run::of("mariadb-three", 1) else { return };
+    let record = run.folder.path().join("kept/mariadb-three");
+    let mut dossier: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
+    assert_eq!(dossier["left_behind"], Value::Array(Vec::new()), "{}", run.said);
+    dossier["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
+    fs::write(record.join("run.json"), dossier.to_string()).unwrap();
+    let again = chaos(&["check", "kept/mariadb-three"], run.folder.path());
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
+    assert!(text(&again).contains("1 left: node-1: a tombstone of lock-3"), "{}", text(&again));
+}
+
+#[test]
+fn what_cannot_be_done_to_a_database_is_skipped_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("odd.toml");
+    for (servers, fault, reason) in [
+        ("postgres", "flush", "`flush`: it is done to Redis alone, and not to PostgreSQL"),
+        ("mariadb", "stop-backends", "`stop-backends`: MariaDB"),
+        ("redis", "promote", "set `servers = \"postgres\"`"),
+    ] {
+        let scenario = format!(
+            "summary = 'x'\nservers = '{servers}'\nnodes = 3\n[[fault]]\nkind = '{fault}'\nevery = '1s'\nlasts = '1s'"
+        );
+        fs::write(&file, scenario).unwrap();
+        let skipped = text(&chaos(&["--scenario", file.to_str().unwrap()], folder.path()));
+        assert!(skipped.contains("skipped: odd: "), "{skipped}");
+        assert!(skipped.contains(reason) || skipped.contains("there is no "), "{skipped}");
+    }
+}
