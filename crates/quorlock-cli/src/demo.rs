@@ -5,8 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Coordinator, Lease, Lock, RestartGuard, VoteOutcome, duration};
-use quorlock_testkit::Servers;
+use quorlock::{AcquireError, Coordinator, Kinds, Lease, Lock, RestartGuard, VoteOutcome, duration};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -17,6 +16,9 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
 
+use fleet::{Fleet, ServerKind};
+
+mod fleet;
 mod lent;
 
 /// Short, so that the story is.
@@ -28,6 +30,9 @@ const RESOURCE: &str = "demo/story";
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DemoArgs {
+    /// What to start
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    servers: ServerKind,
     /// Tell it in JSON, a line for each event
     #[arg(long)]
     pub(crate) json: bool,
@@ -43,6 +48,7 @@ pub(crate) struct DemoArgs {
 pub(crate) const DEMO_EXAMPLES: &str = "\
 Examples:
   quorlock demo                                        # tells a story, in four seconds
+  quorlock demo --servers postgres                     # the same with five databases
   quorlock demo -- quorlock run my-job -- ./job.sh     # a job of yours under a lock
   quorlock demo -- sh                                  # a shell to play in
   quorlock demo --keep                                 # for programs in other terminals
@@ -51,11 +57,11 @@ Examples:
 The servers are for trying things out: they run on this machine, and keep nothing.";
 
 /// Tells the story, or lends its servers to somebody.
-pub(crate) fn demo(args: DemoArgs) -> Result<u8, Failure> {
+pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
     block_on(async {
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         if args.keep || !args.command.is_empty() {
-            let servers = start().await?;
+            let servers = start(args.servers).await?;
             return match args.command {
                 words if words.is_empty() => lent::until_signal(&servers, &mut signals).await,
                 words => lent::to_command(&servers, words, &mut signals).await,
@@ -67,20 +73,22 @@ pub(crate) fn demo(args: DemoArgs) -> Result<u8, Failure> {
             signal = signals.next_end() => {
                 Err(Failure::Interrupted { what: "during the demonstration", signal })
             }
-            told = tell(args.json) => told.map(|()| exit::SUCCESS),
+            told = tell(args.servers, kinds, args.json) => told.map(|()| exit::SUCCESS),
         }
     })
 }
 
-async fn start() -> Result<Servers, Failure> {
-    Servers::start(NODES).await.map_err(Failure::to("start the servers"))
+async fn start(kind: ServerKind) -> Result<Fleet, Failure> {
+    Fleet::start(kind, NODES).await.map_err(Failure::to("start the servers"))
 }
 
-async fn tell(json: bool) -> Result<(), Failure> {
+async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure> {
     let story = Story { began: now(), paint: Paint::for_stdout(), json };
-    let servers = start().await?;
+    let servers = start(kind).await?;
+    let masters = if servers.remember() { "servers" } else { "masters" };
+    let master = masters.trim_end_matches('s');
     story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
-    let (anna, ben) = (client(&servers, "anna")?, client(&servers, "ben")?);
+    let (anna, ben) = (client(&servers, kinds, "anna")?, client(&servers, kinds, "ben")?);
 
     let asked = now();
     let lease = anna.acquire().await.map_err(unexpected)?;
@@ -93,8 +101,8 @@ async fn tell(json: bool) -> Result<(), Failure> {
     story.chapter("Ben wants it too")?;
     refuse(&story, &ben).await?;
 
-    kill(&servers, 0..2);
-    story.chapter("Two of the five masters are killed with SIGKILL")?;
+    servers.kill(0..2);
+    story.chapter(&format!("Two of the five {masters} are killed with SIGKILL"))?;
     let killed = now();
     outlive(&lease, killed + TTL + TTL / 2).await?;
     story.good(&format!(
@@ -105,9 +113,9 @@ async fn tell(json: bool) -> Result<(), Failure> {
     story.chapter("Ben tries again")?;
     refuse(&story, &ben).await?;
 
-    kill(&servers, 2..3);
+    servers.kill(2..3);
     let end = now() + lease.remaining();
-    story.chapter("A third master is killed: two of five are no quorum")?;
+    story.chapter(&format!("A third {master} is killed: two of five are no quorum"))?;
     story.line(&format!(
         "nobody can renew the lock now; Anna may rely on it for {} more",
         duration::format(lease.remaining())
@@ -117,29 +125,27 @@ async fn tell(json: bool) -> Result<(), Failure> {
     story.line(&lost.to_string())?;
     drop(lease);
 
-    for server in servers.iter().take(3) {
-        server.restart_empty().await.map_err(Failure::to("restart a server"))?;
-    }
-    story.chapter("The three masters are back, and have forgotten everything")?;
+    servers.restart(0..3).await.map_err(Failure::to("restart the servers"))?;
+    story.chapter(if servers.remember() {
+        "The three servers are back, and remember a lock that has expired"
+    } else {
+        "The three masters are back, and have forgotten everything"
+    })?;
     // A new connection to each: the old ones still pause between two attempts to come back.
-    let ben = client(&servers, "ben")?;
+    let ben = client(&servers, kinds, "ben")?;
     let lease = ben.acquire().await.map_err(unexpected)?;
     story.good("Ben has the lock: Anna was told before he could get it")?;
     story.nodes(&ben).await?;
     lease.release().await.map_err(|lost| Failure::to("release the lock")(io::Error::other(lost)))?;
-    story.end()
+    story.end(servers.remember())
 }
 
 /// What one of the two sees of the servers.
-fn client(servers: &Servers, name: &str) -> Result<Lock, Failure> {
-    let builder = Coordinator::builder().nodes(servers.urls()).ttl(TTL).max_ttl(TTL);
+fn client(servers: &Fleet, kinds: &Kinds, name: &str) -> Result<Lock, Failure> {
+    let builder = Coordinator::builder().kinds(kinds.clone()).nodes(servers.urls()).ttl(TTL).max_ttl(TTL);
     // These servers were started just now, and for the first time: they have forgotten nothing.
     let coordinator = builder.restart_guard(RestartGuard::Off).build()?;
     Ok(coordinator.lock(RESOURCE).label(name))
-}
-
-fn kill(servers: &Servers, which: std::ops::Range<usize>) {
-    servers.iter().take(which.end).skip(which.start).for_each(quorlock_testkit::Server::kill);
 }
 
 async fn refuse(story: &Story, contender: &Lock) -> Result<(), Failure> {
@@ -226,11 +232,16 @@ impl Story {
         Ok(())
     }
 
-    fn end(&self) -> Result<(), Failure> {
+    fn end(&self, remember: bool) -> Result<(), Failure> {
         self.chapter("What was switched off here")?;
         self.line(
             "The restart guard: this program started the servers itself, so it knows how old they are.",
         )?;
+        if remember {
+            self.line("With it, which is the default, a database votes one max_ttl after its first use, 30 s unless")?;
+            return self
+                .line("set. After that it votes as soon as it has restarted: it has forgotten nothing.");
+        }
         self.line("With it, which is the default, servers that have just restarted do not vote until every")?;
         self.line("lock that they may have forgotten has ended. Ben would have waited that long.")
     }

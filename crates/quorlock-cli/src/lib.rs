@@ -85,7 +85,7 @@ fn work(kinds: Kinds) -> u8 {
         Verb::Doctor(doctor) => doctor::doctor(&doctor, args.deployment, args.quiet),
         Verb::Release(release) => release::release(&release, args.deployment),
         Verb::Bench(bench) => bench::bench(&bench, args.deployment, args.quiet),
-        Verb::Demo(demo) => demo::demo(demo),
+        Verb::Demo(demo) => demo::demo(demo, &args.deployment.kinds),
         Verb::Completions(completions) => completions::completions(&completions),
         Verb::Man(man) => man::man(&man),
     };

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use nix::sys::signal::{Signal, raise};
-use quorlock_testkit::Servers;
 
 use crate::child::{Change, Child};
 use crate::exit;
@@ -19,9 +18,11 @@ use crate::stderr;
 use crate::stdout::print;
 use crate::terminal::Terminal;
 
+use super::fleet::Fleet;
+
 /// Runs `words` beside these servers, and gives its exit code.
 pub(super) async fn to_command(
-    servers: &Servers,
+    servers: &Fleet,
     words: Vec<OsString>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
@@ -35,7 +36,7 @@ pub(super) async fn to_command(
 }
 
 /// Says how to reach these servers, in the words of a shell, and waits for a signal.
-pub(super) async fn until_signal(servers: &Servers, signals: &mut Signals) -> Result<u8, Failure> {
+pub(super) async fn until_signal(servers: &Fleet, signals: &mut Signals) -> Result<u8, Failure> {
     for (name, value) in settings(servers) {
         print(&format!("export {name}={value}\n"))?;
     }
@@ -50,7 +51,7 @@ pub(super) async fn until_signal(servers: &Servers, signals: &mut Signals) -> Re
 
 /// What clients of these servers need. They were started just now, and for the first time: they have
 /// forgotten nothing.
-fn settings(servers: &Servers) -> [(&'static str, String); 2] {
+fn settings(servers: &Fleet) -> [(&'static str, String); 2] {
     [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
 }
 

@@ -11,6 +11,7 @@
 
 mod benching;
 mod command;
+mod databases;
 mod demonstration;
 mod distance;
 mod doctor;

@@ -1,0 +1,119 @@
+//! `quorlock` on databases: the demonstration, and what it shows of their nodes.
+
+use std::io::Write as _;
+
+use quorlock_testkit::{Database, Engine, eventually};
+use serde_json::Value;
+
+use crate::metrics::{address, scrape};
+use crate::support::{Quorlock, SOON};
+
+/// The engine, or `None` and a loud word where it is not installed.
+fn engine(found: std::io::Result<Engine>) -> Option<Engine> {
+    match found {
+        Ok(engine) => Some(engine),
+        Err(reason) => {
+            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            drop(writeln!(std::io::stderr(), "skipped: {reason}"));
+            None
+        }
+    }
+}
+
+fn engines() -> impl Iterator<Item = Engine> {
+    [Engine::postgres(), Engine::mariadb()].into_iter().filter_map(engine)
+}
+
+/// One node of each kind of database that there is here; it was made just now, and has forgotten nothing.
+async fn nodes() -> (Vec<Database>, tempfile::TempDir, Vec<String>) {
+    let mut databases = Vec::new();
+    for engine in engines() {
+        databases.push(engine.start().await.unwrap());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut urls: Vec<String> = databases.iter().map(Database::url).collect();
+    urls.push(format!("sqlite://{}/locks.db", folder.path().display()));
+    (databases, folder, urls)
+}
+
+fn quorlock(words: &[&str], url: &str) -> Quorlock {
+    Quorlock::new(words).env("QUORLOCK_NODES", url).env("QUORLOCK_RESTART_GUARD", "off")
+}
+
+#[tokio::test]
+async fn the_story_is_told_to_its_end_with_databases() {
+    for (word, name, found) in
+        [("postgres", "PostgreSQL", Engine::postgres()), ("mariadb", "MariaDB", Engine::mariadb())]
+    {
+        if engine(found).is_none() {
+            continue;
+        }
+        let ended = Quorlock::new(["demo", "--servers", word]).end().await.expect(0);
+        for said in [
+            &format!("5 servers are up: {name} "),
+            "still has her lock",
+            "she has lost it",
+            "remember a lock that has expired",
+            "Ben has the lock",
+        ] {
+            assert!(ended.stdout.contains(said), "the story lacks `{said}`: {ended:?}");
+        }
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_lent_databases_that_end_with_it() {
+    for (word, found) in [("postgres", Engine::postgres()), ("mariadb", Engine::mariadb())] {
+        if engine(found).is_none() {
+            continue;
+        }
+        let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_NODES $QUORLOCK_FENCE\"'; exit 7";
+        let ended =
+            Quorlock::new(["demo", "--servers", word, "--", "sh", "-c", script]).end().await.expect(7);
+        let (nodes, fence) = ended.stdout.trim_end().rsplit_once(' ').unwrap();
+        assert!(fence.parse::<u64>().is_ok_and(|fence| fence > 0), "{ended:?}");
+        let ports = nodes.split(',').map(|url| url.rsplit_once(':').unwrap().1.split('/').next().unwrap());
+        for port in ports {
+            let met = std::net::TcpStream::connect(format!("127.0.0.1:{port}"));
+            assert!(met.is_err(), "a server at {port} has outlived the demonstration");
+        }
+    }
+}
+
+#[tokio::test]
+async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
+    let (_databases, _folder, urls) = nodes().await;
+    for url in &urls {
+        let words = ["-v", "run", "--metrics", "0", "--label", "nightly report", "job", "--", "sh", "-c"];
+        let words = [&words[..], &["echo started; exec sleep 1000"]].concat();
+        let running = quorlock(&words, url).start();
+        running.lines(1).await;
+
+        let metrics = address(&running).await;
+        let (held, up) = ("quorlock_held{resource=\"job\"} 1", "quorlock_node_up{");
+        eventually("the metrics", SOON, async || {
+            let text = scrape(&metrics, "/metrics");
+            let is_up = text.lines().any(|line| line.starts_with(up) && line.ends_with(" 1"));
+            text.contains(held) && is_up && text.contains("quorlock_acquire_duration_seconds_bucket")
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{url}: {error}: {}", scrape(&metrics, "/metrics")));
+
+        let status = quorlock(&["status", "job"], url).end().await.expect(0);
+        assert!(
+            status.stdout.contains("`job` is held by") && status.stdout.contains("nightly report"),
+            "{status:?}"
+        );
+        let shown = quorlock(&["status", "--json", "job"], url).end().await.expect(0);
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(1), "{url}: {shown}");
+
+        let examined = quorlock(&["doctor", "--json"], url).end().await;
+        let report: Value = serde_json::from_str(&examined.stdout).unwrap();
+        assert_eq!(report["nodes"][0]["vote"], "yes", "{url}: {examined:?}");
+        let waits = quorlock(&["run", "--wait", "0", "job", "--", "true"], url).end().await.expect(75);
+        assert!(waits.stderr.contains("nightly report"), "it says who holds it: {waits:?}");
+        drop(running);
+    }
+}
