@@ -298,9 +298,12 @@ mod tests {
         let extras = Extras { standby: false, small_disk: false };
         let databases = Databases::start(&engine, 1, extras).await.unwrap();
         assert_eq!(databases.look(0, "node-1").await.unwrap(), [], "no client has used it yet");
-        let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
-        let builder = Coordinator::builder().kinds(kinds).nodes([databases.url(databases.address(0))]);
-        let coordinator = builder.restart_guard(RestartGuard::Off).build().unwrap();
+        let client = || {
+            let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
+            let builder = Coordinator::builder().kinds(kinds).nodes([databases.url(databases.address(0))]);
+            builder.restart_guard(RestartGuard::Off).build().unwrap()
+        };
+        let (coordinator, other) = (client(), client());
         let alone = coordinator.lock("alone").label("worker-2.1-5").acquire().await.unwrap();
         let shared = coordinator.lock("shared").label("worker-1.1-7").shared().acquire().await.unwrap();
 
@@ -324,7 +327,15 @@ mod tests {
         assert!(left.contains(&"a lock of alone".to_owned()), "{left:?}");
         assert!(left.iter().any(|row| row.contains("reader of shared")), "{left:?}");
 
+        let waiter =
+            tokio::spawn(async move { other.lock("alone").acquire().await.unwrap().release().await });
+        let waits = async || {
+            let left = databases.left_behind(0).await.unwrap().unwrap();
+            left.contains(&"a waiter of alone".to_owned())
+        };
+        eventually("the row of a waiter", SOON, waits).await.unwrap();
         alone.release().await.unwrap();
+        waiter.await.unwrap().unwrap();
         shared.release().await.unwrap();
         let nothing = async || databases.left_behind(0).await.unwrap() == Some(Vec::new());
         eventually("all rows to go", SOON, nothing).await.unwrap();

@@ -10,7 +10,7 @@ use quorlock::protocol::SHARED_MARKER;
 use quorlock_history::What;
 
 /// Every row.
-const ROWS: &str = "SELECT name, token, ends, counter, beside FROM quorlock_locks";
+const ROWS: &str = "SELECT name, token, ends, counter, beside, waiters FROM quorlock_locks";
 
 /// The clock of the server, in microseconds since 1970. It is asked after the rows, so that none seems to
 /// have more time left than there is.
@@ -19,7 +19,7 @@ const CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTA
 /// `Table doesn't exist`
 const NO_TABLE: u16 = 1146;
 
-type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>);
+type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// What stands there of locks, and their counters.
 pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
@@ -27,7 +27,7 @@ pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What
     Ok(rows.iter().flat_map(|row| facts(row, now, node)).collect())
 }
 
-fn facts((name, token, ends, counter, beside): &Row, now: u64, node: &str) -> Vec<What> {
+fn facts((name, token, ends, counter, beside, _): &Row, now: u64, node: &str) -> Vec<What> {
     let key = String::from_utf8_lossy(name);
     let mut facts = Vec::new();
     if *counter > 0 {
@@ -53,11 +53,13 @@ fn facts((name, token, ends, counter, beside): &Row, now: u64, node: &str) -> Ve
 pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     let (rows, now) = rows(address).await?;
-    for (name, token, ends, _, beside) in rows {
+    for (name, token, ends, _, beside, waiters) in rows {
         let key = String::from_utf8_lossy(&name);
         if token.is_some() && ends.is_none_or(|ends| ends > now) {
             left.push(format!("a lock of {key}"));
         }
+        let waiting = waiting_until(waiters.as_deref()).filter(|ends| *ends > now);
+        left.extend(waiting.map(|_| format!("a waiter of {key}")));
         let beside = beside_of(beside.as_deref());
         left.extend(beside.filter(|(_, _, ends)| *ends > now).map(|(kind, ..)| format!("{kind} of {key}")));
     }
@@ -74,6 +76,13 @@ fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
         let (kind, name) = (words.next()?, words.next()?);
         Some((kind, name, words.next_back()?.parse().ok()?))
     })
+}
+
+/// When those who wait are waited for no longer, of the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
+fn waiting_until(text: Option<&[u8]>) -> impl Iterator<Item = u64> {
+    let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
+    let waiters = text.lines().filter_map(|line| line.strip_prefix("waiter "));
+    waiters.filter_map(|waiter| waiter.split(' ').nth(2)?.parse().ok())
 }
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {
