@@ -47,6 +47,15 @@ pub enum ConfigError {
         /// The node.
         name: Arc<str>,
     },
+    /// A node in whose store other programs lock, among several.
+    #[error(
+        "other programs lock in the store of the node {name} alone, and a quorum of several nodes does not exclude them: \
+         use it as the only node"
+    )]
+    SharedStoreOfSeveral {
+        /// The node.
+        name: Arc<str>,
+    },
     /// Two kinds of node want the addresses of one scheme.
     #[error(
         "two kinds of node have the scheme {scheme}://; register one of them only, or give the other one a scheme of its own"

@@ -148,7 +148,7 @@ pub use {
     lock::Lock,
     node::facts::{
         ClockReading, ConnectFailure, Facts, Feature, Fsync, Location, Memory, Missing, MissingPermission,
-        Role, ShardFacts, Software,
+        OtherClients, Role, ShardFacts, Software,
     },
     node::{
         Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,

@@ -323,6 +323,16 @@ async fn a_node_of_one_host_is_alone_or_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_in_whose_store_other_programs_lock_is_alone_or_refused_by_name() {
+    let shared = Capabilities::all().shared_with_others();
+    assert!(with_one_able_to(&bench(1), shared).lock("a").acquire().await.is_ok());
+    let nodes = bench(3).nodes.into_iter().enumerate();
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(shared) } else { node });
+    let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
+    assert_eq!(error, ConfigError::SharedStoreOfSeveral { name: "node-2".into() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_node_is_warned_of_unless_it_is_several_servers() {
     for (capabilities, warned) in [
         (Capabilities::all(), Some("forgets")),

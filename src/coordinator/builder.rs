@@ -294,9 +294,12 @@ impl Builder {
         };
         let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
         let nodes = self.make_nodes(&max_ttls)?;
-        if let Some(node) = nodes.iter().find(|node| count > 1 && node.capabilities().reach == Reach::OneHost)
-        {
+        let alone = |reach| nodes.iter().find(|node| count > 1 && node.capabilities().reach == reach);
+        if let Some(node) = alone(Reach::OneHost) {
             return Err(ConfigError::OneHostOfSeveral { name: node.name().into() });
+        }
+        if let Some(node) = alone(Reach::SharedWithOthers) {
+            return Err(ConfigError::SharedStoreOfSeveral { name: node.name().into() });
         }
         if let [node] = &nodes[..]
             && let Some(risk) = risk_of_one(node.capabilities())

@@ -127,6 +127,12 @@ impl Capabilities {
         Capabilities { reach: Reach::OneHost, ..self }
     }
 
+    /// The same, whose store other programs lock in by itself: it can only be the one node of a deployment.
+    #[must_use]
+    pub fn shared_with_others(self) -> Capabilities {
+        Capabilities { reach: Reach::SharedWithOthers, ..self }
+    }
+
     /// Refuses a request that needs what the node cannot do, by name: for a node to begin with.
     ///
     /// # Errors
@@ -227,6 +233,9 @@ pub enum Reach {
     /// count it among several nodes would each find a quorum of their own, so it can only be the one node of a
     /// deployment.
     OneHost,
+    /// From every host, and by clients that are none of this library and lock in this one store, such as `ShedLock`'s.
+    /// A quorum of several nodes would not exclude them, so it can only be the one node of a deployment.
+    SharedWithOthers,
 }
 
 /// What a node can keep to, as far as it is known by now: some servers tell only once they are connected.

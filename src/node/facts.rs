@@ -64,6 +64,8 @@ pub struct Facts {
     pub refusals: Vec<MissingPermission>,
     /// Whether a lock could be taken, prolonged, passed on and given back.
     pub lock: Option<Result<(), NodeError>>,
+    /// Whether programs that are no clients of this library lock there, and what their clocks have left behind.
+    pub other_clients: Option<OtherClients>,
     /// Where it is.
     pub place: Option<Location>,
     /// Whether it is a member of a cluster that is one node. Clusters promote by themselves.
@@ -74,6 +76,26 @@ pub struct Facts {
     pub shards: Vec<ShardFacts>,
     /// Of a cluster: how many of the 16384 slots have no master.
     pub unserved: Option<u16>,
+}
+
+/// Programs that lock in the same store and are no clients of this library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct OtherClients {
+    /// What they are, and by which clocks they go: a clause, such as "other clients lock there, too".
+    pub who: &'static str,
+    /// What is wrong with a clock of theirs, where the store shows it: a clause with the evidence.
+    pub clock: Option<Arc<str>>,
+    /// What to do so that all go by the clock of the store.
+    pub cure: &'static str,
+}
+
+impl OtherClients {
+    /// These, of whose clocks nothing is known.
+    #[must_use]
+    pub fn new(who: &'static str, cure: &'static str) -> OtherClients {
+        OtherClients { who, clock: None, cure }
+    }
 }
 
 /// One master of a cluster.

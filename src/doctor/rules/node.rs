@@ -15,7 +15,7 @@ use quorlock_protocol::{Moment, Past, RoundTrip, node_limit};
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// What needs the settings, or requests of its own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 14] = [
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 15] = [
     trouble,
     several_servers,
     role,
@@ -29,6 +29,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 14] = [
     version,
     hints,
     pace,
+    client_clocks,
     untold,
 ];
 
@@ -230,6 +231,21 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
             "turn the restart guard on at every client, and wait until it lets the server vote; or set {set}"
         );
         sheet.cured(Severity::Unsafe, Check::NotPersistent, evidence, cure);
+    }
+}
+
+fn client_clocks(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    let Some(others) = &facts.other_clients else { return };
+    match &others.clock {
+        Some(clock) => {
+            sheet.cured(
+                Severity::Unsafe,
+                Check::ClientClocks,
+                format!("{}: {clock}", others.who),
+                others.cure,
+            );
+        }
+        None => sheet.cured(Severity::Note, Check::ClientClocks, others.who, others.cure),
     }
 }
 

@@ -4,7 +4,7 @@ use super::node::has_hole;
 use super::*;
 use crate::doctor::{Examination, Summary};
 use crate::node::facts::{
-    ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, Software,
+    ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, OtherClients, Software,
 };
 use crate::node::{NodeError, NodeErrorKind};
 use quorlock_protocol::{Drift, Quarantine, Quorum};
@@ -222,6 +222,20 @@ fn the_number_of_nodes_is_judged() {
     assert_eq!(of(5), []);
     let one_host = Setting { one_host: true, ..setting(1) };
     assert_eq!(found(&examine(&[sound(0)], &one_host)), [(Severity::Note, Check::OneHost)]);
+}
+
+#[test]
+fn clients_that_may_go_by_their_own_clocks_are_named() {
+    let mut node = sound(0);
+    let others = OtherClients::new("another program locks there, too", "set its clock");
+    node.other_clients = Some(others.clone());
+    assert!(found(&examine(&[node.clone()], &setting(1))).contains(&(Severity::Note, Check::ClientClocks)));
+    node.other_clients = Some(OtherClients { clock: Some("a row is from tomorrow".into()), ..others });
+    let examination = examine(&[node], &setting(1));
+    let finding = examination.findings.iter().find(|finding| finding.matter == Check::ClientClocks).unwrap();
+    assert_eq!(finding.severity, Severity::Unsafe);
+    assert_eq!(finding.evidence, "another program locks there, too: a row is from tomorrow");
+    assert_eq!(finding.cure, "set its clock");
 }
 
 #[test]
