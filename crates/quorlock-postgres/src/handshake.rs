@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use quorlock::protocol::Moment;
 use quorlock::{
     Access, ClockReading, Facts, Fsync, Identity, Location, Memory, NodeError, NodeErrorKind, Role, Seams,
     Software,
@@ -17,6 +18,7 @@ use crate::connect::{Opened, open};
 use crate::error::{failed, of_statement, reason, unfit};
 use crate::request::{Statements, micros};
 use crate::session::Session;
+use crate::shedlock;
 use crate::url::{DatabaseUrl, Host};
 
 /// A statement that waits for a row is given up after this part of the time that a round waits for a node.
@@ -110,14 +112,15 @@ async fn greet(
             }
         }
     };
-    let Introduced { identity, statements, witness, round_trip } = session;
+    let Introduced { identity, statements, shedlock, witness, round_trip } = session;
     *predecessor = Some(witness);
-    Ok((Session { client: Arc::new(client), carrier, statements, identity, round_trip }, facts))
+    Ok((Session { client: Arc::new(client), carrier, statements, shedlock, identity, round_trip }, facts))
 }
 
 struct Introduced {
     identity: Arc<Identity>,
     statements: Statements,
+    shedlock: Option<shedlock::Prepared>,
     witness: Witness,
     round_trip: Duration,
 }
@@ -139,12 +142,21 @@ async fn introduce(
     server.check(greeted_by)?;
     let identity = server.identity();
     settings.check_timeline(&server)?;
+    if let Some(layout) = &settings.url.shedlock {
+        return introduce_shedlock(settings, client, layout, (server, sent, round_trip, facts), predecessor)
+            .await;
+    }
     if !server.has_schema {
         create(client, &server).await?;
     }
     check_schema(client).await?;
-    if let Some(gone) = *predecessor {
-        end(client, gone, settings).await?;
+    if let Some(gone) = *predecessor
+        && !end(client, gone, settings).await?
+    {
+        tracing::warn!(
+            node = %settings.url,
+            "the process that served the connection before does not end; what it does late is refused by tombstones"
+        );
     }
     let witness = Witness(settings.seams.entropy().half().cast_signed());
     let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
@@ -166,7 +178,33 @@ async fn introduce(
     facts.identity = Some(identity.as_str().into());
     facts.uptime = Some(age);
     let identity = Arc::new(Identity::new(identity, sent, age));
-    Ok((Introduced { identity, statements, witness, round_trip }, facts))
+    Ok((Introduced { identity, statements, shedlock: None, witness, round_trip }, facts))
+}
+
+/// The same where locks are rows of `ShedLock`'s table, beside which nothing is noted.
+async fn introduce_shedlock(
+    settings: &Settings,
+    client: &Client,
+    layout: &shedlock::Layout,
+    (server, sent, round_trip, mut facts): (Server, Moment, Duration, Facts),
+    predecessor: &mut Option<Witness>,
+) -> Result<(Introduced, Facts), NodeError> {
+    let prepared = layout.prepare(client, settings.seams.clock(), &mut facts).await.map_err(unsent)?;
+    if let Some(gone) = *predecessor
+        && !end(client, gone, settings).await?
+    {
+        let words = "the process that served the connection before does not end, and the table has no tombstones against                      what it does late: end it by `pg_terminate_backend`";
+        return Err(NodeError::Unreachable { reason: words.into() });
+    }
+    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
+    locked.map_err(before)?;
+    let (identity, age) = (server.identity(), server.data_age());
+    facts.identity = Some(identity.as_str().into());
+    facts.uptime = Some(age);
+    facts.hints = Some(false);
+    let (identity, statements) = (Arc::new(Identity::new(identity, sent, age)), Statements::none());
+    Ok((Introduced { identity, statements, shedlock: Some(prepared), witness, round_trip }, facts))
 }
 
 /// What holds for the session. The server's own time limits come before those of the client, so that one row
@@ -271,6 +309,17 @@ impl Server {
         } else {
             format!("{}:{timeline}:{}", self.system.cast_unsigned(), self.started)
         }
+    }
+
+    /// How far its data reach back: to when the cluster was made, whose seconds since 1970 are in its identifier; or
+    /// to the start, where a crash may have lost something.
+    fn data_age(&self) -> Duration {
+        let since = if self.durable {
+            (self.system.cast_unsigned() >> 32) * 1_000_000
+        } else {
+            self.started.cast_unsigned()
+        };
+        Duration::from_micros(self.clock.cast_unsigned().saturating_sub(since))
     }
 
     fn facts(&self, url: &DatabaseUrl, wall: Duration, round_trip: Duration) -> Facts {
@@ -407,9 +456,8 @@ async fn check_schema(client: &Client) -> Result<(), NodeError> {
 }
 
 /// Ends the backend of the connection before this one, and waits until it has ended: nothing that was sent to it
-/// is carried out after that. If it does not end within a bound, because it was stopped, what comes late finds the
-/// tombstones that its cancellations have left.
-async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> Result<(), NodeError> {
+/// is carried out after that. Says whether it has ended within a bound: it has not where it was stopped.
+async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> Result<bool, NodeError> {
     let bits = number.cast_unsigned();
     let halves = [bits >> 32, bits & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or_default());
     let rows = client
@@ -421,22 +469,18 @@ async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> 
         .await
         .map_err(before)?;
     if rows.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let clock = settings.seams.clock();
     let until = clock.now() + PREDECESSOR_LIMIT;
     while clock.now() < until {
         let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&number]).await.map_err(before)?;
         if row.try_get(0).map_err(before)? {
-            return Ok(());
+            return Ok(true);
         }
         clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
     }
-    tracing::warn!(
-        node = %settings.url,
-        "the process that served the connection before does not end; what it does late is refused by tombstones"
-    );
-    Ok(())
+    Ok(false)
 }
 
 async fn note_max_ttl(settings: &Settings, client: &Client, facts: &mut Facts) -> Result<(), NodeError> {
@@ -458,7 +502,10 @@ async fn note_max_ttl(settings: &Settings, client: &Client, facts: &mut Facts) -
 
 /// An error of a connection over which nothing was asked yet.
 fn before(error: Error) -> NodeError {
-    let error = of_statement(error);
+    unsent(of_statement(error))
+}
+
+fn unsent(error: NodeError) -> NodeError {
     if let NodeError::Disconnected { reason } = error { NodeError::Unreachable { reason } } else { error }
 }
 

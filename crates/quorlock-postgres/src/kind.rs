@@ -12,7 +12,8 @@ use crate::url::DatabaseUrl;
 ///
 /// `postgresql://` is the same. The options are `sslmode` (`verify-full`, or `disable`, which is the default), `host`
 /// (the folder of a Unix socket), `port`, `user`, `password`, `dbname` and `connections` (the most to open, 4 unless
-/// set: each is opened when the first key that belongs to it is asked for).
+/// set: each is opened when the first key that belongs to it is asked for). With `layout=shedlock` locks are rows of
+/// `ShedLock`'s table, which is called `shedlock` unless `table` says otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct PostgresKind;

@@ -4,6 +4,9 @@
 //! two Redis servers and a database, are a quorum. `docs/postgres.md` says what is promised, what it costs, and which
 //! rights a user needs.
 //!
+//! With `?layout=shedlock` the locks are those of `ShedLock`'s table, and Java services and this program exclude each
+//! other: `docs/shedlock.md`.
+//!
 //! # Examples
 //!
 //! ```
@@ -25,6 +28,7 @@ mod listeners;
 mod node;
 mod request;
 mod session;
+mod shedlock;
 mod url;
 
 pub use kind::PostgresKind;

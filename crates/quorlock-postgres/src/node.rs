@@ -18,6 +18,7 @@ use crate::line::Line;
 use crate::lines::Lines;
 use crate::listeners::Listeners;
 use crate::request::{capabilities, keys};
+use crate::shedlock;
 use crate::url::DatabaseUrl;
 
 /// A node that keeps its locks in a PostgreSQL database.
@@ -67,7 +68,7 @@ impl Node for PostgresNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        if self.inner.settings.url.shedlock.is_some() { shedlock::capabilities() } else { capabilities() }
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {

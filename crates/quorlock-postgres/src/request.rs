@@ -84,6 +84,11 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
+    /// Has no function: for tables of other programs.
+    pub(crate) fn none() -> Statements {
+        Statements { prepared: Vec::new(), channel: String::new() }
+    }
+
     /// Prepares all of them, in one round trip.
     pub(crate) async fn prepare(client: &Client, channel: String) -> Result<Statements, Error> {
         let prepared = FUNCTIONS.iter().map(|(name, types)| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesOrdered, StreamExt as _, TryStreamExt as _};
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Hint, Identity, NodeError, Responder, SharedRequest, Sleep};
+use quorlock::{Clock, Hint, Identity, NodeError, Responder, Response, SharedRequest, Sleep};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio_postgres::{AsyncMessage, Client, Error, Row};
@@ -20,6 +20,7 @@ use crate::line::{Job, Turnstile};
 use crate::lines::Unanswered;
 use crate::listeners::Listeners;
 use crate::request::{Statements, response, statement};
+use crate::shedlock::{self, Plan};
 
 /// The most requests that may be unanswered. What comes then is not sent.
 const MOST_UNANSWERED: usize = 100_000;
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
     pub(crate) carrier: Carrier,
     pub(crate) statements: Statements,
+    /// What locks are instead, where they are rows of `ShedLock`'s table.
+    pub(crate) shedlock: Option<shedlock::Prepared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) round_trip: Duration,
 }
@@ -62,6 +65,7 @@ type Answer = BoxFuture<'static, Result<Vec<Row>, Error>>;
 struct Run<'a> {
     client: Arc<Client>,
     statements: Statements,
+    shedlock: Option<shedlock::Prepared>,
     identity: Arc<Identity>,
     listeners: &'a Listeners,
     answers: FuturesOrdered<Answer>,
@@ -103,10 +107,11 @@ impl Session {
         listeners: &Listeners,
         limit: Duration,
     ) -> End {
-        let Session { client, mut carrier, statements, identity, .. } = self;
+        let Session { client, mut carrier, statements, shedlock, identity, .. } = self;
         let mut run = Run {
             client,
             statements,
+            shedlock,
             identity,
             listeners,
             answers: FuturesOrdered::new(),
@@ -279,6 +284,19 @@ impl Run<'_> {
         }
         if self.pending.len() >= MOST_UNANSWERED {
             responder.send(Err(NodeError::Overloaded { waiting: self.pending.len() }));
+            return;
+        }
+        if let Some(shedlock) = &self.shedlock {
+            match shedlock.plan(&self.client, &request) {
+                Ok(Plan::Ask(asking)) => {
+                    let (asked, unanswered) = (Some((request, responder)), Some(unanswered));
+                    self.push(asking, Pending { asked, leave: None, unanswered });
+                }
+                Ok(Plan::Cancelled(vote)) => {
+                    responder.send(Ok(Response::new(vote, Arc::clone(&self.identity))));
+                }
+                Err(error) => responder.send(Err(error)),
+            }
             return;
         }
         let (statement, parameters) = match statement(&request, &self.statements) {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use quorlock::{AddressError, Endpoint, percent_decoded};
 use url::Url;
 
+use crate::shedlock;
+
 /// Where a database is, and how to log in.
 #[derive(Clone)]
 pub(crate) struct DatabaseUrl {
@@ -18,6 +20,8 @@ pub(crate) struct DatabaseUrl {
     pub(crate) encrypted: bool,
     /// The most connections to open.
     pub(crate) connections: usize,
+    /// The table of `ShedLock`, if locks are to be its rows.
+    pub(crate) shedlock: Option<shedlock::Layout>,
 }
 
 /// The server.
@@ -69,7 +73,9 @@ impl DatabaseUrl {
             database: part(url.path().trim_start_matches('/'))?,
             encrypted: false,
             connections: MOST_CONNECTIONS,
+            shedlock: None,
         };
+        let (mut layout, mut table) = (false, None);
         let mut place = host;
         for (name, value) in url.query_pairs() {
             match &*name {
@@ -81,6 +87,11 @@ impl DatabaseUrl {
                     database.connections = count
                         .ok_or_else(|| wrong("has a wrong `connections`", "give a number from 1 to 16"))?;
                 }
+                "layout" if &*value == "shedlock" => layout = true,
+                "layout" => {
+                    return Err(wrong("has an unknown layout", "write `layout=shedlock`, or leave it away"));
+                }
+                "table" => table = Some(value.into_owned()),
                 "host" if place.is_none() => place = Some((*value).into()),
                 "port" => {
                     database.port = value
@@ -93,10 +104,22 @@ impl DatabaseUrl {
                 _ => {
                     return Err(wrong(
                         "has an unknown option",
-                        "the options are sslmode, connections, host, port, user, password and dbname",
+                        "the options are sslmode, connections, layout, table, host, port, user, password and dbname",
                     ));
                 }
             }
+        }
+        if layout {
+            let named = shedlock::Layout::of(table.as_deref().unwrap_or(shedlock::USUAL_TABLE));
+            let cure = "name it as in the settings of ShedLock: letters, digits and `_`, behind a schema and a dot if need be";
+            database.shedlock = Some(named.ok_or_else(|| wrong("has a wrong `table`", cure))?);
+            // What comes late over a connection is stopped by the next one in its place, so no key may move to another.
+            database.connections = 1;
+        } else if table.is_some() {
+            return Err(wrong(
+                "has a `table` without a layout",
+                "write `layout=shedlock&table=…`, or leave it away",
+            ));
         }
         let place = place.ok_or_else(|| wrong("has no host", FORM))?;
         if cfg!(not(feature = "tls")) && database.encrypted {
@@ -209,6 +232,17 @@ mod tests {
         assert_eq!((url.database.as_deref(), url.connections), (Some("orders"), 2));
         assert_eq!(read("postgresql://[::1]").server(), "[::1]:5432");
         assert!(read("postgres://db/x?sslmode=verify-full").encrypted);
+    }
+
+    #[test]
+    fn the_table_of_another_program_is_named_with_its_layout() {
+        let table = |options: &str| read(&format!("postgres://db/x{options}")).shedlock;
+        assert!(table("").is_none());
+        assert_eq!(&*table("?layout=shedlock").unwrap().table, "shedlock");
+        assert_eq!(&*table("?table=jobs.locks&layout=shedlock").unwrap().table, "jobs.locks");
+        for wrong in ["layout=own", "table=shedlock", "layout=shedlock&table=a%22b"] {
+            assert!(DatabaseUrl::parse(&format!("postgres://db/x?{wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,0 +1,477 @@
+//! `ShedLock`'s table: `postgres://host/database?layout=shedlock`.
+//!
+//! The table belongs to `ShedLock`, whose clients lock with the same columns by the clock of the server
+//! (`usingDbTime()`): this program neither creates nor alters it. It has no room for fencing tokens, for a queue or for
+//! tombstones. What comes late is refused in two ways instead: a new connection ends the one before it, and which
+//! attempts were cancelled is remembered here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _, join_all};
+use futures::stream::TryStreamExt as _;
+use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::{
+    Capabilities, Capability, Clock, Facts, NodeError, NodeErrorKind, Order, OtherClients, Request, Vote,
+};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row, Statement};
+
+use crate::error::{failed, of_statement};
+use crate::request::micros;
+
+/// What the URL says of the table, and what is known of cancelled attempts.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Its name, perhaps behind that of a schema and a dot, as statements have it without quotes.
+    pub(crate) table: Arc<str>,
+    tombstones: Arc<Mutex<HashMap<Token, Moment>>>,
+}
+
+/// What `ShedLock`'s documentation calls it.
+pub(crate) const USUAL_TABLE: &str = "shedlock";
+/// The row of the check-up, which stays.
+pub(crate) const CHECKED: &str = "quorlock-doctor";
+/// A shorter column might cut off what tells one attempt from another.
+const LEAST_LOCKED_BY: i32 = 64;
+
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable().shared_with_others()
+}
+
+impl Layout {
+    /// Reads the name of a table. `None` if it needs quotes, which `ShedLock` does not put there.
+    pub(crate) fn of(table: &str) -> Option<Layout> {
+        let plain = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let named = table.split('.').count() <= 2 && table.split('.').all(plain);
+        named.then(|| Layout { table: table.to_ascii_lowercase().into(), tombstones: Arc::default() })
+    }
+
+    /// Looks whether the table is there and as it must be, and prepares the statements.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the table, with the statement that cures it.
+    pub(crate) async fn prepare(
+        &self,
+        client: &Client,
+        clock: &Arc<dyn Clock>,
+        facts: &mut Facts,
+    ) -> Result<Prepared, NodeError> {
+        let shape = Shape::read(client, &self.table).await?;
+        shape.check(&self.table)?;
+        facts.other_clients = Some(other_clients(client, &shape.quoted).await?);
+        let prepared = STATEMENTS.iter().map(|(text, types)| {
+            let text = text
+                .replace("{table}", &shape.quoted)
+                .replace("{now}", NOW)
+                .replace("{until}", "timezone('utc', clock_timestamp()) + $3 * interval '1 microsecond'")
+                .replace("{none}", "NULL::int8, NULL::bytea, NULL::int8, NULL::bytea, NULL::bytea[]");
+            async move { client.prepare_typed(&text, types).await }
+        });
+        let statements: Result<Vec<_>, _> = join_all(prepared).await.into_iter().collect();
+        Ok(Prepared {
+            statements: statements.map_err(of_statement)?,
+            name: shape.name,
+            locked_by: shape.locked_by,
+            layout: self.clone(),
+            clock: Arc::clone(clock),
+        })
+    }
+}
+
+/// The statements over one connection.
+pub(crate) struct Prepared {
+    statements: Vec<Statement>,
+    /// The most characters of a name, and of a holder; below zero for no limit.
+    name: i32,
+    locked_by: i32,
+    layout: Layout,
+    clock: Arc<dyn Clock>,
+}
+
+/// Rows in the form of [`request`](crate::request): vote, number, holder, time left, key and readers.
+type Asking = BoxFuture<'static, Result<Vec<Row>, Error>>;
+
+/// What becomes of a request.
+pub(crate) enum Plan {
+    /// This asks the server, with the first poll.
+    Ask(Asking),
+    /// The answer is known: the claim was cancelled.
+    Cancelled(Vote),
+}
+
+impl Prepared {
+    /// Plans a request.
+    ///
+    /// # Errors
+    ///
+    /// Where the table has no room for what is wanted.
+    pub(crate) fn plan(&self, client: &Arc<Client>, request: &Request) -> Result<Plan, NodeError> {
+        capabilities().check(request)?;
+        match request {
+            Request::Acquire { fence_hint: Some(_), .. }
+            | Request::Transfer { fence_hint: Some(_), .. }
+            | Request::WriteBack { .. }
+            | Request::Forget { .. } => return Err(without_counter(&self.layout.table)),
+            _ => {}
+        }
+        let now = self.clock.now();
+        match request {
+            Request::Acquire { claim, ttl, .. } => self.grant(client, ACQUIRE, claim, claim, *ttl, now),
+            Request::Renew { claim, ttl, .. } => self.grant(client, RENEW, claim, claim, *ttl, now),
+            Request::Transfer { from, to, ttl, .. } => self.grant(client, TRANSFER, from, to, *ttl, now),
+            Request::Release { claim } => self.give_back(client, claim),
+            Request::Cancel { claim, linger } => {
+                let plan = self.give_back(client, claim)?;
+                let mut tombstones = self.tombstones();
+                tombstones.retain(|_, ends| *ends > now);
+                tombstones.insert(claim.token().clone(), now + *linger);
+                Ok(plan)
+            }
+            Request::Inspect { key } => {
+                let asked = self.query(client, INSPECT, vec![self.name(key)?]);
+                Ok(Plan::Ask(asked))
+            }
+            // Refused above, or newer than this node.
+            _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
+        }
+    }
+
+    fn tombstones(&self) -> std::sync::MutexGuard<'_, HashMap<Token, Moment>> {
+        self.layout.tombstones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the key for `to`, and where that is refused for the holder.
+    fn grant(
+        &self,
+        client: &Arc<Client>,
+        how: usize,
+        from: &Claim,
+        to: &Claim,
+        ttl: Duration,
+        now: Moment,
+    ) -> Result<Plan, NodeError> {
+        if self.tombstones().get(to.token()).is_some_and(|ends| *ends > now) {
+            return Ok(Plan::Cancelled(Vote::Free));
+        }
+        let mut words =
+            vec![self.name(to.key())?, self.holder(to.token()), Box::new(micros(ttl)) as Parameter];
+        if how == TRANSFER {
+            words.push(self.holder(from.token()));
+        }
+        let asked = self.query(client, how, words);
+        let holder = self.query(client, HOLDER, vec![self.name(to.key())?]);
+        Ok(Plan::Ask(
+            async move {
+                let (granted, holder) = futures::join!(asked, holder);
+                let granted = granted?;
+                if granted.is_empty() { holder } else { Ok(granted) }
+            }
+            .boxed(),
+        ))
+    }
+
+    fn give_back(&self, client: &Arc<Client>, claim: &Claim) -> Result<Plan, NodeError> {
+        let words = vec![self.name(claim.key())?, self.holder(claim.token())];
+        Ok(Plan::Ask(self.query(client, RELEASE, words)))
+    }
+
+    fn query(&self, client: &Arc<Client>, statement: usize, parameters: Vec<Parameter>) -> Asking {
+        let (client, statement) = (Arc::clone(client), self.statements.get(statement).cloned());
+        async move {
+            let Some(statement) = statement else { return Ok(Vec::new()) };
+            client.query_raw(&statement, parameters).await?.try_collect().await
+        }
+        .boxed()
+    }
+
+    /// The name of a row, which is that of the resource.
+    fn name(&self, key: &str) -> Result<Parameter, NodeError> {
+        let length = key.chars().count();
+        if let Ok(most) = usize::try_from(self.name)
+            && length > most
+        {
+            let words = format!(
+                "the name of the lock has {length} characters, and the column `name` of `{}` takes {most}: use a shorter one",
+                self.layout.table
+            );
+            return Err(failed(NodeErrorKind::Unsupported, words));
+        }
+        if key.contains('\0') {
+            let words = "the name of the lock has a zero byte in it, which no text of PostgreSQL has";
+            return Err(failed(NodeErrorKind::Unsupported, words));
+        }
+        Ok(Box::new(key.to_owned()))
+    }
+
+    /// What the column `locked_by` has: the token, of which its random part comes first.
+    fn holder(&self, token: &Token) -> Parameter {
+        let text = String::from_utf8_lossy(token.as_bytes()).replace('\0', "");
+        let most = usize::try_from(self.locked_by).unwrap_or(usize::MAX);
+        Box::new(text.chars().take(most).collect::<String>())
+    }
+}
+
+fn without_counter(table: &str) -> NodeError {
+    let words = format!(
+        "the table `{table}` of ShedLock has no counter of fencing tokens: turn them off, by `--fencing off` or \
+         `Lock::fencing(Fencing::Off)`"
+    );
+    failed(NodeErrorKind::Unsupported, words)
+}
+
+type Parameter = Box<dyn ToSql + Sync + Send>;
+
+/// The clock of the server, as `ShedLock` writes it: UTC, without a zone.
+const NOW: &str = "timezone('utc', clock_timestamp())";
+
+const ACQUIRE: usize = 0;
+const RENEW: usize = 1;
+const TRANSFER: usize = 2;
+const RELEASE: usize = 3;
+const HOLDER: usize = 4;
+const INSPECT: usize = 5;
+
+/// What each statement is, by its place. `$1` is the name, `$2` the token, `$3` the TTL in microseconds.
+///
+/// No statement changes a row that another holder has: what it writes to it finds either free by the clock of the
+/// server after the row was locked, or held by the token of the claim.
+const STATEMENTS: [(&str, &[Type]); 6] = [
+    // A token that is there already is granted, and not prolonged.
+    (
+        "WITH taken AS (
+            INSERT INTO {table} AS held (name, lock_until, locked_at, locked_by) VALUES ($1, {until}, {now}, $2)
+            ON CONFLICT (name) DO UPDATE SET
+                lock_until = CASE WHEN held.lock_until > {now} THEN held.lock_until ELSE {until} END,
+                locked_at = CASE WHEN held.lock_until > {now} THEN held.locked_at ELSE {now} END,
+                locked_by = $2
+            WHERE held.lock_until <= {now} OR held.locked_by = $2
+            RETURNING 1)
+        SELECT 0, {none} FROM taken",
+        &[Type::TEXT, Type::TEXT, Type::INT8],
+    ),
+    // Prolongs what is held, and else stores a free key again and says so.
+    (
+        "WITH prolonged AS (
+            UPDATE {table} SET lock_until = CASE WHEN isfinite(lock_until) THEN greatest(lock_until, {until}) ELSE {until} END
+            WHERE name = $1 AND locked_by = $2 AND lock_until > {now}
+            RETURNING 1),
+        restored AS (
+            INSERT INTO {table} AS held (name, lock_until, locked_at, locked_by)
+            SELECT $1, {until}, {now}, $2 WHERE NOT EXISTS (SELECT FROM prolonged)
+            ON CONFLICT (name) DO UPDATE SET lock_until = {until}, locked_at = {now}, locked_by = $2
+            WHERE held.lock_until <= {now}
+            RETURNING 1)
+        SELECT 0, {none} FROM prolonged UNION ALL SELECT 4, {none} FROM restored",
+        &[Type::TEXT, Type::TEXT, Type::INT8],
+    ),
+    // `$4` is the token of the holder so far.
+    (
+        "WITH taken AS (
+            INSERT INTO {table} AS held (name, lock_until, locked_at, locked_by) VALUES ($1, {until}, {now}, $2)
+            ON CONFLICT (name) DO UPDATE SET
+                lock_until = CASE WHEN held.locked_by = $2 THEN greatest(held.lock_until, {until}) ELSE {until} END,
+                locked_at = {now}, locked_by = $2
+            WHERE held.lock_until <= {now} OR held.locked_by IN ($2, $4)
+            RETURNING 1)
+        SELECT 0, {none} FROM taken",
+        &[Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT],
+    ),
+    (
+        "WITH freed AS (
+            UPDATE {table} SET lock_until = {now} WHERE name = $1 AND locked_by = $2 AND lock_until > {now} RETURNING 1)
+        SELECT CASE WHEN EXISTS (SELECT FROM freed) THEN 0 ELSE 1 END, {none}",
+        &[Type::TEXT, Type::TEXT],
+    ),
+    // Who was in the way, though the lock may have ended since.
+    (
+        "SELECT 2, NULL::int8, convert_to(held.locked_by, 'UTF8'),
+            CASE WHEN isfinite(held.lock_until)
+                THEN greatest((extract(epoch FROM held.lock_until - {now}) * 1000000)::int8, 0) END,
+            NULL::bytea, NULL::bytea[]
+        FROM {table} held WHERE held.name = $1",
+        &[Type::TEXT],
+    ),
+    (
+        "SELECT CASE WHEN held.lock_until > clock.now THEN 2 ELSE 1 END, NULL::int8, convert_to(held.locked_by, 'UTF8'),
+            CASE WHEN isfinite(held.lock_until)
+                THEN greatest((extract(epoch FROM held.lock_until - clock.now) * 1000000)::int8, 0) END,
+            NULL::bytea, NULL::bytea[]
+        FROM (SELECT {now} AS now) clock LEFT JOIN {table} held ON held.name = $1",
+        &[Type::TEXT],
+    ),
+];
+
+/// What the catalogue says of the table.
+struct Shape {
+    /// Its name with its schema, as statements must have it.
+    quoted: String,
+    /// `p` for one that a crash does not empty.
+    persistence: String,
+    /// The columns with their types, in the order of their names.
+    columns: String,
+    /// The most characters of `name` and `locked_by`; -1 for no limit.
+    name: i32,
+    locked_by: i32,
+    /// The fewest digits of a second that a time has; -1 where there are six.
+    digits: i32,
+    /// Whether no two rows have one name.
+    unique: bool,
+    /// Whether the user may do what a lock needs.
+    allowed: bool,
+    user: String,
+}
+
+/// Where the table is, by the search path that the user has. A session of a node has none.
+const FIND: &str = "
+    SELECT format('%I.%I', n.nspname, c.relname), c.relpersistence::text,
+        coalesce((SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, NULL), ', ' ORDER BY a.attname COLLATE \"C\")
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attname IN ('name', 'lock_until', 'locked_at', 'locked_by')), ''),
+        coalesce((SELECT min(CASE WHEN a.atttypmod < 0 THEN -1 ELSE a.atttypmod - 4 END) FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attname = 'name'), -1),
+        coalesce((SELECT min(CASE WHEN a.atttypmod < 0 THEN -1 ELSE a.atttypmod - 4 END) FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attname = 'locked_by'), -1),
+        coalesce((SELECT min(a.atttypmod) FILTER (WHERE a.atttypmod >= 0) FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attname IN ('lock_until', 'locked_at')), -1),
+        EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'name'
+            WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
+                AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum),
+        has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+            AND has_table_privilege(c.oid, 'UPDATE'),
+        current_user::text
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p')";
+
+impl Shape {
+    async fn read(client: &Client, table: &str) -> Result<Shape, NodeError> {
+        client.batch_execute("RESET search_path").await.map_err(of_statement)?;
+        let row = client.query_opt(FIND, &[&table]).await.map_err(of_statement)?;
+        client.batch_execute("SET search_path = pg_catalog").await.map_err(of_statement)?;
+        let Some(row) = row else {
+            let words = format!(
+                "there is no table `{table}` of ShedLock in the database, and this program does not create it: run {}, or \
+                 name another one by `&table=`",
+                create(table)
+            );
+            return Err(failed(NodeErrorKind::Misconfigured, words));
+        };
+        let read = || {
+            Ok::<_, Error>(Shape {
+                quoted: row.try_get(0)?,
+                persistence: row.try_get(1)?,
+                columns: row.try_get(2)?,
+                name: row.try_get(3)?,
+                locked_by: row.try_get(4)?,
+                digits: row.try_get(5)?,
+                unique: row.try_get(6)?,
+                allowed: row.try_get(7)?,
+                user: row.try_get(8)?,
+            })
+        };
+        read().map_err(of_statement)
+    }
+
+    fn check(&self, table: &str) -> Result<(), NodeError> {
+        let wrong = |words: String| Err(failed(NodeErrorKind::Misconfigured, words));
+        let words = self.columns.replace("text", "character varying");
+        let wanted = "lock_until timestamp without time zone, locked_at timestamp without time zone, locked_by character \
+                      varying, name character varying";
+        if words != wanted {
+            return wrong(format!(
+                "the table `{table}` has not the columns of ShedLock, but {}: they are those of {}; a time with a zone would \
+                 be another moment for clients with another zone",
+                if self.columns.is_empty() { "none of them" } else { &self.columns },
+                create(table)
+            ));
+        }
+        if !self.unique {
+            return wrong(format!(
+                "two rows of the table `{table}` may have one name, so that nothing is excluded: `ALTER TABLE {table} ADD \
+                 PRIMARY KEY (name)`"
+            ));
+        }
+        if self.persistence != "p" {
+            return wrong(format!("a crash empties the table `{table}`: `ALTER TABLE {table} SET LOGGED`"));
+        }
+        if (0..3).contains(&self.digits) {
+            return wrong(format!(
+                "the times of the table `{table}` have {} digits of a second, so that locks would end early: `ALTER TABLE \
+                 {table} ALTER lock_until TYPE timestamp(3), ALTER locked_at TYPE timestamp(3)`",
+                self.digits
+            ));
+        }
+        if (0..LEAST_LOCKED_BY).contains(&self.locked_by) {
+            return wrong(format!(
+                "the column `locked_by` of the table `{table}` takes {} characters, and tells one holder from another only with \
+                 {LEAST_LOCKED_BY}: `ALTER TABLE {table} ALTER locked_by TYPE varchar(255)`",
+                self.locked_by
+            ));
+        }
+        if !self.allowed {
+            let words = format!(
+                "the user may not use the table `{table}`: `GRANT SELECT, INSERT, UPDATE ON {table} TO \"{}\"`",
+                self.user
+            );
+            let kind = NodeErrorKind::PermissionDenied(quorlock::Access::Key);
+            return Err(failed(kind, words));
+        }
+        Ok(())
+    }
+}
+
+/// The statement that makes such a table.
+fn create(table: &str) -> String {
+    format!(
+        "`CREATE TABLE {table} (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, \
+         locked_by varchar(255) NOT NULL)`"
+    )
+}
+
+/// Looks for a row that was locked by a clock that is ahead of the server's. By how much a clock is behind, no row
+/// tells.
+async fn other_clients(client: &Client, table: &str) -> Result<OtherClients, NodeError> {
+    const WHO: &str = "is a table of ShedLock, whose providers go by the clocks of their hosts unless they are built with \
+                       usingDbTime()";
+    const CURE: &str = "see that every JdbcTemplateLockProvider there is built with usingDbTime(), and that no other kind of \
+                        provider uses the table";
+    let text = format!(
+        "SELECT name, locked_by, (extract(epoch FROM locked_at - {NOW}) * 1000)::int8 FROM {table}
+         WHERE isfinite(locked_at) AND locked_at > {NOW} + interval '1 second' ORDER BY locked_at DESC LIMIT 1"
+    );
+    let row = client.query_opt(&text, &[]).await.map_err(of_statement)?;
+    let mut others = OtherClients::new(WHO, CURE);
+    if let Some(row) = row {
+        let read = || Ok::<_, Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        let (name, holder, ahead): (String, String, i64) = read().map_err(of_statement)?;
+        let ahead = Duration::from_millis(u64::try_from(ahead).unwrap_or_default());
+        let holder: String = holder.chars().filter(|c| !c.is_control()).take(80).collect();
+        let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+        others.clock = Some(
+            format!(
+                "the lock `{name}` was taken by `{holder}` at a time that is {} ahead of the server's clock",
+                quorlock::duration::format(ahead)
+            )
+            .into(),
+        );
+    }
+    Ok(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_named_as_shedlock_names_it() {
+        assert_eq!(&*Layout::of("Jobs.ShedLock").unwrap().table, "jobs.shedlock");
+        for wrong in ["", "a.b.c", "a b", "a\"b", "a;b", "1a", ".a", "a."] {
+            assert!(Layout::of(wrong).is_none(), "{wrong}");
+        }
+    }
+}
