@@ -7,6 +7,8 @@ use mysql_async::OptsBuilder;
 use quorlock::{AddressError, Reason, Seams, percent_decoded};
 use url::Url;
 
+use crate::shedlock::{Layout, USUAL_TABLE};
+
 /// What the URL of a node says: `mysql://user:password@host:3306/database`.
 #[derive(Clone)]
 pub(crate) struct Database {
@@ -17,6 +19,7 @@ pub(crate) struct Database {
     password: Option<String>,
     name: String,
     tls: Encryption,
+    shedlock: Option<Layout>,
 }
 
 /// How the connection is encrypted.
@@ -52,15 +55,30 @@ impl Database {
         let password =
             url.password().map(|password| decoded(password, "has a `%` in its password that is no UTF-8"));
         let mut tls = Encryption::default();
+        let (mut layout, mut table) = (false, None);
         for (key, value) in url.query_pairs() {
             match (&*key, &*value) {
                 ("tls", "on") => tls.on = true,
                 ("tls", "off") => tls.on = false,
                 ("tls-ca", file) if !file.is_empty() => tls.authority = Some(file.into()),
                 ("tls", _) => return Err(wrong("has a `tls` that is neither `on` nor `off`")),
-                _ => return Err(wrong("has a parameter other than `tls=on` and `tls-ca=FILE`")),
+                ("layout", "shedlock") => layout = true,
+                ("layout", _) => return Err(wrong("has a `layout` other than `shedlock`")),
+                ("table", name) => table = Some(name.to_owned()),
+                _ => {
+                    return Err(wrong(
+                        "has a parameter other than `tls=on`, `tls-ca=FILE`, `layout=shedlock` and `table=NAME`",
+                    ));
+                }
             }
         }
+        if table.is_some() && !layout {
+            return Err(wrong("has a `table` without `layout=shedlock`"));
+        }
+        let named = layout.then(|| Layout::of(table.as_deref().unwrap_or(USUAL_TABLE)));
+        let shedlock = named
+            .map(|layout| layout.ok_or_else(|| wrong("has a `table` that is no plain name of a table")))
+            .transpose()?;
         if tls.authority.is_some() && !tls.on {
             return Err(wrong("has a `tls-ca` without `tls=on`"));
         }
@@ -77,6 +95,7 @@ impl Database {
             password: password.transpose()?,
             name,
             tls,
+            shedlock,
         })
     }
 
@@ -92,6 +111,11 @@ impl Database {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The table of `ShedLock`, if locks are to be its rows.
+    pub(crate) fn shedlock(&self) -> Option<&Layout> {
+        self.shedlock.as_ref()
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::address::Database;
 use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::server::Server;
+use crate::shedlock::{self, Predecessor};
 use crate::table::{COLUMNS, CREATE, HISTORY, LOCKS, NOW, bytes, literal, number, text, unread};
 
 /// A connection that may vote.
@@ -18,6 +19,8 @@ pub(crate) struct Ready {
     pub(crate) identity: Arc<Identity>,
     pub(crate) facts: Facts,
     pub(crate) round_trip: Duration,
+    /// Where locks are rows of `ShedLock`'s table.
+    pub(crate) shedlock: Option<shedlock::Table>,
 }
 
 /// How long making a connection may take, unless that was set.
@@ -26,12 +29,16 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const PACKET_LIMIT: Duration = Duration::from_secs(3);
 
 /// Connects, finds out whether the server can vote, and creates the tables where they are missing.
-pub(crate) async fn connect(database: &Database, seams: &Seams) -> Result<Ready, NodeError> {
+pub(crate) async fn connect(
+    database: &Database,
+    seams: &Seams,
+    predecessor: &mut Predecessor,
+) -> Result<Ready, NodeError> {
     let clock = seams.clock();
     let limit = seams.connect_limit().unwrap_or(CONNECT_LIMIT);
     let mut connection = Connection::open(database.options(seams), clock, limit).await?;
-    let done = introduce(&mut connection, database, seams).await;
-    let (identity, facts, round_trip) = match done {
+    let done = introduce(&mut connection, database, seams, predecessor).await;
+    let (identity, facts, round_trip, shedlock) = match done {
         Ok(introduced) => introduced,
         Err(error) => {
             connection.close().await;
@@ -39,14 +46,15 @@ pub(crate) async fn connect(database: &Database, seams: &Seams) -> Result<Ready,
         }
     };
     connection.set_limit(PACKET_LIMIT.max(seams.node_limit().unwrap_or_default()));
-    Ok(Ready { connection, identity, facts, round_trip })
+    Ok(Ready { connection, identity, facts, round_trip, shedlock })
 }
 
 async fn introduce(
     connection: &mut Connection,
     database: &Database,
     seams: &Seams,
-) -> Result<(Arc<Identity>, Facts, Duration), NodeError> {
+    predecessor: &mut Predecessor,
+) -> Result<(Arc<Identity>, Facts, Duration, Option<shedlock::Table>), NodeError> {
     let clock = seams.clock();
     prepare_session(connection).await?;
     let sent = clock.now();
@@ -60,13 +68,21 @@ async fn introduce(
     facts.clock = Some(server.reading(wall, round_trip));
     facts.user = Some(server.user.as_str().into());
     server.check()?;
+    if let Some(layout) = database.shedlock() {
+        let introducing =
+            shedlock::introduce(connection, layout, &server, (seams, sent), predecessor, &mut facts);
+        let shedlock::Introduced { table, identity } = Box::pin(introducing).await?;
+        facts.identity = Some(identity.id.as_ref().into());
+        facts.uptime = Some(identity.age);
+        return Ok((Arc::new(identity), facts, round_trip, Some(table)));
+    }
     create_tables(connection, &server, database).await?;
     check_rights(connection).await?;
     let note = note_history(connection, &server, seams).await?;
     let identity = Identity::new(note.history.clone(), sent, note.age(&server));
     facts.identity = Some(note.history.as_str().into());
     facts.uptime = Some(identity.age);
-    Ok((Arc::new(identity), facts, round_trip))
+    Ok((Arc::new(identity), facts, round_trip, None))
 }
 
 /// What both programs understand. Times in UTC; rows locked alone; waits for rows that end before the packet's time.

@@ -12,7 +12,8 @@ use crate::address::Database;
 ///
 /// The database must be there; its tables `quorlock_locks` and `quorlock_history` are created at the first
 /// connection. In user, password and database `%XX` stands for any byte. With `?tls=on` the connection is
-/// encrypted, and with `tls-ca=FILE` the certificates of the authorities to trust are read from there.
+/// encrypted, and with `tls-ca=FILE` the certificates of the authorities to trust are read from there. With
+/// `layout=shedlock` locks are rows of `ShedLock`'s table, which is called `shedlock` unless `table` says otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct MysqlKind;

@@ -1,5 +1,8 @@
 //! A kind of node that keeps its locks as rows of a table in MariaDB or MySQL: `mysql://host/database`.
 //!
+//! With `?layout=shedlock` the locks are those of `ShedLock`'s table, and Java services and this program exclude each
+//! other: docs/shedlock.md.
+//!
 //! docs/mysql.md says what it is good for, and what it promises.
 
 mod address;
@@ -13,6 +16,7 @@ mod node;
 mod queue;
 mod row;
 mod server;
+mod shedlock;
 mod table;
 mod watch;
 mod worker;

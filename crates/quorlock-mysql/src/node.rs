@@ -19,6 +19,7 @@ use tracing::error;
 
 use crate::address::Database;
 use crate::connection::within;
+use crate::shedlock;
 use crate::worker::{Job, Worker};
 
 /// A node that keeps its locks as rows of a table in MariaDB or MySQL.
@@ -113,7 +114,7 @@ impl Node for MysqlNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        if self.database.shedlock().is_some() { shedlock::capabilities() } else { capabilities() }
     }
 
     fn limits(&self) -> NodeLimits {
@@ -188,13 +189,19 @@ async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
 
 async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> {
     const TTL: Duration = Duration::from_secs(5);
+    let shedlock = node.database.shedlock().is_some();
+    // No row of that table is ever deleted, so all check-ups use one.
+    let key = if shedlock { shedlock::CHECKED.into() } else { key };
     let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().bits(), "doctor")));
     let (from, to) = (claim(), claim());
-    let fence_hint = Some(FenceHint::at(node.seams.clock().wall(), None, TTL));
+    let fence_hint = (!shedlock).then(|| FenceHint::at(node.seams.clock().wall(), None, TTL));
     ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
     ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
     ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
     ask(node, Request::Release { claim: to }).await?;
+    if shedlock {
+        return Ok(());
+    }
     ask(node, Request::Forget { key }).await.map(drop)
 }
 

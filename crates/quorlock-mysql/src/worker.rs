@@ -22,6 +22,7 @@ use crate::handshake::{Ready, connect};
 use crate::locks::{Rows, Told, keys};
 use crate::memory::Memory;
 use crate::node::{Shared, capabilities};
+use crate::shedlock::{self, Predecessor, Tombstones};
 use crate::table::{read, swap, sweep, too_long};
 use crate::watch::Watches;
 
@@ -67,6 +68,9 @@ pub(crate) struct Worker {
     backoff: Backoff,
     /// Where the next look at dead rows begins.
     swept: String,
+    /// Where locks are rows of `ShedLock`'s table: the connection before, and what was cancelled.
+    predecessor: Predecessor,
+    tombstones: Tombstones,
 }
 
 /// A connection that votes.
@@ -74,6 +78,7 @@ struct Link {
     connection: Connection,
     identity: Arc<Identity>,
     used: Moment,
+    shedlock: Option<shedlock::Table>,
 }
 
 /// Why a link is no more.
@@ -106,6 +111,8 @@ impl Worker {
             state,
             backoff,
             swept,
+            predecessor: Predecessor::default(),
+            tombstones: Tombstones::default(),
         }
     }
 
@@ -122,7 +129,7 @@ impl Worker {
             }
         };
         let mut waiting = vec![first];
-        let mut met = connect(&self.database, &self.seams).await;
+        let mut met = connect(&self.database, &self.seams, &mut self.predecessor).await;
         loop {
             let trouble = match met {
                 Ok(ready) => {
@@ -148,13 +155,16 @@ impl Worker {
     }
 
     fn linked(&mut self, ready: Ready) -> Link {
-        let Ready { connection, identity, facts, round_trip } = ready;
+        let Ready { connection, identity, facts, round_trip, shedlock } = ready;
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
-        self.hearing = true;
-        self.say(Hint::Hearing);
-        Link { connection, identity, used: self.seams.clock().now() }
+        // Nothing is told of the table of another program.
+        self.hearing = shedlock.is_none();
+        if self.hearing {
+            self.say(Hint::Hearing);
+        }
+        Link { connection, identity, used: self.seams.clock().now(), shedlock }
     }
 
     /// Pauses, and connects; meanwhile all that comes is refused. `None` when no handle is left.
@@ -162,15 +172,17 @@ impl Worker {
         let clock = Arc::clone(self.seams.clock());
         let wait = self.backoff.next(self.seams.entropy().half());
         let (database, seams) = (self.database.clone(), self.seams.clone());
+        let mut predecessor = self.predecessor.clone();
         let mut connected = Box::pin(async move {
             let end = clock.now() + wait;
             while clock.now() < end {
                 clock.sleep_until(end).await;
             }
-            connect(&database, &seams).await
+            let met = connect(&database, &seams, &mut predecessor).await;
+            (met, predecessor)
         });
         let mut awaited = Vec::new();
-        let met = loop {
+        let (met, predecessor) = loop {
             let job = match select(pin!(self.jobs.recv()), connected).await {
                 Either::Left((job, pending)) => {
                     connected = pending;
@@ -185,6 +197,7 @@ impl Worker {
                 self.refuse(job, trouble);
             }
         };
+        self.predecessor = predecessor;
         for to in awaited {
             drop(to.send(met.as_ref().map(drop).map_err(NodeError::clone)));
         }
@@ -225,7 +238,9 @@ impl Worker {
                 match job {
                     Job::Ask(request, responder) => batch.extend(self.admit(request, responder)),
                     Job::Listen(listener) => {
-                        listener.hear(Hint::Hearing);
+                        if self.hearing {
+                            listener.hear(Hint::Hearing);
+                        }
                         self.listeners.push(listener);
                     }
                     Job::Observe(observer) => {
@@ -236,6 +251,14 @@ impl Worker {
                 }
             }
             if batch.is_empty() {
+                continue;
+            }
+            if let Some(table) = link.shedlock.clone() {
+                let lost = self.carry_out_at(&table, link, batch).await;
+                link.used = clock.now();
+                if let Some(error) = lost {
+                    return End::Lost(error);
+                }
                 continue;
             }
             let done = self.carry_out(link, batch).await;
@@ -291,7 +314,7 @@ impl Worker {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
         self.tell(ConnectionState::Lost(error));
-        match connect(&self.database, &self.seams).await {
+        match connect(&self.database, &self.seams, &mut self.predecessor).await {
             Ok(ready) => {
                 *link = self.linked(ready);
                 Box::pin(self.serve(link, waiting)).await
@@ -311,7 +334,9 @@ impl Worker {
             Some(NodeError::NotAsked)
         } else {
             let long = || keys(&request).iter().find_map(|key| too_long(key));
-            capabilities().check(&request).err().or_else(long)
+            // A table of ShedLock has its own.
+            let refused = || capabilities().check(&request).err().or_else(long);
+            if self.database.shedlock().is_some() { None } else { refused() }
         };
         match refused {
             None => Some((request, responder)),
@@ -320,6 +345,38 @@ impl Worker {
                 None
             }
         }
+    }
+
+    /// Carries out requests at `ShedLock`'s table, one after the other. Tells why the connection is no more, if it is.
+    async fn carry_out_at(
+        &mut self,
+        table: &shedlock::Table,
+        link: &mut Link,
+        batch: Vec<(SharedRequest, Responder)>,
+    ) -> Option<NodeError> {
+        let mut gone: Option<NodeError> = None;
+        for (request, responder) in batch {
+            if let Some(error) = &gone {
+                self.answer(responder, Err(error.clone()));
+                continue;
+            }
+            let now = self.seams.clock().now();
+            let connection = &mut link.connection;
+            let answer = match table.carry_out(connection, &request, &mut self.tombstones, now).await {
+                Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
+                Err(failed) => {
+                    gone = failed.lost();
+                    let error = failed.into_node_error();
+                    // What the server has become is found out by a new connection.
+                    if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
+                        gone = Some(error.clone());
+                    }
+                    Err(error)
+                }
+            };
+            self.answer(responder, answer);
+        }
+        gone
     }
 
     /// Carries out requests together, in the order asked. Tells whether any row was written, or why the connection is
