@@ -8,6 +8,7 @@ mod program;
 mod queue;
 mod rights;
 mod server;
+mod shedlock;
 
 /// Ends the test where no server can be started.
 macro_rules! need_server {

@@ -1,0 +1,327 @@
+//! `ShedLock`'s table as the locks of a node: `?layout=shedlock`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock::protocol::{Claim, Token};
+use quorlock::{
+    Capabilities, Coordinator, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest,
+    SystemClock, Vote, ask,
+};
+use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::Value;
+use quorlock_testkit::contract::{Plant, check_contract};
+use tokio::sync::Mutex;
+
+use crate::need_server;
+use crate::server::{Server, until};
+
+#[path = "../../../../tests/interop/shedlock.rs"]
+mod java;
+
+/// As `ShedLock`'s documentation has it, with names as the contract suite has them.
+const TABLE: &str = "CREATE TABLE locks.shedlock (name VARCHAR(700) COLLATE utf8mb4_nopad_bin NOT NULL, lock_until \
+                     TIMESTAMP(3) NOT NULL, locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by \
+                     VARCHAR(255) NOT NULL, PRIMARY KEY (name)) CHARACTER SET utf8mb4";
+const TTL: Duration = Duration::from_secs(60);
+
+/// In a zone of its own, as servers are that nobody has configured.
+async fn with_table() -> Server {
+    let server = Server::start(&["--default-time-zone=+05:30"]).await;
+    server.sql(TABLE).await;
+    server
+}
+
+fn url(server: &Server) -> String {
+    format!("{}?layout=shedlock", server.url())
+}
+
+fn shedlock(server: &Server) -> MysqlNode {
+    MysqlNode::new(&url(server), &Seams::default()).unwrap()
+}
+
+fn claim(key: &str, random: u128) -> Arc<Claim> {
+    Arc::new(Claim::new(key.into(), Token::new(random, "db-7:4121")))
+}
+
+fn acquire(claim: &Arc<Claim>) -> Request {
+    Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint: None }
+}
+
+async fn vote(node: &dyn Node, request: Request) -> Vote {
+    ask(node, request).await.unwrap().vote
+}
+
+/// The node without fencing, which is how it is used: asks the suite's requests without their numbers.
+#[derive(Debug)]
+struct Unfenced(MysqlNode);
+
+impl Node for Unfenced {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let request = match &*request {
+            Request::Acquire { claim, ttl, .. } => {
+                Request::Acquire { claim: Arc::clone(claim), ttl: *ttl, fence_hint: None }.into()
+            }
+            Request::Transfer { from, to, ttl, .. } => {
+                let (from, to) = (Arc::clone(from), Arc::clone(to));
+                Request::Transfer { from, to, ttl: *ttl, fence_hint: None }.into()
+            }
+            _ => request,
+        };
+        self.0.ask(request, responder);
+    }
+}
+
+/// Another client: a person with a console.
+struct Console(Mutex<Server>);
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+impl Plant for Console {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let (Value::Text(token), Expiry::In(left)) = (value, expiry) else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
+            let (key, token, left) = (hex(key.as_bytes()), hex(&token), left.as_micros());
+            let text = format!(
+                "REPLACE INTO locks.shedlock VALUES (x'{key}', TIMESTAMPADD(MICROSECOND, {left}, UTC_TIMESTAMP(3)), \
+                 UTC_TIMESTAMP(3), x'{token}')"
+            );
+            self.0.lock().await.sql(text).await;
+            Ok(())
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let key = hex(key.as_bytes());
+            self.0
+                .lock()
+                .await
+                .sql(format!("DELETE FROM locks.shedlock WHERE name = _utf8mb4 x'{key}'"))
+                .await;
+            Ok(())
+        })
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(async move {
+            let text = format!(
+                "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), lock_until) FROM locks.shedlock WHERE name = _utf8mb4 \
+                 x'{}' AND lock_until > UTC_TIMESTAMP(6)",
+                hex(key.as_bytes())
+            );
+            let rows = self.0.lock().await.sql(text).await;
+            Ok(rows
+                .first()
+                .and_then(|row| row.get::<u64, _>(0))
+                .map(|left| Expiry::In(Duration::from_micros(left))))
+        })
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async {
+            let mut server = self.0.lock().await;
+            server.kill();
+            server.run().await;
+            Ok(())
+        })
+    }
+}
+
+/// What the table has no room for: numbers, ends that never come, values that are no text, and long names.
+const NOT_KEPT: [&str; 6] = [
+    "a key that is no string fails until somebody mends it",
+    "data without an end is held for ever",
+    "a renewal gives an end to a key that has none",
+    "tokens are reported byte for byte",
+    "any key can be locked and cancelled: key ",
+    // Its last request is for the counter.
+    "every answer names the same history: the table `shedlock` of ShedLock has no counter",
+];
+/// All clauses about numbers that are drawn, by words of their names.
+const OF_NUMBERS: [&str; 7] =
+    ["number", "counter", "draw", "write back", "asking again", "hint", "without fencing"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_shedlock_keeps_the_contract_but_for_what_it_has_no_room_for() {
+    need_server!();
+    let server = with_table().await;
+    let node = Unfenced(shedlock(&server));
+    let console = Console(Mutex::new(server));
+    let breach = check_contract(&node, &console, &SystemClock::default()).await.unwrap_err().to_string();
+    let broken: Vec<_> = breach.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    let unexpected: Vec<_> = broken
+        .iter()
+        .filter(|line| !NOT_KEPT.iter().any(|known| line.starts_with(known)))
+        .filter(|line| {
+            let name = line.split(':').next().unwrap_or_default();
+            !OF_NUMBERS.iter().any(|word| name.contains(word))
+        })
+        .collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    assert!(broken.iter().all(|line| !line.contains("any key") || line.contains("takes 700")), "{broken:#?}");
+}
+
+/// The statements of `ShedLock`'s provider with `usingDbTime()`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
+    need_server!();
+    let server = with_table().await;
+    let theirs = async |text: &str| {
+        let counted = server.sql(format!("BEGIN NOT ATOMIC {text}; SELECT ROW_COUNT(); END")).await;
+        counted[0].get::<u64, _>(0).unwrap()
+    };
+    let until = "TIMESTAMPADD(MICROSECOND, 60000000, UTC_TIMESTAMP(3))";
+    let insert = format!(
+        "INSERT IGNORE INTO locks.shedlock(name, lock_until, locked_at, locked_by) VALUES('job', {until}, UTC_TIMESTAMP(3), \
+         'web-1')"
+    );
+    let update = format!(
+        "UPDATE locks.shedlock SET lock_until = {until}, locked_at = UTC_TIMESTAMP(3), locked_by = 'web-1' WHERE name = 'job' \
+         AND lock_until <= UTC_TIMESTAMP(3)"
+    );
+    let unlock = "UPDATE locks.shedlock SET lock_until = IF (TIMESTAMPADD(MICROSECOND, 0, locked_at) > UTC_TIMESTAMP(3), \
+                  TIMESTAMPADD(MICROSECOND, 0, locked_at), UTC_TIMESTAMP(3)) WHERE name = 'job' AND locked_by = 'web-1'";
+    let (node, ours) = (shedlock(&server), claim("job", 7));
+    assert_eq!(theirs(&insert).await, 1);
+    let Vote::Held(holding) = vote(&node, acquire(&ours)).await else { panic!("not refused") };
+    assert_eq!(holding.token.as_bytes(), b"web-1");
+    assert!(matches!(holding.expiry, Expiry::In(left) if left > TTL / 2 && left <= TTL), "{holding:?}");
+    // What is not ours is neither released nor prolonged.
+    for request in [
+        Request::Release { claim: Arc::clone(&ours) },
+        Request::Cancel { claim: claim("job", 8), linger: TTL },
+        Request::Renew { claim: Arc::clone(&ours), ttl: TTL * 9, fencing_token: None },
+    ] {
+        let answer = vote(&node, request).await;
+        assert!(matches!(answer, Vote::Free | Vote::Held(_)), "{answer:?}");
+    }
+    assert_eq!(theirs(unlock).await, 1);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!((theirs(&insert).await, theirs(&update).await, theirs(unlock).await), (0, 0, 0));
+    assert_eq!(vote(&node, Request::Release { claim: ours }).await, Vote::Granted);
+    assert_eq!(theirs(&update).await, 1);
+    let fenced = ask(&node, Request::Forget { key: "job".into() }).await.unwrap_err();
+    assert!(fenced.to_string().contains("--fencing off"), "{fenced}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let refused = async |options: &str| {
+        let node = MysqlNode::new(&format!("{}{options}", url(&server)), &Seams::default()).unwrap();
+        node.ready().await.unwrap_err()
+    };
+    let said = refused("").await;
+    assert_eq!(said.kind(), NodeErrorKind::Misconfigured);
+    assert!(said.to_string().contains("CREATE TABLE shedlock (name VARCHAR(64)"), "{said}");
+    let usual = "name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(3), locked_at TIMESTAMP(3), locked_by VARCHAR(255)";
+    for (name, columns, cure) in [
+        ("a", usual.replace(" PRIMARY KEY", ""), "ADD PRIMARY KEY"),
+        (
+            "b",
+            usual.replace("lock_until TIMESTAMP(3)", "lock_until TIMESTAMP"),
+            "MODIFY lock_until timestamp(3)",
+        ),
+        (
+            "c",
+            usual.replace("locked_by VARCHAR(255)", "locked_by VARCHAR(20)"),
+            "MODIFY locked_by VARCHAR(255)",
+        ),
+        ("d", usual.replace("lock_until TIMESTAMP(3)", "lock_until BIGINT"), "CREATE TABLE d"),
+        ("e", "name VARCHAR(64) PRIMARY KEY".to_owned(), "no column `lock_until`"),
+    ] {
+        server.sql(format!("CREATE TABLE locks.{name} ({columns})")).await;
+        let said = refused(&format!("&table={name}")).await;
+        assert!(said.is_permanent() && said.to_string().contains(cure), "{said}");
+    }
+    server.sql("CREATE DATABASE jobs").await;
+    server.sql(format!("CREATE TABLE jobs.locks ({usual})")).await;
+    server.sql("GRANT SELECT ON jobs.locks TO 'locks'@'%'").await;
+    let said = refused("&table=jobs.locks").await.to_string();
+    assert!(said.contains("GRANT SELECT, INSERT, UPDATE ON jobs.locks TO 'locks'@'%'"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_cancellation() {
+    need_server!();
+    let server = with_table().await;
+    let node = shedlock(&server);
+    assert_eq!(vote(&node, acquire(&claim("job", 1))).await, Vote::Granted);
+    server.sql("UPDATE locks.shedlock SET lock_until = locked_at").await;
+    // The server stands still, and carries out what it has been sent when it goes on: the node has given up by then.
+    server.signal("-STOP");
+    let late = claim("job", 2);
+    assert!(ask(&node, acquire(&late)).await.unwrap_err().may_have_acted());
+    server.signal("-CONT");
+    until("it is cancelled over another connection", async || {
+        ask(&node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.is_ok()
+    })
+    .await;
+    assert_eq!(vote(&node, acquire(&late)).await, Vote::Free, "cancelled");
+    assert_eq!(vote(&node, acquire(&claim("job", 3))).await, Vote::Granted, "nothing came late");
+    let named = server.sql("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'locks'").await;
+    assert_eq!(named[0].get::<u64, _>(0), Some(1), "the connection before has ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead() {
+    need_server!();
+    let server = with_table().await;
+    let found = async || {
+        let coordinator =
+            Coordinator::builder().kind(MysqlKind::new()).nodes([url(&server)]).build().unwrap();
+        let findings = coordinator.examine().await.findings;
+        assert!(!findings.iter().any(|finding| finding.matter.code() == "lock-fails"), "{findings:#?}");
+        findings.into_iter().find(|finding| finding.matter.code() == "client-clocks").unwrap()
+    };
+    let finding = found().await;
+    assert_eq!(finding.severity.word(), "note");
+    assert!(finding.to_string().contains("usingDbTime()"), "{finding}");
+    // As a client with a session in another zone writes it, or one whose clock is ahead.
+    server
+        .sql(
+            "INSERT INTO locks.shedlock VALUES ('import', UTC_TIMESTAMP(3) + INTERVAL 2 HOUR, UTC_TIMESTAMP(3) + INTERVAL 1 \
+             HOUR, 'web-2')",
+        )
+        .await;
+    let finding = found().await;
+    assert_eq!(finding.severity.word(), "unsafe");
+    assert!(finding.evidence.contains("`import`") && finding.evidence.contains("`web-2`"), "{finding}");
+}
+
+async fn beside_java(theirs: &'static str) -> Option<java::Outcome> {
+    let jars = java::jars()?;
+    let server = with_table().await;
+    let jdbc = format!("jdbc:mariadb://127.0.0.1:{}/locks?user=locks&password=secret", server.port());
+    Some(java::run(jars, MysqlKind::new(), &url(&server), &jdbc, theirs).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_2000_critical_sections_with_a_client_of_shedlock_none_is_lost() {
+    need_server!();
+    let Some(outcome) = beside_java("locked").await else { return };
+    java::none_lost(&outcome);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn increments_are_lost_where_their_side_does_not_lock() {
+    need_server!();
+    let Some(outcome) = beside_java("unlocked").await else { return };
+    assert!(outcome.ours + outcome.theirs > outcome.number, "{outcome:?}");
+}
