@@ -559,11 +559,11 @@ fn characters(text: &str) -> String {
     format!("_utf8mb4 {}", literal(text.as_bytes()))
 }
 
-/// The end of a lock. A millisecond more than asked for: a column has thousandths of a second.
+/// The end of a lock. A column of thousandths of a second cuts up to one of them off, which a lease allows for.
 fn until(ttl: Duration) -> String {
     // A hundred years keep every sum in the range of a time.
     const MOST: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
-    let micros = u64::try_from(ttl.as_nanos().div_ceil(1000)).unwrap_or(MOST).saturating_add(1000).min(MOST);
+    let micros = u64::try_from(ttl.as_nanos().div_ceil(1000)).unwrap_or(MOST).min(MOST);
     format!("TIMESTAMPADD(MICROSECOND, {micros}, {NOW})")
 }
 
@@ -585,7 +585,7 @@ mod tests {
 
     #[test]
     fn a_time_is_never_rounded_down() {
-        assert_eq!(until(Duration::from_nanos(1)), "TIMESTAMPADD(MICROSECOND, 1001, UTC_TIMESTAMP(6))");
+        assert_eq!(until(Duration::from_nanos(1)), "TIMESTAMPADD(MICROSECOND, 1, UTC_TIMESTAMP(6))");
         assert!(until(Duration::MAX).contains("3162240000000000"));
     }
 }
