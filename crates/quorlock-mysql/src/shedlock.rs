@@ -441,10 +441,16 @@ impl Table {
             Request::Inspect { key } => {
                 let name = self.name(key)?;
                 let found = last_holder(connection.run(self.holder_of(&name)).await?)?;
-                Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, held))
+                Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, |found| held(&found)))
             }
             // Refused above, or newer than this node.
-            _ => {
+            Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
+            | Request::Offer { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | _ => {
                 let reason = "a table of ShedLock does not know this request".into();
                 Err(Failed::Refused(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }))
             }
@@ -471,7 +477,7 @@ impl Table {
         let found = found.ok_or_else(|| unread("a row that was there just now"))?;
         // No other attempt has this token.
         let ours = found.holder == self.holder_text(to.token()).into_bytes();
-        Ok(if ours { Vote::Granted } else { held(found) })
+        Ok(if ours { Vote::Granted } else { held(&found) })
     }
 
     /// Prolongs what is held, and else stores a free key again and says so.
@@ -486,7 +492,7 @@ impl Table {
         let found = last_holder(connection.run(packet).await?)?.filter(|found| !found.left.is_zero());
         match found {
             Some(found) if found.holder == self.holder_text(claim.token()).into_bytes() => Ok(Vote::Granted),
-            Some(found) => Ok(held(found)),
+            Some(found) => Ok(held(&found)),
             None => {
                 let stored = self.grant(connection, claim, claim, ttl).await?;
                 Ok(if stored == Vote::Granted { Vote::Restored } else { stored })
@@ -567,7 +573,7 @@ fn until(ttl: Duration) -> String {
     format!("TIMESTAMPADD(MICROSECOND, {micros}, {NOW})")
 }
 
-fn held(found: Found) -> Vote {
+fn held(found: &Found) -> Vote {
     Holding::new(Token::found(&found.holder), Expiry::In(found.left)).into()
 }
 

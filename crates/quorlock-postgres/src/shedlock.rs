@@ -113,12 +113,15 @@ impl Prepared {
     /// Where the table has no room for what is wanted.
     pub(crate) fn plan(&self, client: &Arc<Client>, request: &Request) -> Result<Plan, NodeError> {
         capabilities().check(request)?;
-        match request {
+        let wants_number = matches!(
+            request,
             Request::Acquire { fence_hint: Some(_), .. }
-            | Request::Transfer { fence_hint: Some(_), .. }
-            | Request::WriteBack { .. }
-            | Request::Forget { .. } => return Err(without_counter(&self.layout.table)),
-            _ => {}
+                | Request::Transfer { fence_hint: Some(_), .. }
+                | Request::WriteBack { .. }
+                | Request::Forget { .. }
+        );
+        if wants_number {
+            return Err(without_counter(&self.layout.table));
         }
         let now = self.clock.now();
         match request {
@@ -138,7 +141,15 @@ impl Prepared {
                 Ok(Plan::Ask(asked))
             }
             // Refused above, or newer than this node.
-            _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
+            Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. }
+            | Request::Offer { .. }
+            | Request::Intend { .. }
+            | Request::Desist { .. }
+            | Request::WriteBack { .. }
+            | Request::Forget { .. }
+            | _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
         }
     }
 
