@@ -77,15 +77,13 @@ impl Node for Unfenced {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        let request = match &*request {
-            Request::Acquire { claim, ttl, .. } => {
-                Request::Acquire { claim: Arc::clone(claim), ttl: *ttl, fence_hint: None }.into()
-            }
-            Request::Transfer { from, to, ttl, .. } => {
-                let (from, to) = (Arc::clone(from), Arc::clone(to));
-                Request::Transfer { from, to, ttl: *ttl, fence_hint: None }.into()
-            }
-            _ => request,
+        let request = if let Request::Acquire { claim, ttl, .. } = &*request {
+            Request::Acquire { claim: Arc::clone(claim), ttl: *ttl, fence_hint: None }.into()
+        } else if let Request::Transfer { from, to, ttl, .. } = &*request {
+            let (from, to) = (Arc::clone(from), Arc::clone(to));
+            Request::Transfer { from, to, ttl: *ttl, fence_hint: None }.into()
+        } else {
+            request
         };
         self.0.ask(request, responder);
     }
