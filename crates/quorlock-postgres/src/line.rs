@@ -71,7 +71,10 @@ impl Line {
                     wait = FIRST_WAIT;
                     self.listeners.set_facts(facts, session.round_trip);
                     self.listeners.tell(&ConnectionState::Connected(Arc::clone(&session.identity)));
-                    self.listeners.hears(self.number);
+                    // Nothing is told of the table of another program.
+                    if self.settings.url.shedlock.is_none() {
+                        self.listeners.hears(self.number);
+                    }
                     let clock = Arc::clone(self.settings.seams.clock());
                     let limit = self.settings.limit();
                     let end = session.run(&mut kept, &mut self.jobs, &clock, &self.listeners, limit).await;
