@@ -1,7 +1,12 @@
-//! What is carried out after what: a connection after its predecessor.
+//! What is carried out after what: requests of several keys over several connections, and a connection after its
+//! predecessor.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use quorlock::{Request, ask};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::{Claim, Token};
+use quorlock::{Node, NodeError, Request, Response, Vote, ask};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 
@@ -9,10 +14,105 @@ use support::{Gate, Server, node, server, until};
 
 mod support;
 
-/// The processes that serve the connections of nodes.
+const TTL: Duration = Duration::from_secs(60);
+
+/// A node with two connections, a key of each of them, and the processes that serve these.
+struct Two {
+    node: Arc<dyn Node>,
+    keys: [Arc<str>; 2],
+    processes: [Pid; 2],
+    client: Client,
+}
+
+impl Two {
+    async fn of(server: &Server) -> Two {
+        let (node, client) = (node(&server.url("&connections=2")), server.client().await);
+        let inspect = async |key: &str| ask(&*node, Request::Inspect { key: key.into() }).await;
+        inspect("key").await.unwrap();
+        // The second is opened where much is unanswered over the first.
+        let first = Pid::from_raw(*backends(&client).await.first().unwrap()).unwrap();
+        kill_process(first, Signal::STOP).unwrap();
+        let asked: Vec<_> = (0..8).map(|_| inspect("key")).collect();
+        let both = async || backends(&client).await.len() == 2;
+        futures::join!(futures::future::join_all(asked), async {
+            until("the second is opened", both).await;
+            kill_process(first, Signal::CONT).unwrap();
+        });
+        let mut found: Vec<(Arc<str>, i32)> = Vec::new();
+        let mut names = (0..).map(|number| format!("key/{number}"));
+        until("each carries requests", async || {
+            let key = names.next().unwrap();
+            inspect(&key).await.unwrap();
+            // The one that did something last.
+            let process = *backends(&client).await.first().unwrap();
+            if found.iter().all(|(_, other)| *other != process) {
+                found.push((key.into(), process));
+            }
+            found.len() == 2
+        })
+        .await;
+        let [one, other] = <[_; 2]>::try_from(found).unwrap();
+        let processes = [one.1, other.1].map(|process| Pid::from_raw(process).unwrap());
+        Two { node, keys: [one.0, other.0], processes, client }
+    }
+
+    async fn acquire(&self, number: u128, keys: Vec<&Arc<str>>) -> Result<Response, NodeError> {
+        let (first, rest) = keys.split_first().unwrap();
+        let claim = Claim::new(Arc::clone(first), Token::new(number, "test"));
+        let rest: Vec<Arc<str>> = rest.iter().copied().cloned().collect();
+        let claim = Arc::new(if rest.is_empty() { claim } else { claim.and(rest.into()) });
+        ask(&*self.node, Request::Acquire { claim, ttl: TTL, fence_hint: None }).await
+    }
+
+    /// Lets the server do some things meanwhile, then continues the process of this connection.
+    async fn go_on(&self, line: usize) {
+        for _ in 0..20 {
+            self.client.batch_execute("SELECT 1").await.unwrap();
+        }
+        kill_process(*self.processes.get(line).unwrap(), Signal::CONT).unwrap();
+    }
+
+    fn stop(&self, line: usize) {
+        kill_process(*self.processes.get(line).unwrap(), Signal::STOP).unwrap();
+    }
+}
+
+/// The processes that serve the connections of nodes, the one that did something last first.
 async fn backends(client: &Client) -> Vec<i32> {
-    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'
+        ORDER BY state_change DESC";
     client.query(asked, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+fn is_held(response: &Response) -> bool {
+    matches!(response.vote, Vote::Held(_))
+}
+
+#[tokio::test]
+async fn a_request_of_several_keys_waits_for_what_was_asked_before_over_other_connections() {
+    let Some(server) = server() else { return };
+    let two = Two::of(&server).await;
+    let [one, other] = &two.keys;
+    two.stop(1);
+    // Each is asked when it is polled first, in this order.
+    let (before, both, ()) =
+        futures::join!(two.acquire(1, vec![other]), two.acquire(2, vec![one, other]), two.go_on(1));
+    let (before, both) = (before.unwrap(), both.unwrap());
+    assert_eq!(before.vote, Vote::Granted, "it was asked first");
+    assert!(is_held(&both), "{both:?}");
+}
+
+#[tokio::test]
+async fn what_is_asked_over_other_connections_waits_for_a_request_of_several_keys() {
+    let Some(server) = server() else { return };
+    let two = Two::of(&server).await;
+    let [one, other] = &two.keys;
+    two.stop(0);
+    let (both, after, ()) =
+        futures::join!(two.acquire(1, vec![one, other]), two.acquire(2, vec![other]), two.go_on(0));
+    let (both, after) = (both.unwrap(), after.unwrap());
+    assert_eq!(both.vote, Vote::Granted, "it was asked first");
+    assert!(is_held(&after), "{after:?}");
 }
 
 #[tokio::test]

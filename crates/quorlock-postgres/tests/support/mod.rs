@@ -133,9 +133,9 @@ impl Server {
         self.end_by(Signal::INT);
         run(Command::new("cp").arg("-a").arg(self.data()).arg(standby.data()));
         fs::write(standby.data().join("standby.signal"), "").unwrap();
-        let mut settings = fs::read_to_string(standby.data().join("postgresql.auto.conf")).unwrap();
+        let before = fs::read_to_string(standby.data().join("postgresql.auto.conf")).unwrap();
         let (folder, port) = (self.folder.path().display(), self.port);
-        settings.push_str(&format!("primary_conninfo = 'host={folder} port={port} user=postgres'\n"));
+        let settings = format!("{before}primary_conninfo = 'host={folder} port={port} user=postgres'\n");
         fs::write(standby.data().join("postgresql.auto.conf"), settings).unwrap();
         self.launch();
         standby.launch();
