@@ -28,7 +28,7 @@ const MOST_ROWS: usize = 10;
 /// Judges a run by its record.
 pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -> Outcome {
     let expect = Expectations::new()
-        .max_ttl(scenario.locks.ttl)
+        .max_ttl(scenario.locks.ttl + scenario.servers.longer())
         .grace(GRACE)
         .signal_slack(SIGNAL_SLACK)
         .recovery(RECOVERY + scenario.quarantine());

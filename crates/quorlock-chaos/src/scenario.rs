@@ -108,6 +108,18 @@ pub(crate) enum ServerKind {
     MariaDb,
 }
 
+impl ServerKind {
+    /// By how much a lock may last longer at a node than its TTL. A client of MariaDB adds up the server's
+    /// clock since it has asked for it, so that it is ahead by a round trip at most; after three seconds
+    /// without an answer it gives up.
+    pub(crate) fn longer(self) -> Duration {
+        match self {
+            ServerKind::Redis | ServerKind::Postgres => Duration::ZERO,
+            ServerKind::MariaDb => Duration::from_secs(3),
+        }
+    }
+}
+
 /// How locks are taken.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
