@@ -43,9 +43,12 @@ impl Two {
         until("each carries requests", async || {
             let key = names.next().unwrap();
             inspect(&key).await.unwrap();
-            // The one that did something last.
-            let process = *backends(&client).await.first().unwrap();
-            if found.iter().all(|(_, other)| *other != process) {
+            let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'
+                AND query LIKE '%quorlock.inspect(%' ORDER BY state_change DESC LIMIT 1";
+            let process: i32 = client.query_one(asked, &[]).await.unwrap().get(0);
+            // Once the second carries requests, each key stays where it is.
+            let other = process != first.as_raw_nonzero().get();
+            if other && found.is_empty() || !other && found.len() == 1 {
                 found.push((key.into(), process));
             }
             found.len() == 2
@@ -77,10 +80,9 @@ impl Two {
     }
 }
 
-/// The processes that serve the connections of nodes, the one that did something last first.
+/// The processes that serve the connections of nodes.
 async fn backends(client: &Client) -> Vec<i32> {
-    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'
-        ORDER BY state_change DESC";
+    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
     client.query(asked, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
