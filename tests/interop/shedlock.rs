@@ -13,13 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use quorlock::{Coordinator, Fencing, NodeKind, RestartGuard, Wait};
+use quorlock::{Clock as _, Coordinator, Fencing, NodeKind, RestartGuard, SystemClock, Wait};
 
 /// How many critical sections there are in all.
 pub const TOTAL: usize = 2000;
 /// Threads of theirs, and clients of ours with as many tasks each.
 const THREADS: usize = 2;
+/// Between a release and the next attempt of the same thread or task.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How often each side was inside, and the number in the file.
 #[derive(Debug)]
@@ -72,13 +75,15 @@ pub async fn run<K: NodeKind + Copy>(
         let coordinator = builder.nodes([url]).build().unwrap();
         for _ in 0..THREADS {
             let lock = coordinator.lock("job").fencing(Fencing::Off).wait(Wait::Forever);
-            let (file, sections) = (file.clone(), Arc::clone(&sections));
+            let (file, sections, clock) = (file.clone(), Arc::clone(&sections), SystemClock::default());
             tasks.push(tokio::spawn(async move {
                 let mut more = true;
                 while more {
                     let lease = lock.acquire().await.unwrap();
                     more = section(&file, &sections);
                     lease.release().await.unwrap();
+                    // As theirs: one that asks again without a pause would leave it little.
+                    clock.sleep_until(clock.now() + PAUSE).await;
                 }
             }));
         }
@@ -111,6 +116,11 @@ fn section(file: &Path, sections: &AtomicUsize) -> bool {
     fs::write(file, (number + 1).to_string()).unwrap();
     sections.fetch_add(1, Ordering::Relaxed);
     true
+}
+
+/// The number is not that of the increments: some were lost, or two were written over each other.
+pub fn is_wrong(outcome: &Outcome) {
+    assert_ne!(outcome.number, outcome.ours + outcome.theirs, "{outcome:?}");
 }
 
 /// Both were inside, and no increment was lost.
