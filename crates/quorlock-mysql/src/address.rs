@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use mysql_async::OptsBuilder;
-use quorlock::{AddressError, Reason, Seams, percent_decoded};
+#[cfg(feature = "tls")]
+use quorlock::Reason;
+use quorlock::{AddressError, Seams, percent_decoded};
 use url::Url;
 
 use crate::shedlock::{Layout, USUAL_TABLE};
@@ -135,11 +137,6 @@ impl Database {
         ))
     }
 
-    #[cfg(not(feature = "tls"))]
-    pub(crate) fn refuse_unused_tls(&self, _: &Seams) -> Result<(), Reason> {
-        Ok(())
-    }
-
     /// The options of the driver. User and password of the program stand in where the URL has none.
     pub(crate) fn options(&self, seams: &Seams) -> OptsBuilder {
         let user = self.user.as_deref().or(seams.username());
@@ -155,7 +152,9 @@ impl Database {
             // Known without asking, which saves a round trip.
             .max_allowed_packet(Some(1 << 24))
             .wait_timeout(Some(28_800));
-        self.encrypted(options)
+        #[cfg(feature = "tls")]
+        let options = self.encrypted(options);
+        options
     }
 
     #[cfg(feature = "tls")]
@@ -167,11 +166,6 @@ impl Database {
             tls = tls.with_root_certs(vec![file.clone().into()]).with_disable_built_in_roots(true);
         }
         options.ssl_opts(on.then_some(tls))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn encrypted(&self, options: OptsBuilder) -> OptsBuilder {
-        options
     }
 }
 

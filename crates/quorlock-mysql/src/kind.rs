@@ -45,6 +45,7 @@ impl NodeAddress for Address {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        #[cfg(feature = "tls")]
         self.0.refuse_unused_tls(seams)?;
         Ok(Arc::new(MysqlNode::of(self.0.clone(), seams)?))
     }
