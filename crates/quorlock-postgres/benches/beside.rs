@@ -30,6 +30,8 @@ mod support;
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(2);
+/// Of which the start of the processes and their connections is a part.
+const TIME_OF_PROCESSES: Duration = Duration::from_secs(6);
 const TASKS: usize = 64;
 const POOL: usize = 20;
 const PROCESSES: usize = 32;
@@ -172,11 +174,7 @@ async fn by_hand(pool: &Pool, task: usize, count: u64) {
 /// Requests for each hundred grants of so many processes on one lock, as the server counts them.
 async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let granted = processes("quorlock", count, folder, client).await * TIME.as_secs_f64();
-    let calls = "SELECT funcname, calls, total_time FROM pg_stat_user_functions WHERE schemaname = 'quorlock' ORDER BY 3 DESC";
-    for row in client.query(calls, &[]).await.unwrap() {
-        println!("    {} {} {:.1} ms", row.get::<_, String>(0), row.get::<_, i64>(1), row.get::<_, f64>(2));
-    }
+    let granted = processes("quorlock", count, folder, client).await * TIME_OF_PROCESSES.as_secs_f64();
     let calls = "SELECT sum(calls)::float8 FROM pg_stat_user_functions WHERE schemaname = 'quorlock' AND funcname IN \
                  ('acquire', 'renew', 'release', 'cancel', 'write_back', 'inspect', 'enqueue', 'leave_queue')";
     100.0 * client.query_one(calls, &[]).await.unwrap().get::<_, f64>(0) / granted
@@ -196,13 +194,13 @@ async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f
         assert!(child.wait().unwrap().success());
     }
     let granted: i64 = client.query_one("SELECT sum(count)::int8 FROM grants", &[]).await.unwrap().get(0);
-    granted as f64 / TIME.as_secs_f64()
+    granted as f64 / TIME_OF_PROCESSES.as_secs_f64()
 }
 
 async fn child(what: &str) {
     let folder = env::var("BESIDE_FOLDER").unwrap();
     let client = connect(&folder).await;
-    let end = Instant::now() + TIME;
+    let end = Instant::now() + TIME_OF_PROCESSES;
     let mut granted = 0_i64;
     if what == "advisory" {
         while Instant::now() < end {

@@ -208,7 +208,8 @@ async fn introduce_shedlock(
 }
 
 /// What holds for the session. The server's own time limits come before those of the client, so that one row
-/// that another transaction keeps does not stop all that is asked behind it.
+/// that another transaction keeps does not stop all that is asked behind it. All is found by its key: a plan that scans
+/// a small table, or makes a bitmap of an index, reads every old version of its rows again and again.
 fn setting_up(limit: Duration) -> String {
     let lock = (limit / LOCK_PART).as_millis().max(1);
     let statement = (limit * 3 / 4).as_millis().max(1);
@@ -216,7 +217,8 @@ fn setting_up(limit: Duration) -> String {
         "SET statement_timeout = {statement}; SET lock_timeout = {lock}; SET idle_in_transaction_session_timeout = {};
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
-         SET jit = off; SET enable_seqscan = off; SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
+         SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
+         SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         limit.as_millis().max(1)
     )
