@@ -65,7 +65,7 @@ pub trait NodeKind: fmt::Debug + Send + Sync + 'static {
     fn schemes(&self) -> &[&str];
 
     /// Reads a URL with one of those schemes, in upper or lower case. Behind the scheme stands `://`, or `:` and
-    /// something else than a port. Contacts nobody.
+    /// something else than a port. Contacts no server.
     ///
     /// # Errors
     ///

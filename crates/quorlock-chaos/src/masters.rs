@@ -51,7 +51,7 @@ pub(crate) enum Need {
     Backends,
     /// A standby that can take the place of its primary.
     Standby,
-    /// A disk that is small, and nobody else's.
+    /// A small disk of its own.
     SmallDisk,
 }
 

@@ -480,7 +480,7 @@ fn join(row: &mut Row, claim: &Claim, ends: u64) {
     }
 }
 
-/// The queue of those who want one lock for themselves.
+/// The queue of clients that want one lock exclusively.
 impl Rows {
     /// Waits in the queue, unless the lock is free and no client's turn. The first two learn who holds it.
     fn enqueue(

@@ -1,4 +1,4 @@
-//! The queue of those who wait for a lock: what the column `waiters` has. Pure.
+//! The queue of the waiters for a lock: what the column `waiters` has. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub(crate) struct Waiting {
     pub(crate) context: String,
 }
 
-/// The most waiters that a row has. Those who come then ask again until there is a place.
+/// The most waiters that a row has. Later ones ask again until there is a place.
 const MOST_WAITERS: usize = 256;
 /// For how long after its end a waiter keeps its place, and the last turn is remembered.
 const KEPT: u64 = 60_000_000;
@@ -114,7 +114,7 @@ impl Queue {
         self.pace
     }
 
-    /// Those who are waited for, in order, and since when they wait.
+    /// The waiters, in order, and since when they wait.
     pub(crate) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
         let living = self.waiters.iter().filter(move |(_, waiting)| waiting.ends > now);
         living.map(|((since, waiter), waiting)| (*waiter, *since, &*waiting.context))

@@ -15,7 +15,7 @@ pub(crate) struct Row {
     /// The largest fencing token so far, as it was read; 0 for none.
     pub(crate) counter: u64,
     pub(crate) beside: Beside,
-    /// Those who wait for the lock.
+    /// The waiters for the lock.
     pub(crate) queue: Queue,
 }
 

@@ -290,7 +290,7 @@ impl Worker {
                 if lost || error.is_permanent() {
                     return Err(error);
                 }
-                debug!(node = %self.database, error = %format_args!("{error:#}"), "those who wait ask again");
+                debug!(node = %self.database, error = %format_args!("{error:#}"), "waiters ask again");
                 self.watches.clear();
                 self.say(Hint::AllChanged);
                 return Ok(());

@@ -171,7 +171,7 @@ async fn by_hand(pool: &Pool, task: usize, count: u64) {
     }
 }
 
-/// Requests for each hundred grants of so many processes on one lock, as the server counts them.
+/// Requests for each hundred grants of this many processes on one lock, as the server counts them.
 async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     let granted = processes("quorlock", count, folder, client).await * TIME_OF_PROCESSES.as_secs_f64();
@@ -180,7 +180,7 @@ async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
     100.0 * client.query_one(calls, &[]).await.unwrap().get::<_, f64>(0) / granted
 }
 
-/// Grants a second of so many processes on one lock.
+/// Grants a second of this many processes on one lock.
 async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("DROP TABLE IF EXISTS grants; CREATE TABLE grants (count bigint)").await.unwrap();
     let mut children: Vec<_> = (0..count)

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::line::{Job, Spanning, Turnstile};
 use crate::listeners::Listeners;
 
-/// Another connection is opened where so many requests are unanswered over the one that a key belongs to.
+/// Another connection is opened where this many requests are unanswered over the one that a key belongs to.
 const DEEP: usize = 3;
 /// For how long no other is opened, where one could not be.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -149,7 +149,7 @@ impl Lines {
     }
 }
 
-/// The connection of so many that a key belongs to. With one more, keys move to that one only.
+/// The connection, of this many, that a key belongs to. With one more, keys move to that one only.
 fn line(key: &str, count: usize) -> usize {
     let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -462,7 +462,7 @@ async fn connections(server: &support::Server) -> i64 {
     server.client().await.query_one(asked, &[]).await.unwrap().get(0)
 }
 
-/// Asks for so many keys at the same time, until the server has this number of connections.
+/// Asks for many keys at the same time, until the server has this number of connections.
 async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
     until("there are connections enough", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();

@@ -61,7 +61,7 @@ struct Standby {
 const SMALL_DISK_MEGABYTES: u32 = 80;
 
 impl Databases {
-    /// Starts so many.
+    /// Starts this many servers.
     pub(crate) async fn start(engine: &Engine, count: usize, extras: Extras) -> io::Result<Databases> {
         let nodes = try_join_all((0..count).map(|_| Node::start(engine, extras))).await?;
         Ok(Databases { engine: engine.clone(), extras, nodes })

@@ -27,7 +27,7 @@ pub(super) enum Fleet {
 }
 
 impl Fleet {
-    /// Starts so many, and waits until all of them answer.
+    /// Starts this many servers, and waits until all of them answer.
     pub(super) async fn start(kind: ServerKind, count: usize) -> io::Result<Fleet> {
         let engine = match kind {
             ServerKind::Redis => return Ok(Fleet::Redis(Servers::start(count).await?)),

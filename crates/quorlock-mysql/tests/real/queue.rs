@@ -1,4 +1,4 @@
-//! Those who wait in several processes: a node for each stands for a process, for nodes share nothing.
+//! Waiters in several processes: a node for each stands for a process, for nodes share nothing.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

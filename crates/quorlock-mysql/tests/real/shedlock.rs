@@ -27,7 +27,7 @@ const TABLE: &str = "CREATE TABLE locks.shedlock (name VARCHAR(700) COLLATE utf8
                      VARCHAR(255) NOT NULL, PRIMARY KEY (name)) CHARACTER SET utf8mb4";
 const TTL: Duration = Duration::from_secs(60);
 
-/// In a zone of its own, as servers are that nobody has configured.
+/// In a zone of its own, as servers are that were not configured.
 async fn with_table() -> Server {
     let server = Server::start(&["--default-time-zone=+05:30"]).await;
     server.sql(TABLE).await;

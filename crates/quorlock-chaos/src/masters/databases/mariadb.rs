@@ -78,7 +78,7 @@ fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
     })
 }
 
-/// When those who wait are waited for no longer, of the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
+/// When waiters expire, of the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
 fn waiting_until(text: Option<&[u8]>) -> impl Iterator<Item = u64> {
     let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
     let waiters = text.lines().filter_map(|line| line.strip_prefix("waiter "));
