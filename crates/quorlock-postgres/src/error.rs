@@ -165,7 +165,8 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     } else if is(&[SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) {
         (
             NodeErrorKind::Login,
-            "it refuses the user from here: see whether the user exists, and pg_hba.conf has a line for it",
+            "it refuses the user from here: see whether the user exists, and pg_hba.conf has a line for it (one with \
+             `hostssl` wants `sslmode=verify-full` in the address)",
         )
     } else if is(&[SqlState::INVALID_CATALOG_NAME]) {
         (

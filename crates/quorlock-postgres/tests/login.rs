@@ -106,7 +106,7 @@ async fn a_certificate_is_checked_and_what_is_wrong_with_it_is_said() {
         .await;
     }
     let plain = server.tcp_url("postgres", "localhost", "");
-    refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "no encryption"]).await;
+    refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "`sslmode=verify-full`"]).await;
     let without = Server::listening(&[], &[]);
     let url = without.tcp_url("postgres", "localhost", "?sslmode=verify-full");
     refused(&coordinator(url, ours, None), &["the server offers none", "ssl = on"]).await;
