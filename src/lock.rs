@@ -93,8 +93,8 @@ impl Lock {
     }
 
     /// How long [`acquire`](Lock::acquire) and [`with`](Lock::with) wait while others hold the
-    /// lock, or while there is no quorum. 30 s unless set: a program that waits for ever because
-    /// somebody forgot a setting is hard to find. To wait up to no time at all is to ask once.
+    /// lock, or while there is no quorum. 35 s unless set, see [`Wait::default`]: a program that waits for
+    /// ever because a setting was forgotten is hard to find. To wait up to no time at all is to ask once.
     pub fn wait(mut self, wait: Wait) -> Lock {
         self.options().wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         self

@@ -84,8 +84,6 @@ pub struct Permit {
 
 /// Whoever waits stands in the line of each permit.
 const MOST_PERMITS: usize = 64;
-/// As for a lock.
-const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 
 impl Semaphore {
     pub(crate) fn new(shared: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
@@ -94,7 +92,7 @@ impl Semaphore {
         // With lines of its own: the line of a plain lock of the same name knows no limit.
         let shared = shared.over(shared.nodes.each(limited));
         let lock = Lock::new(shared.clone(), name);
-        Semaphore { lock, name: name.into(), permits, wait: Wait::UpTo(DEFAULT_WAIT), shared }
+        Semaphore { lock, name: name.into(), permits, wait: Wait::default(), shared }
     }
 
     /// As [`Lock::ttl`].
@@ -102,7 +100,7 @@ impl Semaphore {
         Semaphore { lock: self.lock.ttl(ttl), ..self }
     }
 
-    /// As [`Lock::wait`]: how long to wait while all permits are taken. 30 s unless set.
+    /// As [`Lock::wait`]: how long to wait while all permits are taken. 35 s unless set.
     pub fn wait(self, wait: Wait) -> Semaphore {
         let wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         Semaphore { wait, ..self }

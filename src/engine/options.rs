@@ -70,9 +70,6 @@ pub(crate) struct Options {
     pub(crate) meter: LockMeter,
 }
 
-/// How long to wait unless said otherwise.
-const DEFAULT_WAIT: Duration = Duration::from_secs(30);
-
 impl Options {
     /// The defaults, of a coordinator whose locks have this TTL and label.
     pub(crate) fn new(ttl: Duration, label: Arc<str>, meter: LockMeter) -> Options {
@@ -80,7 +77,7 @@ impl Options {
             ttl,
             label,
             meter,
-            wait: Wait::UpTo(DEFAULT_WAIT),
+            wait: Wait::default(),
             renewal: Renewal::Automatic,
             max_hold: None,
             hand_over: Handoff::default(),

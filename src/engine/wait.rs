@@ -25,6 +25,14 @@ pub enum Wait {
     Forever,
 }
 
+/// Up to 35 s: longer than the default TTL and `max_ttl`, 30 s each. So a client that waits gets the lock of a holder that
+/// has crashed, and that of a node which has restarted, or of a database that is new, and has no vote before.
+impl Default for Wait {
+    fn default() -> Wait {
+        Wait::UpTo(Duration::from_secs(35))
+    }
+}
+
 /// What somebody who waits for a lock is told meanwhile.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

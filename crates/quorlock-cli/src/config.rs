@@ -28,7 +28,6 @@ pub(crate) struct Settings {
 
 /// The defaults of the library, which messages and calculations here need to know.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const DEFAULT_DRIFT: f64 = 0.01;
 
 /// The least that the end of the program waits, and the most.
@@ -173,7 +172,7 @@ impl Settings {
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        self.said.wait.map_or(Wait::UpTo(DEFAULT_WAIT), |WaitArg(wait)| wait)
+        self.said.wait.map_or_else(Wait::default, |WaitArg(wait)| wait)
     }
 
     pub(crate) fn drift(&self) -> f64 {

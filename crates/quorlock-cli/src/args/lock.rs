@@ -17,7 +17,7 @@ pub(crate) struct LockArgs {
     /// Do not wait for whoever holds the lock: the same as --wait 0s
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
-    /// How long to wait for the lock, or `forever` [default: 30s].
+    /// How long to wait for the lock, or `forever` [default: 35s].
     ///
     /// It bounds the wait for other holders, after which the exit code is 75, and that for a quorum of
     /// the nodes to answer, after which it is 69. That comes early where waiting cannot help: if nodes
