@@ -175,7 +175,10 @@ fn urls_are_read_and_written_without_passwords() {
     for (url, problem) in [
         ("mysql://db-1", "names no database"),
         ("mysql:///locks", "has no host"),
-        ("mysql://db-1/locks?ssl=1", "has a parameter other than `tls=on` and `tls-ca=FILE`"),
+        (
+            "mysql://db-1/locks?ssl=1",
+            "has a parameter other than `tls=on`, `tls-ca=FILE`, `layout=shedlock` and `table=NAME`",
+        ),
         ("mysql://db-1/locks?tls=maybe", "has a `tls` that is neither `on` nor `off`"),
         ("mysql://db-1/locks?tls-ca=/a", "has a `tls-ca` without `tls=on`"),
         ("mysql://anna:secret@db-1:99999/locks", "is no URL"),
