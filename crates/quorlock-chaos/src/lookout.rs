@@ -38,7 +38,7 @@ fn record(stage: &Stage, at: Stamp, what: What) {
     stage.recorder.record_at(at, what);
 }
 
-/// What stands at a server of Redis.
+/// What a server of Redis stores.
 pub(crate) async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
     let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };

@@ -159,7 +159,7 @@ impl Worker {
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
-        // Nothing is told of the table of another program.
+        // The table of another program sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
             self.say(Hint::Hearing);

@@ -193,7 +193,8 @@ async fn introduce_shedlock(
     if let Some(gone) = *predecessor
         && !end(client, gone, settings).await?
     {
-        let words = "the process that served the connection before does not end, and the table has no tombstones against                      what it does late: end it by `pg_terminate_backend`";
+        let words = "the process that served the connection before does not end, and the table has no tombstones \
+                     against what it does late: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
     let witness = Witness(settings.seams.entropy().half().cast_signed());

@@ -71,7 +71,7 @@ impl Line {
                     wait = FIRST_WAIT;
                     self.listeners.set_facts(facts, session.round_trip);
                     self.listeners.tell(&ConnectionState::Connected(Arc::clone(&session.identity)));
-                    // Nothing is told of the table of another program.
+                    // The table of another program sends no hints.
                     if self.settings.url.shedlock.is_none() {
                         self.listeners.hears(self.number);
                     }
