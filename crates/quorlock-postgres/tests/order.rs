@@ -143,3 +143,32 @@ async fn a_connection_waits_for_the_end_of_its_predecessor_and_not_for_ever() {
     kill_process(process, Signal::CONT).unwrap();
     until("the predecessor ends", async || !backends(&client).await.contains(&predecessor)).await;
 }
+
+#[tokio::test]
+async fn a_connection_that_is_opened_waits_for_what_was_asked_before_over_the_others() {
+    let Some(server) = server() else { return };
+    let (node, client) = (node(&server.url("&connections=2")), server.client().await);
+    ask(&*node, Request::Inspect { key: "key".into() }).await.unwrap();
+    let first = Pid::from_raw(*backends(&client).await.first().unwrap()).unwrap();
+    let acquire = |number: u128, key: usize| {
+        let claim = Arc::new(Claim::new(format!("key/{key}").into(), Token::new(number, "test")));
+        let node = Arc::clone(&node);
+        async move { ask(&*node, Request::Acquire { claim, ttl: TTL, fence_hint: None }).await }
+    };
+    kill_process(first, Signal::STOP).unwrap();
+    let before = futures::future::join_all((0..16).map(|key| acquire(1, key)));
+    let (before, after) = futures::join!(before, async {
+        until("the second is opened", async || backends(&client).await.len() == 2).await;
+        let mut after = Vec::new();
+        // The node uses it some moments later.
+        for key in 0..16 {
+            client.batch_execute("SELECT pg_sleep(0.01)").await.unwrap();
+            after.push(tokio::spawn(acquire(2, key)));
+        }
+        client.batch_execute("SELECT pg_sleep(0.05)").await.unwrap();
+        kill_process(first, Signal::CONT).unwrap();
+        futures::future::join_all(after).await
+    });
+    assert!(before.iter().all(|vote| vote.as_ref().unwrap().vote == Vote::Granted), "{before:?}");
+    assert!(after.into_iter().all(|vote| is_held(&vote.unwrap().unwrap())), "they were asked later");
+}
