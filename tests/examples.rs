@@ -22,10 +22,7 @@ fn assert_told(ended: &Output) {
     assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
     let (with, without) = told.split_once("Without the check\n").expect("two runs");
     for (act, words) in [
-        (
-            with,
-            &["(SIGSTOP)", "(SIGCONT)", "Refused: fencing token", "reads 150, writes 120", "is 120;"][..],
-        ),
+        (with, &["(SIGSTOP)", "(SIGCONT)", "Refused: fencing token", "reads 150, writes 120", "is 120;"][..]),
         (without, &["(SIGSTOP)", "(SIGCONT)", "She has written 70.", "is 70; it should be 120"]),
     ] {
         for word in words {

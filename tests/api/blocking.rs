@@ -1,14 +1,14 @@
-//! Whoever calls without async lacks nothing that a thread can have.
+//! Each blocking type has the methods of its async type, except those that make no sense in a thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::listing::Listing;
 
-/// What only async programs have, and why.
+/// Methods that only async programs have, and why.
 const ASYNC_ONLY: &[(&str, &str, &str)] = &[
     ("Coordinator", "builder", "the builder is the same, and has `build_blocking`"),
-    ("Health", "into_stream", "a stream is for executors; `changed` tells the same"),
-    ("Leadership", "run_until_lost", "nothing stops a thread from outside"),
+    ("Health", "into_stream", "a stream is for executors; `changed` returns the same"),
+    ("Leadership", "run_until_lost", "a thread cannot be cancelled from outside"),
     ("Lease", "run_until_lost", "the same"),
     ("LeaseWatch", "run_until_lost", "the same"),
 ];
@@ -24,7 +24,7 @@ fn each_type_without_async_can_do_what_its_async_one_can_unless_it_says_why_not(
         compared += 1;
     }
     assert_eq!(lacking, ASYNC_ONLY.iter().map(|(name, verb, _)| (*name, *verb)).collect());
-    assert_eq!(compared, 9, "each type that waits, and none but those: {:?}", verbs.keys());
+    assert_eq!(compared, 9, "exactly the types that wait: {:?}", verbs.keys());
 }
 
 /// The public functions of each type in a listing.
