@@ -40,8 +40,7 @@ public class ShedLock {
                             more = section(file, total, sections);
                             lock.get().unlock();
                         }
-                        // A client of ShedLock does not wait: retry, so that others can have it in
-                        // between.
+                        // A client of ShedLock does not wait: retry, so that others get turns.
                         Thread.sleep(5);
                     }
                 } catch (Exception error) {
