@@ -352,7 +352,7 @@ async fn as_a_stream_it_begins_with_how_things_are() {
     drop(lock(&client).acquire().await.unwrap());
     world.pass(TTL).await;
     let mut health = Box::pin(client.health().into_stream());
-    let first = health.next().now_or_never().expect("at once").unwrap();
+    let first = health.next().now_or_never().expect("ready immediately").unwrap();
     assert!(first.iter().all(|node| is_connected(&node.condition)), "{first:?}");
     world.kill(0);
     assert!(!is_connected(&health.next().await.unwrap()[0].condition));

@@ -292,7 +292,7 @@ async fn what_is_wanted_of_a_lease_at_any_moment_of_a_renewal_is_done() {
         let renewing = wanted.lock().unwrap().take();
         if let Some(renewing) = renewing {
             meddled += 1;
-            let renewed = renewing.now_or_never().expect("somebody looks");
+            let renewed = renewing.now_or_never().expect("the clock is read");
             assert_eq!(renewed, Ok(()), "the command at reading {reading} of the clock was lost");
         }
     }

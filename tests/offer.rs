@@ -201,7 +201,7 @@ async fn o1_o2_an_offer_by_a_minority_is_none_and_is_given_back() {
     let released = held.release().await;
     bench.pass(Duration::from_secs(1)).await;
     assert!(!waiting.is_finished(), "{released:?}");
-    assert!(bench.nodes[..2].iter().all(|node| node.holder("r").is_none()), "it was given back");
+    assert!(bench.nodes[..2].iter().all(|node| node.holder("r").is_none()), "it was released");
     for node in &bench.nodes {
         node.remove("r");
     }
