@@ -23,7 +23,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::Servers;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -228,9 +231,9 @@ async fn measure(servers: &Servers, case: &Case) {
         waits.max() as f64 / waits.value_at_quantile(0.5).max(1) as f64,
         |count: u64| count as f64 / grants.len() as f64,
     );
-    let hand_over = format!("{} / {}", hand_overs.value_at_quantile(0.5), hand_overs.value_at_quantile(0.99));
+    let handoff = format!("{} / {}", hand_overs.value_at_quantile(0.5), hand_overs.value_at_quantile(0.99));
     println!(
-        "{:>18}{rate:>10.0}{hand_over:>28}{:>16.1}{:>16.1}{:>14.1} %{:>14.1}{spread:>26.1}",
+        "{:>18}{rate:>10.0}{handoff:>28}{:>16.1}{:>16.1}{:>14.1} %{:>14.1}{spread:>26.1}",
         case.to_string(),
         per_grant(scripts),
         per_grant(commands),

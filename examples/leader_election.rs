@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Election, Observed, RestartGuard};
+use quorlock::{Coordinator, Election, RestartGuard, election::Observed};
 use quorlock_testkit::Servers;
 
 #[tokio::main(flavor = "current_thread")]

@@ -6,7 +6,7 @@
 //! looks nothing up. With no recorder nothing is counted, at the price of a branch.
 //!
 //! No metric has the name of a resource: there may be millions. Name a
-//! [class](crate::Lock::class) for those locks that are to be told apart, and the metrics of locks
+//! [class](crate::Lock::metrics_class) for those locks that are to be told apart, and the metrics of locks
 //! have it in the label `class`. Metrics of nodes have the node's name in the label `node`.
 //!
 //! Exporters have to be told how to cut histograms; [`Metric::buckets`] says what suits each. What

@@ -17,8 +17,10 @@ use common::{Bench, TTL, another, bench};
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
-    AcquireError, Capabilities, Clock, ConfigError, Coordinator, Election, Expiry, HintListener, Leadership,
-    LossReason, Node, NodeError, Observed, Observer, Responder, SharedRequest, Wait,
+    AcquireError, ConfigError, Coordinator, Election, FencingToken, Leadership, LossReason, Observer, Wait,
+    election::Observed,
+    node::{Capabilities, Expiry, HintListener, Node, NodeError, Responder, SharedRequest},
+    runtime::Clock,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
@@ -142,7 +144,7 @@ async fn an_observer_tells_each_leader_with_its_value_and_fencing_token() {
         let Observed::Leader(leader) = observer.changed().await else { panic!("somebody leads") };
         assert_eq!(leader.value, value);
         assert_eq!(leader.token, *leadership.token());
-        assert_eq!(leader.fencing_token, Some(leadership.fencing_token()));
+        assert_eq!(leader.fencing_token, leadership.fencing_token());
         assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
         assert!(bench.clock.now().since(elected) <= 30 * MS, "it is told, and does not find out by itself");
         bench.pass(Duration::from_secs(1)).await;
@@ -378,7 +380,7 @@ impl Chronicle {
         let attempt = || format!("{client}-{attempt}").into();
         self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
         let leadership = election.campaign(client).await.unwrap();
-        let fencing_token = Some(leadership.fencing_token().get());
+        let fencing_token = leadership.fencing_token().map(FencingToken::get);
         self.at(What::Acquired { attempt: attempt(), deadline: self.deadline(&leadership), fencing_token });
         let end = self.clock.now() + longest;
         while self.clock.now() < end {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Capabilities, Clock, Coordinator, Entropy, FencingToken, HintListener, Node, NodeError, Responder,
-    RestartGuard, SharedRequest, Wait, ask,
+    Coordinator, FencingToken, RestartGuard, Wait,
+    node::{Capabilities, HintListener, Node, NodeError, Responder, SharedRequest, ask},
+    runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -242,7 +243,7 @@ async fn use_lock(
         };
         let Ok(lease) = lease else { continue };
         let granted = clock.now();
-        let fence = lease.fencing_token();
+        let fence = lease.fencing_token().unwrap();
         history.lock().unwrap().grants.push(Grant { client: number, asked, granted, fence });
         tokio::select! {
             _ = lease.lost() => {}

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 

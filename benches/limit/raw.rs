@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use futures::task::AtomicWaker;
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;

@@ -58,7 +58,7 @@ pub(crate) struct Keeper {
     /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
     runtime: Handle,
     ttl: Duration,
-    hand_over: Handoff,
+    handoff: Handoff,
     meter: LockMeter,
     /// What the rounds before the latest one have left at each node.
     standings: KeyStates,
@@ -149,7 +149,7 @@ impl Keeper {
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
-            hand_over: plan.hand_over(),
+            handoff: plan.handoff(),
             meter: plan.meter.clone(),
             standings: KeyStates::default(),
             renewing: None,

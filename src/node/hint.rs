@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Identity, NodeError};
 use quorlock_protocol::{InboxId, InboxMessage};
 
-/// Sees how a [`Node`](crate::Node) stands to its server.
+/// Sees how a [`Node`](crate::node::Node) stands to its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor call that node.
     fn see(&self, contact: ConnectionState);
 }
 
-/// How a [`Node`](crate::Node) stands to its server.
+/// How a [`Node`](crate::node::Node) stands to its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectionState {
@@ -42,7 +42,7 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// Hears from a [`Node`](crate::Node) what may be worth asking again.
+/// Hears from a [`Node`](crate::node::Node) what may be worth asking again.
 ///
 /// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
 /// one asks the node, and whoever waits for one also waits for a time.
@@ -50,7 +50,7 @@ pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor ask that node.
     fn hear(&self, hint: Hint<'_>);
 
-    /// Where it receives messages from nodes that can [offer](crate::Request::Offer) locks, if it does: the node
+    /// Where it receives messages from nodes that can [offer](crate::node::Request::Offer) locks, if it does: the node
     /// subscribes to that before it asks for the first time, and says so by [`inbox_open`](HintListener::inbox_open).
     fn inbox(&self) -> Option<InboxId> {
         None
@@ -70,9 +70,9 @@ pub trait HintListener: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
-    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::Vote::Held), the
+    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::node::Vote::Held), the
     /// next change after that answer, be it a release, an expiry or anything else. The same of a key
-    /// of which an [inspection](crate::Request::Inspect) has found that it is free.
+    /// of which an [inspection](crate::node::Request::Inspect) has found that it is free.
     Hearing,
     /// This key has changed or ended.
     Changed(&'a [u8]),

@@ -25,7 +25,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 pub enum Request {
     /// Store the claim's token under its key for `ttl`, if the key is free:
     /// `SET key token NX PX ttl`. Granted too if the token stands there already. Answered by
-    /// [`Granted`](crate::Vote::Granted), [`Held`](crate::Vote::Held), or [`Free`](crate::Vote::Free) where the
+    /// [`Granted`](crate::node::Vote::Granted), [`Held`](crate::node::Vote::Held), or [`Free`](crate::node::Vote::Free) where the
     /// claim was cancelled.
     Acquire {
         /// Key and token.
@@ -38,11 +38,11 @@ pub enum Request {
     },
     /// Wait for the lock in the queue that this node keeps for it, in the order in which those who wait began to.
     /// It grants nothing and changes no lock: whoever is told that it is its turn [acquires](Request::Acquire).
-    /// Answered by [`Queued`](crate::Vote::Queued); or by [`Free`](crate::Vote::Free) if the lock is free, and no turn
+    /// Answered by [`Queued`](crate::node::Vote::Queued); or by [`Free`](crate::node::Vote::Free) if the lock is free, and no turn
     /// has begun for as long as `turn`: then it is the turn of who asks, wherever in the queue that is.
     ///
     /// When the lock is [released](Request::Release), it is the turn of the first in the queue, which is told by a
-    /// [hint](crate::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
+    /// [hint](crate::node::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
     /// queue. Who asks again keeps its place, or gets it back. Best effort: nodes keep queues of their own.
     Enqueue {
         /// The key of the lock.
@@ -111,8 +111,8 @@ pub enum Request {
     },
     /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
     /// if the key is gone. Never shortens the key's life (rule I-6). Answered by
-    /// [`Granted`](crate::Vote::Granted), [`Restored`](crate::Vote::Restored), [`Held`](crate::Vote::Held), or
-    /// [`Free`](crate::Vote::Free) where the claim was cancelled.
+    /// [`Granted`](crate::node::Vote::Granted), [`Restored`](crate::node::Vote::Restored), [`Held`](crate::node::Vote::Held), or
+    /// [`Free`](crate::node::Vote::Free) where the claim was cancelled.
     Renew {
         /// Key and token.
         claim: Arc<Claim>,
@@ -122,8 +122,8 @@ pub enum Request {
         /// behind it. `None` where fencing is off.
         fencing_token: Option<FencingToken>,
     },
-    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::Vote::Granted),
-    /// [`Notified`](crate::Vote::Notified) or [`Wanted`](crate::Vote::Wanted), or by [`Free`](crate::Vote::Free) if it does not hold it, whoever else does.
+    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::node::Vote::Granted),
+    /// [`Notified`](crate::node::Vote::Notified) or [`Wanted`](crate::node::Vote::Wanted), or by [`Free`](crate::node::Vote::Free) if it does not hold it, whoever else does.
     Release {
         /// Key and token.
         claim: Arc<Claim>,
@@ -131,7 +131,7 @@ pub enum Request {
     /// As `Release`, and in the same step store the token of the `next` waiter for as long as its terms say, if the key
     /// holds the claim's token (rule O-1), and tell that waiter by its inbox:
     /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). Where no client listens there the key is
-    /// deleted, as by `Release`. Answered by [`Notified`](crate::Vote::Notified) where it is stored, or else as
+    /// deleted, as by `Release`. Answered by [`Notified`](crate::node::Vote::Notified) where it is stored, or else as
     /// `Release`.
     Offer {
         /// Key and token.
@@ -158,7 +158,7 @@ pub enum Request {
         /// The key of the lock.
         key: Arc<str>,
     },
-    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::Vote::Waiters).
+    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::node::Vote::Waiters).
     ListWaiters {
         /// The key of the lock.
         key: Arc<str>,

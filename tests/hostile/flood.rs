@@ -4,7 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::{Address, Clock, Coordinator, Dial, NodeStatus, RestartGuard, Stream};
+use quorlock::{
+    Coordinator, RestartGuard,
+    health::NodeStatus,
+    redis::Address,
+    runtime::Clock,
+    transport::{Dial, Stream},
+};
 use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes_on};
 
 use crate::server::{Hostile, Phase};

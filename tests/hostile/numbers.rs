@@ -11,7 +11,10 @@ use futures::future::join_all;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Entropy, RestartGuard, Sleep, SystemClock, Wait};
+use quorlock::{
+    Coordinator, RestartGuard, Wait,
+    runtime::{Clock, Entropy, Sleep, SystemClock},
+};
 use quorlock_testkit::{SeededEntropy, memory_nodes};
 
 use crate::server::{Hostile, Words, bulk};
@@ -161,7 +164,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         .custom_nodes(memory_nodes(2))
         .dial(server.clone())
         .clock(clock.clone())
-        .connect_limit(Duration::from_millis(200))
+        .connect_timeout(Duration::from_millis(200))
         .restart_guard(guard)
         .build()
         .unwrap();
@@ -175,7 +178,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         lease.release().await.unwrap_or_else(|lost| panic!("{lost}; {what}"));
         clock.seconds.fetch_add(step, Ordering::Relaxed);
     }
-    let examination = coordinator.examine().await;
+    let examination = coordinator.doctor().await;
     assert!(
         examination.findings.iter().all(|finding| !finding.to_string().chars().any(char::is_control)),
         "{what}"

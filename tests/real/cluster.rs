@@ -5,8 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Check, ClusterAddress, ClusterNode, Coordinator, Hint, HintListener, LossReason, Node as _,
-    NodeStatus, RestartGuard, Role, Standing, SystemClock, VoteOutcome, Wait,
+    AcquireError, Coordinator, LossReason, RestartGuard, Wait,
+    doctor::{Check, Standing},
+    health::NodeStatus,
+    node::facts::Role,
+    node::{Hint, HintListener, Node as _},
+    redis::{ClusterAddress, ClusterNode},
+    runtime::SystemClock,
+    votes::VoteOutcome,
 };
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Server, Servers, eventually};
@@ -392,8 +398,8 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "a third of two");
     for permit in [one, two] {
-        permit.lease.renew().await.unwrap();
-        permit.lease.release().await.unwrap();
+        permit.renew().await.unwrap();
+        permit.release().await.unwrap();
     }
     let shared = || coordinator.lock("papers").shared();
     let readers = [shared().acquire().await.unwrap(), shared().acquire().await.unwrap()];
@@ -412,7 +418,7 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     let cluster = cluster(3, 0).await;
     for (prefix, masters) in [("", 3), ("{locks}/", 1)] {
         let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
-        let examination = coordinator.examine().await;
+        let examination = coordinator.doctor().await;
         let found =
             |matter: Check| examination.findings.iter().filter(|finding| finding.matter == matter).count();
         let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
@@ -428,8 +434,9 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     }
     let lost = &cluster[1];
     lost.kill();
-    let examination = alone(&cluster).examine().await;
-    let names_it = |finding: &quorlock::Finding| finding.evidence.contains(&lost.address().to_string());
+    let examination = alone(&cluster).doctor().await;
+    let names_it =
+        |finding: &quorlock::doctor::Finding| finding.evidence.contains(&lost.address().to_string());
     let away = examination.findings.iter().find(|finding| finding.matter == Check::Unreachable);
     assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token, preferred_node};
-use quorlock::{Clock as _, Coordinator, Entropy, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Wait,
+    runtime::{Clock as _, Entropy, SystemClock},
+};
 use quorlock_testkit::{SeededEntropy, Servers, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script, Value};
@@ -258,7 +261,7 @@ async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_eac
 async fn work_today(client: &Coordinator, room: &Room, count: &AtomicUsize) {
     while !room.over.load(Ordering::SeqCst) {
         let lease = client.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-        room.visit(lease.fencing_token().get()).await;
+        room.visit(lease.fencing_token().unwrap().get()).await;
         lease.release().await.unwrap();
         count.fetch_add(1, Ordering::SeqCst);
     }

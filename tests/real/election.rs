@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Address, Clock, Election, Hint, HintListener, LossReason, Node as _, Observed, Observer, RedisNode,
-    Request, SystemClock, Vote, ask,
+    Election, LossReason, Observer,
+    election::Observed,
+    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
 };
 use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use quorlock::fence::{self, Stale};
-use quorlock::{Entropy as _, FencingToken};
+use quorlock::{FencingToken, runtime::Entropy as _};
 use quorlock_testkit::{Kind, Resp, SeededEntropy, Server, Servers};
 
 async fn every_server() -> Vec<Servers> {

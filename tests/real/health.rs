@@ -1,6 +1,9 @@
 //! How real servers stand, when they are killed, started again and stopped.
 
-use quorlock::{Clock as _, Health, NodeHealth, NodeStatus, SystemClock};
+use quorlock::{
+    health::{Health, NodeHealth, NodeStatus},
+    runtime::{Clock as _, SystemClock},
+};
 
 use crate::world::{DEADLINE, World};
 

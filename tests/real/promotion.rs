@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, Lease, NodeStatus, RestartGuard, VoteOutcome, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Lease, RestartGuard, Wait, health::NodeStatus, votes::VoteOutcome,
+};
 use quorlock_testkit::{Server, Servers, eventually};
 
 use crate::world::{DEADLINE, client};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Check, Coordinator, Renewal, RestartGuard, VoteOutcome, Wait};
+use quorlock::{AcquireError, Coordinator, Renewal, RestartGuard, Wait, doctor::Check, votes::VoteOutcome};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, World, client};
@@ -90,7 +90,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
         })
     };
     let found = |coordinator: &Coordinator| {
-        let noticed = coordinator.noticed().into_iter();
+        let noticed = coordinator.warnings().into_iter();
         noticed.filter(|finding| finding.matter == Check::MaxTtl).map(|finding| finding.evidence).collect()
     };
     let alone = with(MAX_TTL);
@@ -109,7 +109,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     eventually("it finds the longer one", DEADLINE, async || !found(&shorter).is_empty()).await.unwrap();
     let told: Vec<String> = found(&shorter);
     assert!(told[0].contains("max_ttl is 2s here, and another client has 1h"), "{told:?}");
-    let examined = shorter.examine().await;
+    let examined = shorter.doctor().await;
     assert_eq!(examined.findings.iter().filter(|finding| finding.matter == Check::MaxTtl).count(), 1);
 
     // The servers have forgotten what was noted there, and the client has not.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Entropy as _, SystemEntropy, Wait};
+use quorlock::{
+    Coordinator, Wait,
+    runtime::{Entropy as _, SystemEntropy},
+};
 use quorlock_testkit::Servers;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -24,7 +27,7 @@ fn bench() -> Bench {
     let driven = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let servers = driven.block_on(Servers::start(3)).unwrap();
     // A node has more time than usual: what is tested is not how fast this machine is.
-    let coordinator = client(&servers.urls(), |builder| builder.node_limit(Duration::from_secs(2)));
+    let coordinator = client(&servers.urls(), |builder| builder.node_timeout(Duration::from_secs(2)));
     Bench { servers, driven, coordinator }
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
-use quorlock::{AcquireError, Coordinator, Lock, NodeStatus, RestartGuard, Standing, VoteOutcome, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
+    votes::VoteOutcome,
+};
 use quorlock_testkit::{Server, Servers, Service, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -117,7 +120,7 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{error}") };
     // It was just met for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
-    let examination = only(&service, RestartGuard::On).examine().await;
+    let examination = only(&service, RestartGuard::On).doctor().await;
     let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
         panic!("{examination:#?}")
     };

@@ -9,7 +9,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
-use quorlock::{Address, Clock as _, Node, RedisNode, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Node, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_testkit::{MemoryNode, Servers};
 
 const LONG: Duration = Duration::from_secs(60);

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, preferred_node};
 use quorlock::{
-    Address, Clock, Entropy, Handoff, Hint, HintListener, Node as _, RedisNode, Request, SystemClock, Vote,
-    Wait, ask,
+    Handoff, Wait,
+    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, Entropy, SystemClock},
 };
 use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually};
 
@@ -33,7 +35,7 @@ async fn worker() {
     let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
     let coordinator = client(&urls, |builder| builder);
     // So that the processes take turns: with the default one would do all its work in one series.
-    let lock = coordinator.lock("contended").wait(Wait::Forever).hand_over(Handoff::times(8));
+    let lock = coordinator.lock("contended").wait(Wait::Forever).handoff(Handoff::times(8));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let (lock, place) = (lock.clone(), place.clone());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Entropy as _, SystemEntropy};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::SeededEntropy;
 
 /// What chance decides: the same for the same seed, on every machine.

@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait, duration};
+use quorlock::{
+    Fencing, Lock, Wait, duration,
+    runtime::{Entropy as _, SystemEntropy},
+};
 
 use crate::args::{DeploymentArgs, Switch};
 use crate::config::Settings;

@@ -6,7 +6,10 @@ use std::io::{Read as _, Write as _};
 
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use quorlock::{Coordinator, Entropy as _, Fencing, SystemEntropy};
+use quorlock::{
+    Coordinator, Fencing,
+    runtime::{Entropy as _, SystemEntropy},
+};
 use quorlock_testkit::memory_nodes;
 
 /// What a process draws and stores: randomness, and the token of a lock.

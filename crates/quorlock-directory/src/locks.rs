@@ -6,8 +6,8 @@
 use std::io;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Holding, Vote};
 
 use crate::records::{Held, Record, Records, What, wrong};
 

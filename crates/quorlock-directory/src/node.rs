@@ -12,9 +12,11 @@ use futures::future::{Either, select};
 
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    Access, Capabilities, Capability, ClockReading, ConnectFailure, ConnectionState, Facts, Fsync, Identity,
-    Location, Memory, Node, NodeError, NodeErrorKind, Order, Reason, Request, Responder, Response, Role,
-    Seams, SharedRequest, Software, StatusListener, ask,
+    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::{
+        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind, Order,
+        Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
+    },
 };
 
 use crate::locks::Told;

@@ -10,8 +10,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AddressError, Entropy as _, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
-    SystemEntropy, Vote, ask,
+    node::{
+        AddressError, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams, Vote, ask,
+    },
+    runtime::{Entropy as _, SystemEntropy},
 };
 use quorlock_directory::{DirectoryKind, DirectoryNode};
 

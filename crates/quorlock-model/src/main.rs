@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use quorlock_model::case::{self, Case, Expected, Size};
 use quorlock_model::explore::Report;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, FencingToken, MOST_PLACES, Mode, WaiterId};
 use quorlock::{
-    Expiry, Holding, NodeError, NodeErrorKind, QueueListing, Queued, QueuedWaiter, Reason, Request, Token,
-    Vote,
+    Token,
+    lock::{QueueListing, QueuedWaiter},
+    node::{Expiry, Holding, NodeError, NodeErrorKind, Queued, Reason, Request, Vote},
 };
 
 use crate::queue::Queue;

@@ -10,8 +10,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AddressError, Capabilities, Capability, ConnectFailure, Facts, HintListener, Hints, Location, Node,
-    NodeError, NodeLimits, Order, Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    node::facts::{ConnectFailure, Facts, Location},
+    node::{
+        AddressError, Capabilities, Capability, HintListener, Hints, Node, NodeError, NodeLimits, Order,
+        Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;

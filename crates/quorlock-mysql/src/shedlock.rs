@@ -12,8 +12,11 @@ use std::time::Duration;
 use mysql_async::Row as SqlRow;
 use quorlock::protocol::{Claim, Moment, Token};
 use quorlock::{
-    Access, Capabilities, Capability, Expiry, Facts, Holding, Identity, NodeError, NodeErrorKind, Order,
-    OtherClients, Reason, Request, Seams, Vote,
+    node::facts::{Facts, OtherClients},
+    node::{
+        Access, Capabilities, Capability, Expiry, Holding, Identity, NodeError, NodeErrorKind, Order, Reason,
+        Request, Seams, Vote,
+    },
 };
 
 use crate::connection::Connection;

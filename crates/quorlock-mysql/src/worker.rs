@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::protocol::{Backoff, Moment};
-use quorlock::{
+use quorlock::node::{
     ConnectionState, Hint, HintListener, Identity, NodeError, NodeErrorKind, Reason, Responder, Response,
     Seams, SharedRequest, StatusListener,
 };
+use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;

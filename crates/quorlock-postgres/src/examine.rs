@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::{Claim, FenceHint, Token};
-use quorlock::{ConnectFailure, Facts, Node as _, NodeError, Request, ask};
+use quorlock::{
+    node::facts::{ConnectFailure, Facts},
+    node::{Node as _, NodeError, Request, ask},
+};
 
 use crate::handshake::Settings;
 use crate::node::PostgresNode;

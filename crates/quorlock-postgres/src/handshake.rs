@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
 use quorlock::{
-    Access, ClockReading, Facts, Fsync, Identity, Location, Memory, NodeError, NodeErrorKind, Role, Seams,
-    Software,
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, Role, Software},
+    node::{Access, Identity, NodeError, NodeErrorKind, Seams},
 };
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -50,11 +50,11 @@ impl Settings {
 
     /// How long a statement may take.
     pub(crate) fn limit(&self) -> Duration {
-        self.seams.node_limit().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
+        self.seams.node_timeout().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
     }
 
-    fn connect_limit(&self) -> Duration {
-        self.seams.connect_limit().unwrap_or(CONNECT_LIMIT)
+    fn connect_timeout(&self) -> Duration {
+        self.seams.connect_timeout().unwrap_or(CONNECT_LIMIT)
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn connect(
     predecessor: &mut Option<Witness>,
 ) -> Result<(Session, Facts), NodeError> {
     let clock = settings.seams.clock();
-    let limit = settings.connect_limit();
+    let limit = settings.connect_timeout();
     let connecting = Box::pin(greet(settings, predecessor));
     match select(connecting, clock.sleep_until(clock.now() + limit)).await {
         Either::Left((connected, _)) => connected,

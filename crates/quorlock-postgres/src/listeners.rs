@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::{ConnectionState, Facts, Hint, HintListener, StatusListener};
+use quorlock::{
+    node::facts::Facts,
+    node::{ConnectionState, Hint, HintListener, StatusListener},
+};
 
 /// What the connections of a node share.
 #[derive(Debug, Default)]

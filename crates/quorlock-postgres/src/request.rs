@@ -7,8 +7,11 @@ use quorlock::protocol::{
     Claim, FenceHint, FencingToken, MOST_PLACES, Mode, Token, WaiterId, entry_context, turn_key,
 };
 use quorlock::{
-    Capabilities, Capability, Expiry, Hints, Holding, Identity, NodeError, NodeErrorKind, Order,
-    QueueListing, Queued, QueuedWaiter, Request, Response, Vote,
+    lock::{QueueListing, QueuedWaiter},
+    node::{
+        Capabilities, Capability, Expiry, Hints, Holding, Identity, NodeError, NodeErrorKind, Order, Queued,
+        Request, Response, Vote,
+    },
 };
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};

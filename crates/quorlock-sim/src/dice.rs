@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Entropy;
+use quorlock::runtime::Entropy;
 use quorlock_testkit::SeededEntropy;
 
 /// What chance decides, from a seed.

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Holding, Vote};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::failure::{Failure, wrong};

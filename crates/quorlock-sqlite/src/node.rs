@@ -11,9 +11,11 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use quorlock::protocol::{Claim, FenceHint, Moment, Token};
 use quorlock::{
-    Capabilities, ClockReading, ConnectFailure, Facts, Fsync, HintListener, Location, Memory, Node,
-    NodeError, NodeLimits, Reason, Request, Responder, Role, Seams, SharedRequest, Software, StatusListener,
-    ask,
+    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::{
+        Capabilities, HintListener, Node, NodeError, NodeLimits, Reason, Request, Responder, Seams,
+        SharedRequest, StatusListener, ask,
+    },
 };
 
 use crate::worker::{Job, Worker, capabilities};

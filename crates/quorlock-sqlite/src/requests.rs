@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
-use quorlock::{NodeError, NodeErrorKind, Reason, Request, Vote};
 
 use crate::entries::{Entries, Held, Told, What, stands, told};
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
 
 use crate::entries::{Entries, Held, Told, What, told};

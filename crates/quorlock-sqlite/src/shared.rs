@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, SHARED_MARKER, Token, WaiterId};
-use quorlock::{Holding, Vote};
 
 use crate::entries::{Entries, Held, Told, What, stands};
 use crate::failure::Failure;

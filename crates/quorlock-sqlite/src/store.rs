@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Seams};
 use quorlock::protocol::{FencingToken, Moment};
-use quorlock::{NodeError, NodeErrorKind, Reason, Request, Seams};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};

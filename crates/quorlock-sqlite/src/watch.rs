@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use quorlock::node::{Request, Vote};
 use quorlock::protocol::Moment;
-use quorlock::{Request, Vote};
 
 use crate::entries::{Entries, What};
 use crate::failure::Failure;

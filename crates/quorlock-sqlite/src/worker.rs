@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use futures::channel::oneshot;
-use quorlock::{
+use quorlock::node::{
     Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Order,
     Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorlock::Entropy;
+use quorlock::runtime::Entropy;
 
 /// Random numbers that depend on a seed alone: the same on every machine, with every version of
 /// every crate, so that a seed printed by a failed test last year still reproduces the failure.

@@ -1,6 +1,6 @@
 //! Seeded randomness is the same for ever.
 
-use quorlock::Entropy;
+use quorlock::runtime::Entropy;
 use quorlock_testkit::SeededEntropy;
 
 #[test]

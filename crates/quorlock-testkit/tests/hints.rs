@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
-use quorlock::{Clock, Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask};
+use quorlock::{
+    node::{Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask},
+    runtime::Clock,
+};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
-use quorlock::{Access, Clock, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask};
+use quorlock::{
+    node::{Access, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask},
+    runtime::Clock,
+};
 use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);

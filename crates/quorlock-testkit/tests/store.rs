@@ -8,7 +8,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
-use quorlock::{Address, Clock, Expiry, Holding, RedisNode, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Expiry, Holding, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{
     Change, Drawing, Enqueue, Failure, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };

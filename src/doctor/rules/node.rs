@@ -9,7 +9,7 @@ use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
 use crate::node::facts::{Facts, Feature, Fsync, Missing, Role};
-use quorlock_protocol::{Moment, Past, RoundTrip, node_limit};
+use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
 
 /// What is known as soon as a node has introduced itself: told at each connection, too.
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
@@ -359,7 +359,7 @@ fn hints(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
     let most = setting.ttl / 10;
-    let limit = node_limit(setting.node_limit, Some(RoundTrip::first(trips.median)), setting.ttl);
+    let limit = node_timeout(setting.node_timeout, Some(RoundTrip::first(trips.median)), setting.ttl);
     let took = format!(
         "answers within {} in half of all cases, and within {} in nearly all",
         duration::format(trips.median),

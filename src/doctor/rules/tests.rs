@@ -2,7 +2,7 @@
 
 use super::node::has_hole;
 use super::*;
-use crate::doctor::{Examination, Summary};
+use crate::doctor::{Report, Summary};
 use crate::node::facts::{
     ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, OtherClients, Software,
 };
@@ -21,7 +21,7 @@ pub(crate) fn setting(nodes: usize) -> Setting {
         max_ttl,
         drift: Drift::default(),
         quarantine: Quarantine::new(max_ttl, Drift::default()),
-        node_limit: Some(Duration::from_millis(50)),
+        node_timeout: Some(Duration::from_millis(50)),
     }
 }
 
@@ -55,21 +55,21 @@ fn sound(number: u8) -> Facts {
     }
 }
 
-fn examine(nodes: &[Facts], setting: &Setting) -> Examination {
+fn examine(nodes: &[Facts], setting: &Setting) -> Report {
     let name = |number: usize| Arc::from(format!("node-{number}"));
     let nodes: Vec<_> =
         nodes.iter().enumerate().map(|(number, facts)| (name(number), Some(facts.clone()))).collect();
-    Examination::of(&nodes, setting)
+    Report::of(&nodes, setting)
 }
 
 /// What is found when the first of three sound nodes differs.
-fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Examination {
+fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Report {
     let mut nodes = [sound(0), sound(1), sound(2)];
     change(&mut nodes[0]);
     examine(&nodes, setting)
 }
 
-fn found(examination: &Examination) -> Vec<(Severity, Check)> {
+fn found(examination: &Report) -> Vec<(Severity, Check)> {
     examination.findings.iter().map(|finding| (finding.severity, finding.matter)).collect()
 }
 
@@ -92,7 +92,7 @@ fn with_a_sound_deployment_nothing_is_found() {
     for setting in [setting(3), unguarded()] {
         let examination = one_with(|_| {}, &setting);
         assert_eq!(found(&examination), []);
-        assert_eq!(examination.outlook(), Summary::Sound);
+        assert_eq!(examination.summary(), Summary::Sound);
     }
 }
 
@@ -167,7 +167,7 @@ fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
         assert_eq!(votes, spare, "{matter}");
     }
     let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
-    assert_eq!(two.outlook(), Summary::Sound, "warnings alone do not make it unsafe");
+    assert_eq!(two.summary(), Summary::Sound, "warnings alone do not make it unsafe");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn one_server_behind_two_addresses_votes_once() {
     assert!(found(&examination).contains(&(Severity::Unsafe, Check::SameServer)));
     assert!(matches!(examination.nodes[0].standing, Standing::Votes));
     assert!(matches!(examination.nodes[1].standing, Standing::Excluded { .. }));
-    assert_eq!(examination.outlook(), Summary::Unsafe);
+    assert_eq!(examination.summary(), Summary::Unsafe);
 }
 
 #[test]
@@ -246,20 +246,20 @@ fn with_too_few_votes_there_is_no_quorum_whatever_else_is_wrong() {
     }
     let examination = examine(&nodes, &setting(3));
     assert!(found(&examination).contains(&(Severity::Warning, Check::NoQuorum)));
-    assert_eq!(examination.outlook(), Summary::NoQuorum);
+    assert_eq!(examination.summary(), Summary::NoQuorum);
 }
 
 #[test]
 fn nodes_that_cannot_be_examined_are_neither_good_nor_bad() {
     let name = |name: &str| Arc::from(name);
     let examination =
-        Examination::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
+        Report::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
     assert_eq!(found(&examination), [(Severity::Unknown, Check::NoQuorum)]);
-    assert_eq!(examination.outlook(), Summary::Unclear);
+    assert_eq!(examination.summary(), Summary::Unclear);
 }
 
 /// A deployment of three whose nodes are at these addresses.
-fn at(hosts: [(&str, [u8; 4]); 3]) -> Examination {
+fn at(hosts: [(&str, [u8; 4]); 3]) -> Report {
     let nodes = [0, 1, 2].map(|number| {
         let (host, address) = hosts[usize::from(number)];
         Facts {
@@ -317,7 +317,7 @@ fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
         found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
     };
     assert_eq!(far(80, &setting(3)), [(Severity::Warning, Check::SlowNode)], "a number is a number");
-    assert_eq!(far(1_500, &Setting { node_limit: None, ..setting(3) }), []);
+    assert_eq!(far(1_500, &Setting { node_timeout: None, ..setting(3) }), []);
 }
 
 #[test]

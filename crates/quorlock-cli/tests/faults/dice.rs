@@ -1,6 +1,6 @@
 //! Chance, from a seed.
 
-use quorlock::{Entropy as _, SystemEntropy};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::SeededEntropy;
 
 pub(crate) struct Dice {

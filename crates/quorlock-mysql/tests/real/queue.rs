@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::protocol::{WaiterId, turn_key};
-use quorlock::{Coordinator, Hint, HintListener, Node, Queued, Request, RestartGuard, Vote, ask};
+use quorlock::{
+    Coordinator, RestartGuard,
+    node::{Hint, HintListener, Node, Queued, Request, Vote, ask},
+};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node, release};

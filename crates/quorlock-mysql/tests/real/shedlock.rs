@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    Capabilities, Coordinator, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest,
-    SystemClock, Vote, ask,
+    Coordinator,
+    node::{Capabilities, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest, Vote, ask},
+    runtime::SystemClock,
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::Value;
@@ -284,7 +285,7 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     let found = async || {
         let coordinator =
             Coordinator::builder().kind(MysqlKind::new()).nodes([url(&server)]).build().unwrap();
-        let findings = coordinator.examine().await.findings;
+        let findings = coordinator.doctor().await.findings;
         assert!(!findings.iter().any(|finding| finding.matter.code() == "lock-fails"), "{findings:#?}");
         findings.into_iter().find(|finding| finding.matter.code() == "client-clocks").unwrap()
     };

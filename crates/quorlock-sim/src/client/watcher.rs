@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Observed};
+use quorlock::{Coordinator, election::Observed, runtime::Clock as _};
 
 use crate::clock::HostClock;
 use crate::dice::Dice;

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Vote};
 use quorlock::protocol::{FenceHint, FencingToken, Moment, queue_entry};
-use quorlock::scripts::{self, Script};
-use quorlock::{Expiry, Vote};
+use quorlock::redis::scripts::{self, Script};
 
 use super::Shared;
 use super::commands::{millis, pttl};

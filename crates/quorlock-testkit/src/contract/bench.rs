@@ -8,7 +8,9 @@ use quorlock::protocol::{
     Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId, fence_counter,
 };
 use quorlock::{
-    Clock, Entropy, Expiry, Node, NodeError, QueuedWaiter, Request, Response, SystemEntropy, Vote, ask,
+    lock::QueuedWaiter,
+    node::{Expiry, Node, NodeError, Request, Response, Vote, ask},
+    runtime::{Clock, Entropy, SystemEntropy},
 };
 
 use super::{Ear, Plant};

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorlock::protocol::{FencingToken, InboxId, InboxMessage};
-use quorlock::{Entropy, Hint, HintListener, Identity, SystemEntropy};
+use quorlock::{
+    node::{Hint, HintListener, Identity},
+    runtime::{Entropy, SystemEntropy},
+};
 
 /// Counts the hints about the keys that a clause asks about, and keeps no others: it goes on
 /// listening when the check is over.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
 use crate::store::Value;

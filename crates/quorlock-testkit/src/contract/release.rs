@@ -1,6 +1,6 @@
 //! Clauses about releasing and looking.
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::WaiterId;
 
 use super::bench::{Bench, Finding, LONG, ensure, is};

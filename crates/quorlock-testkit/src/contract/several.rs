@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
-use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::fence::Past;

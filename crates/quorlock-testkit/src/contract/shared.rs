@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Token, WaiterId, fence_counter};
-use quorlock::{Expiry, Holding, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::fence::Past;

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{
+    Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote,
+};
 use quorlock::protocol::{InboxMessage, Moment, turn_key};
-use quorlock::{Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
 use super::{InSocket, Requests};

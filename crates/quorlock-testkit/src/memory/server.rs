@@ -9,7 +9,8 @@ use quorlock::protocol::{
     readers_key, turn_key, want_mark,
 };
 use quorlock::{
-    Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
+    node::{Capabilities, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response},
+    runtime::Clock,
 };
 
 use crate::store::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
 use super::{Entry, Failure, Store, Told, Value};

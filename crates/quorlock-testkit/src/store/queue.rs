@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_heartbeat};
-use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
+use quorlock::{
+    lock::{QueueListing, QueuedWaiter},
+    node::{Queued, Vote},
+};
 
 use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
 

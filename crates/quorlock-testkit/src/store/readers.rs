@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FencingToken, Moment, SHARED_MARKER, Token};
 
 use super::{Drawing, Failure, Millis, Store, Told, Value, WANTED, millis, span};

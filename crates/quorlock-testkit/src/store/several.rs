@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
 use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
