@@ -215,11 +215,11 @@ async fn measure(servers: &Servers, case: &Case) {
     let (scripts, commands) = requests(servers).await;
     let (scripts, commands) = (scripts - before.0, commands - before.1);
     grants.sort_unstable();
-    let mut hand_overs = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap();
-    let mut waits = hand_overs.clone();
+    let mut handoffs = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap();
+    let mut waits = handoffs.clone();
     for pair in grants.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "two holders");
-        hand_overs.saturating_record((pair[1].0 - pair[0].1) / 1000);
+        handoffs.saturating_record((pair[1].0 - pair[0].1) / 1000);
     }
     for (_, _, waited) in &grants {
         waits.saturating_record(waited / 1000);
@@ -231,7 +231,7 @@ async fn measure(servers: &Servers, case: &Case) {
         waits.max() as f64 / waits.value_at_quantile(0.5).max(1) as f64,
         |count: u64| count as f64 / grants.len() as f64,
     );
-    let handoff = format!("{} / {}", hand_overs.value_at_quantile(0.5), hand_overs.value_at_quantile(0.99));
+    let handoff = format!("{} / {}", handoffs.value_at_quantile(0.5), handoffs.value_at_quantile(0.99));
     println!(
         "{:>18}{rate:>10.0}{handoff:>28}{:>16.1}{:>16.1}{:>14.1} %{:>14.1}{spread:>26.1}",
         case.to_string(),

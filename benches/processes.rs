@@ -400,14 +400,14 @@ async fn measure(
     let after = Spent::by(servers).await;
     assert!(grants.len() > 1, "{processes} processes were granted the lock {} times", grants.len());
     grants.sort_unstable();
-    let (mut hand_overs, mut gap) = (histogram(), Duration::ZERO);
+    let (mut handoffs, mut gap) = (histogram(), Duration::ZERO);
     for pair in grants.windows(2) {
         let ((_, ended, number, _), (began, _, next, _)) = (pair[0], pair[1]);
         assert!(ended <= began, "two holders");
         assert!(number < next || !settings.fencing, "fencing token {next} came after {number}");
         let between = Duration::from_nanos(began - ended);
         gap = gap.max(between);
-        hand_overs.saturating_record(micros(between));
+        handoffs.saturating_record(micros(between));
     }
     let (rows, away) = rows(&grants, workers.len());
     let count = grants.len() as f64;
@@ -415,8 +415,8 @@ async fn measure(
     let squares: f64 = each.iter().map(|held| held * held).sum();
     Figures {
         rate: count / took.as_secs_f64(),
-        p50: hand_overs.value_at_quantile(0.5) as f64,
-        p99: hand_overs.value_at_quantile(0.99) as f64,
+        p50: handoffs.value_at_quantile(0.5) as f64,
+        p99: handoffs.value_at_quantile(0.99) as f64,
         commands: (after.commands - before.commands) as f64 / count,
         requests: (after.requests - before.requests) as f64 / count,
         client: micros(client) as f64 / count,

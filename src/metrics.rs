@@ -126,7 +126,7 @@ metrics! {
     "Leases that ended against the will of their holder, by reason"
     RELEASES = Counter "quorlock_releases_total" in Count by ["outcome", "class"], in &[];
     "Leases given back to the nodes, by whether a quorum confirmed in time"
-    HAND_OVERS = Counter "quorlock_hand_overs_total" in Count by ["outcome", "class"], in &[];
+    HAND_OVERS = Counter "quorlock_handoffs_total" in Count by ["outcome", "class"], in &[];
     "Leases passed to the next who waited in the same process, by way"
     WRITE_BACKS = Counter "quorlock_write_backs_total" in Count by [], in &[];
     "Fencing tokens that took a second round, because the nodes had drawn different numbers"

@@ -247,13 +247,13 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
     let second = counted.next(&counted.lock()).await;
     first.release().await.unwrap();
     let second = second.await.unwrap();
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"by_round\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"by_round\"}"), 1.0);
     // Without a quorum the next one has to contend.
     let third = counted.next(&counted.lock()).await;
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     second.release().await.unwrap();
     counted.bench.pass(LATE).await;
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"failed\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"failed\"}"), 1.0);
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::resume);
     drop(third.await.unwrap());
     counted.bench.settle().await;
@@ -265,7 +265,7 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
     first.release().await.unwrap();
     drop(second.await.unwrap());
     counted.bench.settle().await;
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"locally\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"locally\"}"), 1.0);
     assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), rounds, "it took no round");
     counted.at_rest();
 }

@@ -85,7 +85,7 @@ async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
+async fn others_get_their_chance_after_a_bounded_number_of_handoffs() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator).handoff(Handoff::times(5));
     let greedy: Arc<AtomicUsize> = Arc::default();

@@ -63,7 +63,7 @@ struct LockHandles {
     renewals: Counters,
     lost: Counters,
     releases: Counters,
-    hand_overs: Counters,
+    handoffs: Counters,
 }
 
 impl LockMeter {
@@ -83,7 +83,7 @@ impl LockMeter {
             renewals: Counters::of(&list::RENEWALS, labels, "outcome", Renewed::WORDS),
             lost: Counters::of(&list::LOST, labels, "reason", Loss::WORDS),
             releases: Counters::of(&list::RELEASES, labels, "outcome", &["confirmed", "unconfirmed"]),
-            hand_overs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
+            handoffs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
         }))
     }
 
@@ -122,7 +122,7 @@ impl LockMeter {
     }
 
     pub(crate) fn passed(&self, outcome: Passed) {
-        self.0.hand_overs.count(outcome as usize);
+        self.0.handoffs.count(outcome as usize);
     }
 }
 

@@ -23,7 +23,7 @@ async fn remembered(world: &World) -> u64 {
 }
 
 /// Waits for each, and gives it back.
-async fn held_and_given_back(lock: Lock) {
+async fn held_and_given_back<K>(lock: Lock<K>) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
