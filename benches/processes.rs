@@ -105,7 +105,7 @@ async fn want<K>(client: &Coordinator, lock: Lock<K>, window: Duration) -> Vec<D
             since = None;
             clock.sleep_until(clock.now() + HOLD).await;
             lease.release().await.unwrap();
-            clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+            clock.sleep_until(clock.now() + Duration::from_millis(entropy.next_u64() % 200)).await;
         }
     };
     tokio::select! {
@@ -461,7 +461,7 @@ async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<
     let end = clock.now() + window;
     let (mut since, mut waits) = (clock.now(), Vec::new());
     while clock.now() < end {
-        let token = format!("{:032x}", entropy.bits());
+        let token = format!("{:032x}", entropy.next_u128());
         let set = async |mut node: redis::aio::MultiplexedConnection| {
             let mut set = redis::cmd("SET");
             set.arg(&name).arg(&token).arg("NX").arg("PX").arg(5_000);
@@ -481,7 +481,7 @@ async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<
             free.query_async::<i64>(&mut node).await.unwrap();
         };
         join_all(nodes.iter().cloned().map(free)).await;
-        clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+        clock.sleep_until(clock.now() + Duration::from_millis(entropy.next_u64() % 200)).await;
     }
     waits.push(clock.now().since(since));
     waits

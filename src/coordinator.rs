@@ -103,7 +103,7 @@ impl Coordinator {
     pub async fn doctor(&self) -> Report {
         let nodes = self.shared.nodes.iter().map(|node| {
             // A key for each node: two addresses may lead to the same server.
-            let random = self.shared.entropy.half();
+            let random = self.shared.entropy.next_u64();
             let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
             let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
             async move { (name, facts.await) }

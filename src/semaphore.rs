@@ -379,7 +379,7 @@ impl Semaphore {
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.permits).collect();
         for last in (1..order.len()).rev() {
-            let other = fraction(Duration::from_nanos(last as u64 + 1), self.shared.entropy.half());
+            let other = fraction(Duration::from_nanos(last as u64 + 1), self.shared.entropy.next_u64());
             order.swap(last, usize::try_from(other.as_nanos()).unwrap_or(last).min(last));
         }
         order

@@ -98,7 +98,7 @@ impl Node for Scrambled {
     fn ask(&self, request: SharedRequest, responder: Responder) {
         let node = self.clone();
         tokio::spawn(async move {
-            let way = MS * u32::try_from(node.entropy.half() % 20).unwrap();
+            let way = MS * u32::try_from(node.entropy.next_u64() % 20).unwrap();
             node.clock.sleep_until(node.clock.now() + way).await;
             responder.send(ask(&node.node, request).await);
         });
@@ -118,7 +118,7 @@ async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
     let client =
         Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
     for _ in 0..100 {
-        let patience = MS * u32::try_from(entropy.half() % 40).unwrap();
+        let patience = MS * u32::try_from(entropy.next_u64() % 40).unwrap();
         let lock = lock_of(&client);
         tokio::select! {
             lease = lock.acquire() => drop(lease),
@@ -313,7 +313,7 @@ async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
 async fn a_node_of_one_host_is_alone_or_refused_by_name() {
     let here = Capabilities::all().of_one_host();
     let findings = with_one_able_to(&bench(1), here).doctor().await.findings;
-    let of = |check| findings.iter().find(|finding| finding.matter == check);
+    let of = |check| findings.iter().find(|finding| finding.check == check);
     assert!(of(Check::OneHost).is_some() && of(Check::OneNode).is_none(), "{findings:#?}");
     let nodes = bench(3).nodes.into_iter().enumerate();
     let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(here) } else { node });
@@ -341,7 +341,7 @@ async fn one_node_is_warned_of_unless_it_is_several_servers() {
         let bench = bench(1);
         let client = with_one_able_to(&bench, capabilities);
         let examination = client.doctor().await;
-        let found = examination.findings.iter().find(|finding| finding.matter == Check::OneNode);
+        let found = examination.findings.iter().find(|finding| finding.check == Check::OneNode);
         match warned {
             Some(words) => assert!(found.unwrap().evidence.contains(words), "{found:?}"),
             None => assert!(found.is_none(), "{found:?}"),

@@ -204,7 +204,7 @@ impl World {
                 let client = Coordinator::builder()
                     .custom_nodes(wires)
                     .clock(calendar(&clock, &chance, troubles.calendars))
-                    .entropy(SeededEntropy::new(chance.0.half()))
+                    .entropy(SeededEntropy::new(chance.0.next_u64()))
                     .ttl(TTL)
                     .max_ttl(TTL)
                     .restart_guard(guard)
@@ -260,7 +260,7 @@ struct Chance(SeededEntropy);
 
 impl Chance {
     fn below(&self, bound: usize) -> usize {
-        usize::try_from(self.0.half() % u64::try_from(bound).unwrap()).unwrap()
+        usize::try_from(self.0.next_u64() % u64::try_from(bound).unwrap()).unwrap()
     }
 
     fn up_to(&self, longest: Duration) -> Duration {

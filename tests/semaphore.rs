@@ -275,7 +275,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
         let bench = bench(5);
         let chance = Arc::new(SeededEntropy::new(seed));
         for node in &bench.nodes {
-            node.delay(MS * u32::try_from(chance.half() % 9).unwrap(), MS);
+            node.delay(MS * u32::try_from(chance.next_u64() % 9).unwrap(), MS);
         }
         let inside = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let tasks: Vec<_> = (0..6)
@@ -285,7 +285,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
                 tokio::spawn(async move {
                     let mut granted = 0;
                     for _ in 0..30 {
-                        let rest = MS * u32::try_from(chance.half() % 400).unwrap();
+                        let rest = MS * u32::try_from(chance.next_u64() % 400).unwrap();
                         clock.sleep_until(clock.now() + rest).await;
                         let Ok(Some(permit)) = semaphore.try_acquire().await else { continue };
                         granted += 1;

@@ -458,9 +458,9 @@ struct Reticent(MemoryNode);
 struct Muffled(Arc<dyn HintListener>);
 
 impl HintListener for Muffled {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Hearing {
-            self.0.hear(hint);
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Subscribed {
+            self.0.on_hint(hint);
         }
     }
 }

@@ -355,7 +355,7 @@ async fn a_reader_behind_a_writer_that_waits_asks_again_by_hints_and_slow_heartb
     let first = bench.reader().acquire().await.unwrap();
     for node in &bench.nodes {
         let (key, waiter, patience) = (Arc::from("r"), WaiterId::new(1), Duration::from_secs(6));
-        ask(node, Request::Intend { key, waiter, patience }).await.unwrap();
+        ask(node, Request::AnnounceWriter { key, waiter, patience }).await.unwrap();
     }
     let before = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
     let second = tokio::spawn(acquire(bench.reader().wait(Wait::Forever)));

@@ -282,9 +282,9 @@ struct Mumbling(MemoryNode);
 struct Muffled(Arc<dyn HintListener>);
 
 impl HintListener for Muffled {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Hearing {
-            self.0.hear(hint);
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Subscribed {
+            self.0.on_hint(hint);
         }
     }
 }
@@ -325,7 +325,7 @@ impl Node for Echoing {
         self.0.ask(request, reply);
         if changes {
             for listener in &*self.1.lock().unwrap() {
-                listener.hear(Hint::Changed(b"r"));
+                listener.on_hint(Hint::Invalidated(b"r"));
             }
         }
     }
@@ -391,7 +391,7 @@ async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_tas
         let mut waiting = Vec::new();
         for _ in 0..1_000 {
             let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
-            let patience = Duration::from_micros(quorlock::runtime::Entropy::half(&entropy) % 300_000);
+            let patience = Duration::from_micros(quorlock::runtime::Entropy::next_u64(&entropy) % 300_000);
             waiting.push(tokio::spawn(async move {
                 let end = clock.now() + patience;
                 tokio::select! {

@@ -29,7 +29,7 @@ impl Multiplexed {
 
     /// Acquires and releases once.
     pub async fn cycle(&self, key: &str) {
-        let token = format!("{:032x}", SystemEntropy::default().bits());
+        let token = format!("{:032x}", SystemEntropy::default().next_u128());
         let mut set = redis::cmd("SET");
         set.arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         self.round(&set).await;

@@ -59,7 +59,7 @@ impl Raw {
     }
 
     pub fn encode(&self, key: &str) -> Encoded {
-        let token = format!("{:032x}", SystemEntropy::default().bits());
+        let token = format!("{:032x}", SystemEntropy::default().next_u128());
         let mut set = redis::cmd("SET");
         set.arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         let mut delete = redis::cmd("EVALSHA");

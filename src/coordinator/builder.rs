@@ -322,7 +322,7 @@ impl Builder {
             .node_timeout
             .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
-        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.half())));
+        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64())));
         for (node, listened) in nodes.iter().enumerate() {
             for lines in [&lines, &readers] {
                 listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));

@@ -12,7 +12,7 @@ pub struct Finding {
     /// Of what it was found.
     pub subject: Subject,
     /// What was found.
-    pub matter: Check,
+    pub check: Check,
     /// The sentence, with the evidence.
     pub evidence: String,
     /// What to do about it.

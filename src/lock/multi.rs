@@ -71,7 +71,7 @@ impl<K> Lock<K> {
     /// Has all nodes delete the counter of each resource.
     pub(super) async fn delete_each_counter(&self) {
         let deleted = self.keys.iter().map(async |key| {
-            let request = |_| Some(Request::Forget { key: key.clone() });
+            let request = |_| Some(Request::DeleteFencingCounter { key: key.clone() });
             Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request).settled().await;
         });
         join_all(deleted).await;

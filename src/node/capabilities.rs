@@ -10,8 +10,8 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](crate::node::Request::Intend) and
-    /// [`Desist`](crate::node::Request::Desist).
+    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](crate::node::Request::AnnounceWriter) and
+    /// [`Desist`](crate::node::Request::WithdrawWriter).
     Shared,
     /// Claims of [several](crate::protocol::Claim::and) keys: what is asked is done at all of them or at none.
     Several,

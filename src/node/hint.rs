@@ -9,7 +9,7 @@ use quorlock_protocol::{InboxId, InboxMessage};
 /// Sees how a [`Node`](crate::node::Node) stands to its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor call that node.
-    fn see(&self, contact: ConnectionState);
+    fn on_status(&self, contact: ConnectionState);
 }
 
 /// How a [`Node`](crate::node::Node) stands to its server.
@@ -48,7 +48,7 @@ impl fmt::Display for ConnectionState {
 /// one asks the node, and whoever waits for one also waits for a time.
 pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor ask that node.
-    fn hear(&self, hint: Hint<'_>);
+    fn on_hint(&self, hint: Hint<'_>);
 
     /// Where it receives messages from nodes that can [offer](crate::node::Request::Offer) locks, if it does: the node
     /// subscribes to that before it asks for the first time, and says so by [`inbox_open`](HintListener::inbox_open).
@@ -56,11 +56,11 @@ pub trait HintListener: fmt::Debug + Send + Sync {
         None
     }
 
-    /// From now on, until [`Hint::Deaf`], messages to the inbox arrive.
+    /// From now on, until [`Hint::Unsubscribed`], messages to the inbox arrive.
     fn inbox_open(&self) {}
 
     /// The node, with this history of its data, sends a message to the inbox. Unlike a hint, an offer is an answer:
-    /// the node's vote. As [`hear`](HintListener::hear) it must not block, nor ask that node.
+    /// the node's vote. As [`hear`](HintListener::on_hint) it must not block, nor ask that node.
     fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
         let _ = (message, from);
     }
@@ -73,12 +73,12 @@ pub enum Hint<'a> {
     /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::node::Vote::Held), the
     /// next change after that answer, be it a release, an expiry or anything else. The same of a key
     /// of which an [inspection](crate::node::Request::Inspect) has found that it is free.
-    Hearing,
+    Subscribed,
     /// This key has changed or ended.
-    Changed(&'a [u8]),
+    Invalidated(&'a [u8]),
     /// Any key may have changed without a word, such as when all keys were deleted.
-    AllChanged,
+    Flushed,
     /// From now on nothing is told, and what was asked for before is forgotten: the connection
     /// ended.
-    Deaf,
+    Unsubscribed,
 }

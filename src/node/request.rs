@@ -11,7 +11,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 /// A claim that [shares](Claim::shared) the lock is asked for with the same requests. While anybody
 /// holds such a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER), and ends no
 /// sooner than the last of them; each has an end of its own. To *acquire* it is refused where the key
-/// holds a token, and to those who are new where a writer [intends](Request::Intend) to have the
+/// holds a token, and to those who are new where a writer [intends](Request::AnnounceWriter) to have the
 /// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
 /// *release* or *cancel* it takes out this claim, and the last one the key.
 ///
@@ -75,7 +75,7 @@ pub enum Request {
     },
     /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
     /// writer waits for those who do.
-    Intend {
+    AnnounceWriter {
         /// The key.
         key: Arc<str>,
         /// Who waits.
@@ -83,8 +83,8 @@ pub enum Request {
         /// Who has not asked again for this long is no longer waited for.
         patience: Duration,
     },
-    /// Take an [`Intend`](Request::Intend) back.
-    Desist {
+    /// Take an [`Intend`](Request::AnnounceWriter) back.
+    WithdrawWriter {
         /// The key.
         key: Arc<str>,
         /// Who waits no longer.
@@ -123,7 +123,7 @@ pub enum Request {
         fencing_token: Option<FencingToken>,
     },
     /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::node::Vote::Granted),
-    /// [`Notified`](crate::node::Vote::Notified) or [`Wanted`](crate::node::Vote::Wanted), or by [`Free`](crate::node::Vote::Free) if it does not hold it, whoever else does.
+    /// [`Notified`](crate::node::Vote::Notified) or [`Wanted`](crate::node::Vote::ReleasedContended), or by [`Free`](crate::node::Vote::Free) if it does not hold it, whoever else does.
     Release {
         /// Key and token.
         claim: Arc<Claim>,
@@ -154,7 +154,7 @@ pub enum Request {
     },
     /// Delete the counter of the lock's fencing tokens. Nobody is to use the key again: the next number
     /// would be too small.
-    Forget {
+    DeleteFencingCounter {
         /// The key of the lock.
         key: Arc<str>,
     },
@@ -197,9 +197,9 @@ impl Request {
             | Request::Cancel { .. }
             | Request::WriteBack { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. } => false,
@@ -215,7 +215,7 @@ impl Request {
             }
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Offer { .. } => Some(Capability::Offer),
-            Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
+            Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
@@ -227,7 +227,7 @@ impl Request {
                     claim.is_several().then_some(Capability::Several)
                 }
             }
-            Request::Inspect { .. } | Request::Forget { .. } => None,
+            Request::Inspect { .. } | Request::DeleteFencingCounter { .. } => None,
         }
     }
 
@@ -244,9 +244,9 @@ impl Request {
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
             | Request::ListWaiters { key }
-            | Request::Intend { key, .. }
-            | Request::Desist { key, .. }
-            | Request::Forget { key }
+            | Request::AnnounceWriter { key, .. }
+            | Request::WithdrawWriter { key, .. }
+            | Request::DeleteFencingCounter { key }
             | Request::Inspect { key } => key,
         }
     }
@@ -265,9 +265,9 @@ impl Request {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. } => None,
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. } => None,
         }
     }
 }

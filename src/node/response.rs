@@ -14,7 +14,7 @@ pub enum Vote {
     Granted,
     /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
     /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
-    Wanted,
+    ReleasedContended,
     /// As `Granted`, to a release; and the first of those who wait in the [queue](crate::node::Request::Enqueue) was told
     /// that it is its turn.
     Notified,
@@ -24,13 +24,13 @@ pub enum Vote {
     /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
     Held(Box<Holding>),
     /// Not done: the key is shared or free, and a writer waits, who goes first.
-    Behind,
+    NotYourTurn,
     /// In the [queue](crate::node::Request::Enqueue).
     Queued(Box<Queued>),
     /// Those who wait in the [queue](crate::node::Request::Enqueue).
     Waiters(Box<QueueListing>),
     /// Not done: the counter has gone beyond the number that was to be written back.
-    Ahead,
+    FenceAhead,
     /// Not done, and nobody else is in the way: the key is free, the claim was
     /// [cancelled](crate::node::Request::Cancel), or a release has not found its token.
     Free,
@@ -166,7 +166,7 @@ pub struct Response {
     /// The number that goes with the vote: of an acquisition or a transfer, the one that was drawn for it, or
     /// where the counter stands if it was refused or the token stood there before; of an
     /// [inspection](crate::node::Request::Inspect), the holder's, or the counter where that is not known; where the
-    /// counter is [ahead](Vote::Ahead), the counter. `None` for everything else, where fencing is off, and
+    /// counter is [ahead](Vote::FenceAhead), the counter. `None` for everything else, where fencing is off, and
     /// when nothing was drawn yet.
     pub fencing_token: Option<FencingToken>,
     /// The history of the data that it comes from.

@@ -152,7 +152,7 @@ impl Connector {
             introduction.cmd(&command).arg(&words[..]);
         }
         // The name is for people who look at the server's list of clients. Its answer does not
-        // matter: a user without the right to set it can vote all the same.
+        // check: a user without the right to set it can vote all the same.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
         let hints = self.login.hears_pushes() && self.listeners.any();
         if hints {

@@ -184,10 +184,10 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         self.heard.lock().unwrap().push(match hint {
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
-            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
 }

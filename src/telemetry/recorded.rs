@@ -306,11 +306,11 @@ const ANSWERS: &[&str] =
 fn kind_of(vote: &Vote) -> usize {
     match vote {
         Vote::Granted => 0,
-        Vote::Wanted => 1,
+        Vote::ReleasedContended => 1,
         Vote::Restored => 2,
         Vote::Held(_) => 3,
-        Vote::Behind => 4,
-        Vote::Ahead => 5,
+        Vote::NotYourTurn => 4,
+        Vote::FenceAhead => 5,
         Vote::Free => 6,
         Vote::Notified => 7,
         Vote::Queued(_) => 8,
@@ -364,9 +364,9 @@ impl Op {
                 | Request::LeaveQueue { .. }
                 | Request::ListWaiters { .. }
                 | Request::Inspect { .. }
-                | Request::Intend { .. }
-                | Request::Desist { .. }
-                | Request::Forget { .. },
+                | Request::AnnounceWriter { .. }
+                | Request::WithdrawWriter { .. }
+                | Request::DeleteFencingCounter { .. },
             )
             | None => 3,
         })

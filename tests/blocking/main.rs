@@ -236,7 +236,7 @@ fn one_of_two_threads_leads_and_a_third_is_told() {
     let bench = bench();
     let election = bench.coordinator.election("e").wait(Wait::UpTo(DEADLINE));
     let mut observer = election.observe().unwrap();
-    assert_eq!(observer.changed(), Observed::Nobody);
+    assert_eq!(observer.changed(), Observed::NoLeader);
     assert_eq!(observer.changed_within(Duration::from_millis(1)), None);
     let first = election.campaign("one").unwrap();
     let Observed::Leader(leader) = observer.changed() else { panic!("somebody leads") };

@@ -85,7 +85,7 @@ fn how_the_nodes_stand_is_told_to_threads() {
     let builder = Builder::default().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = builder.build_blocking().unwrap();
     let mut health = coordinator.health();
-    let are = |condition: NodeStatus| move |node: &NodeHealth| node.condition == condition;
+    let are = |condition: NodeStatus| move |node: &NodeHealth| node.status == condition;
     assert!(health.now().iter().all(are(NodeStatus::Unknown)), "nobody was asked");
     assert_eq!(health.changed_within(Duration::from_millis(1)), None);
     let _lease = coordinator.lock("r").acquire().unwrap();
@@ -94,16 +94,16 @@ fn how_the_nodes_stand_is_told_to_threads() {
         assert!(health.changed_within(DEADLINE).is_some(), "{:?}", health.now());
     }
     servers[2].kill();
-    let gone = |nodes: &[NodeHealth]| matches!(nodes[2].condition, NodeStatus::Unreachable { .. });
+    let gone = |nodes: &[NodeHealth]| matches!(nodes[2].status, NodeStatus::Unreachable { .. });
     while !gone(&health.now()) {
         assert!(health.changed_within(DEADLINE).is_some(), "{:?}", health.now());
     }
     let evicts = |matters: Vec<Check>| matters.iter().filter(|matter| **matter == Check::Eviction).count();
     let noticed = coordinator.warnings();
-    assert!(evicts(noticed.iter().map(|finding| finding.matter).collect()) >= 2, "{noticed:?}");
+    assert!(evicts(noticed.iter().map(|finding| finding.check).collect()) >= 2, "{noticed:?}");
     let examined = coordinator.doctor();
     assert_eq!(examined.nodes.len(), 3);
-    assert_eq!(evicts(examined.findings.iter().map(|finding| finding.matter).collect()), 2, "{examined:?}");
+    assert_eq!(evicts(examined.findings.iter().map(|finding| finding.check).collect()), 2, "{examined:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
                 let lease = coordinator.lock("orders/42").acquire().await.unwrap();
                 lease.release().await.unwrap();
                 let node = &coordinator.health().now()[0];
-                if let NodeStatus::Unreachable { reason } = &node.condition
+                if let NodeStatus::Unreachable { reason } = &node.status
                     && format!("{reason:#}").contains("pushed")
                 {
                     return format!("{reason:#}");

@@ -156,7 +156,7 @@ struct Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, _hint: Hint<'_>) {
+    fn on_hint(&self, _hint: Hint<'_>) {
         self.hints.fetch_add(1, Ordering::Relaxed);
     }
 }

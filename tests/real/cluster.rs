@@ -84,8 +84,8 @@ async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Ser
 struct Hears(AtomicBool);
 
 impl HintListener for Hears {
-    fn hear(&self, hint: Hint<'_>) {
-        self.0.fetch_or(hint == Hint::Hearing, Ordering::Relaxed);
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.0.fetch_or(hint == Hint::Subscribed, Ordering::Relaxed);
     }
 }
 
@@ -273,11 +273,11 @@ async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
     let coordinator = guarded(&urls);
     votes(&coordinator, "r").await;
     let all_vote =
-        async || coordinator.health().now().iter().all(|node| node.condition == NodeStatus::Connected);
+        async || coordinator.health().now().iter().all(|node| node.status == NodeStatus::Connected);
     eventually("three that vote", DEADLINE, all_vote).await.unwrap();
     let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
-    let partial = async || matches!(coordinator.health().now()[2].condition, NodeStatus::Partial { .. });
+    let partial = async || matches!(coordinator.health().now()[2].status, NodeStatus::Partial { .. });
     eventually("a cluster in part", DEADLINE, partial).await.unwrap();
     eventually("the replica's vote", DEADLINE, all_vote).await.unwrap();
     lease.check().expect("two of three nodes were enough");
@@ -334,7 +334,7 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
     let kept = coordinator.lock(kept.unwrap());
     lost.kill();
     let partial = async || {
-        let NodeStatus::Partial { reason } = &coordinator.health().now()[0].condition else { return false };
+        let NodeStatus::Partial { reason } = &coordinator.health().now()[0].status else { return false };
         reason.to_string().contains(&lost.address().to_string())
     };
 
@@ -420,7 +420,7 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
         let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
         let examination = coordinator.doctor().await;
         let found =
-            |matter: Check| examination.findings.iter().filter(|finding| finding.matter == matter).count();
+            |matter: Check| examination.findings.iter().filter(|finding| finding.check == matter).count();
         let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
         assert_eq!(examination.nodes[0].standing, Standing::Votes, "{shown:#?}");
         assert_eq!(examination.nodes[0].role, Some(Role::Cluster));
@@ -437,7 +437,7 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     let examination = alone(&cluster).doctor().await;
     let names_it =
         |finding: &quorlock::doctor::Finding| finding.evidence.contains(&lost.address().to_string());
-    let away = examination.findings.iter().find(|finding| finding.matter == Check::Unreachable);
+    let away = examination.findings.iter().find(|finding| finding.check == Check::Unreachable);
     assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
 }
 

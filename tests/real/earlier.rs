@@ -88,7 +88,7 @@ impl Earlier {
         let mut all = true;
         loop {
             while self.changes.try_recv().is_ok() {}
-            let claim = Claim::new(KEY.into(), Token::new(self.entropy.bits(), "earlier:1"));
+            let claim = Claim::new(KEY.into(), Token::new(self.entropy.next_u128(), "earlier:1"));
             let asked = self.clock.now();
             let hint = u64::try_from(self.clock.wall().as_micros()).unwrap();
             let everywhere: Vec<usize> = (0..self.nodes.len()).collect();
@@ -130,7 +130,8 @@ impl Earlier {
 
     /// Waits until `wanted` nodes have told of a change, or for a heartbeat. Returns whether they have.
     async fn rest(&mut self, was_split: bool, wanted: usize) -> bool {
-        let pause = if was_split { self.entropy.half() % 100 } else { 500 + self.entropy.half() % 1_000 };
+        let pause =
+            if was_split { self.entropy.next_u64() % 100 } else { 500 + self.entropy.next_u64() % 1_000 };
         let end = self.clock.now() + Duration::from_millis(pause);
         let mut told = BTreeSet::new();
         while told.len() < wanted {

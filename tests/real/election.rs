@@ -164,8 +164,8 @@ async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
 struct Told(AtomicBool);
 
 impl HintListener for Told {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Changed(b"r") {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Invalidated(b"r") {
             self.0.store(true, Ordering::Relaxed);
         }
     }

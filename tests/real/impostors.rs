@@ -96,7 +96,7 @@ fn through(between: &Between, guard: RestartGuard) -> Coordinator {
 }
 
 fn finding(examination: &Report, matter: Check) -> Option<(Severity, String)> {
-    let found = examination.findings.iter().find(|finding| finding.matter == matter)?;
+    let found = examination.findings.iter().find(|finding| finding.check == matter)?;
     Some((found.severity, found.to_string()))
 }
 

@@ -30,7 +30,7 @@ async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all
     let lease = coordinator.lock("r").acquire().await.unwrap();
     eventually("three connections", DEADLINE, async || coordinator.warnings().len() == 2).await.unwrap();
     let mut noticed: Vec<_> =
-        coordinator.warnings().into_iter().map(|finding| (finding.severity, finding.matter)).collect();
+        coordinator.warnings().into_iter().map(|finding| (finding.severity, finding.check)).collect();
     noticed.sort_by_key(|(severity, _)| *severity);
     assert_eq!(noticed, [(Severity::Unsafe, Check::Eviction), (Severity::Warning, Check::Replicas)]);
     eventually("three votes", DEADLINE, async || {

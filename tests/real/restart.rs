@@ -91,7 +91,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     };
     let found = |coordinator: &Coordinator| {
         let noticed = coordinator.warnings().into_iter();
-        noticed.filter(|finding| finding.matter == Check::MaxTtl).map(|finding| finding.evidence).collect()
+        noticed.filter(|finding| finding.check == Check::MaxTtl).map(|finding| finding.evidence).collect()
     };
     let alone = with(MAX_TTL);
     drop(alone.lock("r").inspect().await);
@@ -110,7 +110,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     let told: Vec<String> = found(&shorter);
     assert!(told[0].contains("max_ttl is 2s here, and another client has 1h"), "{told:?}");
     let examined = shorter.doctor().await;
-    assert_eq!(examined.findings.iter().filter(|finding| finding.matter == Check::MaxTtl).count(), 1);
+    assert_eq!(examined.findings.iter().filter(|finding| finding.check == Check::MaxTtl).count(), 1);
 
     // The servers have forgotten what was noted there, and the client has not.
     for server in &world.servers[..2] {

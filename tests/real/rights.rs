@@ -92,7 +92,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     let examination = one.doctor().await;
     // Other kinds of lock need more, which is no more than noted.
     let worse = examination.findings.iter().filter(|finding| finding.severity > Severity::Note);
-    assert_eq!(worse.filter(|finding| finding.matter == Check::MissingRight).count(), 0, "{examination:#?}");
+    assert_eq!(worse.filter(|finding| finding.check == Check::MissingRight).count(), 0, "{examination:#?}");
     set_user(&servers[0], &documented_for_all(&servers)).await;
     let examination = one.doctor().await;
     assert_eq!(missed(&examination), [""; 0], "{examination:#?}");
@@ -143,7 +143,7 @@ async fn readers_and_writers_that_meet_them_need_some_rights_more() {
 fn missed(examination: &Report) -> Vec<&str> {
     let findings = examination.findings.iter();
     let matters = [Check::MissingRight, Check::LockFails, Check::Failed, Check::Login, Check::NoHints];
-    let missed = findings.filter(|finding| matters.contains(&finding.matter));
+    let missed = findings.filter(|finding| matters.contains(&finding.check));
     missed.map(|finding| finding.cure.as_str()).collect()
 }
 

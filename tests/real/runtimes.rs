@@ -80,7 +80,7 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
 
 #[test]
 fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
-    let seed = SystemEntropy::default().half();
+    let seed = SystemEntropy::default().next_u64();
     println!("seed {seed}");
     let bench = Arc::new(bench());
     let threads: Vec<_> = (0..8)

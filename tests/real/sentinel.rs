@@ -163,8 +163,7 @@ async fn a_hold_outlasts_the_failover_of_a_minority() {
     held.check().unwrap();
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
     // When it votes again, the others need not be there any more.
-    let votes =
-        async || one.health().now().iter().all(|node| matches!(node.condition, NodeStatus::Connected));
+    let votes = async || one.health().now().iter().all(|node| matches!(node.status, NodeStatus::Connected));
     eventually("the service votes again", PATIENCE, votes).await.unwrap();
     plain[0].kill();
     held.renew().await.unwrap();

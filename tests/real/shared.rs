@@ -135,20 +135,20 @@ fn request(key: &str, (act, who, shares): Done) -> Request {
         Act::Renew => Request::Renew { claim, ttl: LONG, fencing_token: None },
         Act::Release => Request::Release { claim },
         Act::Cancel => Request::Cancel { claim, linger: LONG },
-        Act::Intend => Request::Intend { key: key.into(), waiter, patience: LONG },
-        Act::Desist => Request::Desist { key: key.into(), waiter },
+        Act::Intend => Request::AnnounceWriter { key: key.into(), waiter, patience: LONG },
+        Act::Desist => Request::WithdrawWriter { key: key.into(), waiter },
     }
 }
 
 fn word(vote: &Vote) -> &'static str {
     match vote {
         // Of whoever is refused, a release speaks to the next holder.
-        Vote::Granted | Vote::Wanted => "granted",
+        Vote::Granted | Vote::ReleasedContended => "granted",
         Vote::Restored => "restored",
         Vote::Held(_) => "held",
-        Vote::Behind => "behind",
+        Vote::NotYourTurn => "behind",
         Vote::Free => "free",
-        Vote::Ahead | _ => "something else",
+        Vote::FenceAhead | _ => "something else",
     }
 }
 

@@ -28,7 +28,7 @@ async fn held_and_given_back<K>(lock: Lock<K>) {
 }
 
 /// Refused, and then waited for, while another process holds it.
-async fn contended(holder: Lock, other: Lock) {
+async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
     let lease = holder.acquire().await.unwrap();
     let refused = other.clone().wait(Wait::Never).acquire().await;
     assert!(refused.is_err(), "it is held");

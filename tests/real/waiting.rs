@@ -93,8 +93,8 @@ async fn nobody_is_stranded_while_servers_stall_and_connections_break() {
     let grants = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default().lines().count();
     while workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_none()) {
         assert!(clock.now() < end, "stranded after {} of {} grants", grants(), PROCESSES * TASKS * GRANTS);
-        let server = &world.servers[usize::try_from(entropy.half() % 5).unwrap()];
-        if entropy.half().is_multiple_of(2) {
+        let server = &world.servers[usize::try_from(entropy.next_u64() % 5).unwrap()];
+        if entropy.next_u64().is_multiple_of(2) {
             server.freeze().unwrap();
             clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
             server.thaw().unwrap();
@@ -215,7 +215,7 @@ async fn remembered(server: &Server) -> String {
 struct Silent;
 
 impl HintListener for Silent {
-    fn hear(&self, _hint: Hint<'_>) {}
+    fn on_hint(&self, _hint: Hint<'_>) {}
 }
 
 /// Redis 6.0 tells a waiter of the changes that its own requests make, and that is not its turn.

@@ -135,7 +135,7 @@ async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Fa
 
 /// For how much longer its vote does not count.
 fn left(node: &NodeHealth) -> Duration {
-    match node.condition {
+    match node.status {
         NodeStatus::Quarantined { left } => left,
         NodeStatus::Connected
         | NodeStatus::Unknown

@@ -24,7 +24,7 @@ fn node(directory: &Path) -> DirectoryNode {
 }
 
 fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {

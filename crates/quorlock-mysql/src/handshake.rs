@@ -302,7 +302,7 @@ async fn note_history(
     server: &Server,
     seams: &Seams,
 ) -> Result<Note, NodeError> {
-    let new = format!("{:032x}", seams.entropy().bits());
+    let new = format!("{:032x}", seams.entropy().next_u128());
     let durable = u8::from(server.durable());
     let read = format!(
         "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT CREATE_TIME FROM \

@@ -147,7 +147,7 @@ async fn end(
             clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
         }
     }
-    let name = format!("quorlock:{:032x}", seams.entropy().bits());
+    let name = format!("quorlock:{:032x}", seams.entropy().next_u128());
     if one(connection, format!("SELECT GET_LOCK('{name}', 0)")).await? != Some(1) {
         let reason = "it gave no name to the connection (`GET_LOCK`)".into();
         return Err(NodeError::Unreachable { reason });
@@ -424,7 +424,7 @@ impl Table {
             Request::Acquire { fence_hint: Some(_), .. }
             | Request::Transfer { fence_hint: Some(_), .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. } => Err(Failed::Refused(self.without_counter())),
+            | Request::DeleteFencingCounter { .. } => Err(Failed::Refused(self.without_counter())),
             Request::Acquire { claim: to, .. }
             | Request::Renew { claim: to, .. }
             | Request::Transfer { to, .. }
@@ -451,8 +451,8 @@ impl Table {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | _ => {
                 let reason = "a table of ShedLock does not know this request".into();
                 Err(Failed::Refused(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }))

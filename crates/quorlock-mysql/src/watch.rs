@@ -122,7 +122,7 @@ impl Watches {
                 let known = Known { token, ends: ends(holding.expiry, rows), behind: false };
                 self.watch(&key, now).refuse(known, queues, now);
             }
-            (Request::Acquire { .. }, Vote::Behind) => {
+            (Request::Acquire { .. }, Vote::NotYourTurn) => {
                 for key in keys(request) {
                     let Some(Ok(row)) = rows.seen(&key) else { continue };
                     let known = Known { behind: true, ..Known::of(row) };

@@ -158,7 +158,7 @@ async fn introduce(
             "the process that served the connection before does not end; what it does late is refused by tombstones"
         );
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
     let channel = format!("quorlock_{:016x}", witness.0);
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
@@ -197,7 +197,7 @@ async fn introduce_shedlock(
                      against what it does late: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
     locked.map_err(before)?;
     let (identity, age) = (server.identity(), server.data_age());

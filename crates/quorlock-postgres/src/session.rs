@@ -359,7 +359,7 @@ impl Run<'_> {
                 self.changes.push_front((after, key));
                 return;
             }
-            self.listeners.say(Hint::Changed(&key));
+            self.listeners.say(Hint::Invalidated(&key));
         }
     }
 

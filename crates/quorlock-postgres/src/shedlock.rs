@@ -120,7 +120,7 @@ impl Prepared {
             Request::Acquire { fence_hint: Some(_), .. }
                 | Request::Transfer { fence_hint: Some(_), .. }
                 | Request::WriteBack { .. }
-                | Request::Forget { .. }
+                | Request::DeleteFencingCounter { .. }
         );
         if wants_number {
             return Err(without_counter(&self.layout.table));
@@ -147,10 +147,10 @@ impl Prepared {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. }
+            | Request::DeleteFencingCounter { .. }
             | _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
         }
     }

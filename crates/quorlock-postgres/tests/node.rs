@@ -406,8 +406,8 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
-        if matches!(hint, Hint::Changed(_)) {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if matches!(hint, Hint::Invalidated(_)) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

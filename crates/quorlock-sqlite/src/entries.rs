@@ -331,7 +331,7 @@ impl Entries<'_> {
 
     /// The counter is ahead, or may have been before it went.
     pub(crate) fn ahead(&self, counter: FencingToken) -> Told {
-        (Vote::Ahead, told(counter.max(FencingToken::forgotten(self.wall))))
+        (Vote::FenceAhead, told(counter.max(FencingToken::forgotten(self.wall))))
     }
 }
 

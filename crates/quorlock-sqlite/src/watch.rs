@@ -54,7 +54,7 @@ impl Watch {
                 let gone = Awaited::End { ends: Some(0), mark: None, shared: false };
                 (key, found.ok().flatten().unwrap_or(gone))
             }
-            (Request::Acquire { claim, .. }, Vote::Behind) => (claim.key(), Awaited::NoIntent),
+            (Request::Acquire { claim, .. }, Vote::NotYourTurn) => (claim.key(), Awaited::NoIntent),
             (Request::Inspect { key }, Vote::Free) => (&**key, Awaited::Holder),
             _ => return,
         };

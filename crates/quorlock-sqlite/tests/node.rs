@@ -35,7 +35,7 @@ fn booted(path: &Path, boot: &str) -> SqliteNode {
 }
 
 fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 /// By a client whose clock is right.

@@ -85,7 +85,7 @@ impl BuiltinServer {
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
         // As long as a real one, because clients may look at it.
-        let run_id = format!("{:032x}{:08x}", SystemEntropy::default().bits(), std::process::id());
+        let run_id = format!("{:032x}{:08x}", SystemEntropy::default().next_u128(), std::process::id());
         BuiltinServer::made(clock, run_id, password, Store::default())
     }
 

@@ -31,11 +31,11 @@ impl SeededEntropy {
 }
 
 impl Entropy for SeededEntropy {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         (u128::from(self.word()) << 64) | u128::from(self.word())
     }
 
-    fn half(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         self.word()
     }
 }

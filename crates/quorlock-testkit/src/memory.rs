@@ -336,11 +336,11 @@ pub struct Requests {
     pub cancel: usize,
     /// [`Request::Inspect`](quorlock::node::Request::Inspect).
     pub inspect: usize,
-    /// [`Request::Intend`](quorlock::node::Request::Intend).
+    /// [`Request::AnnounceWriter`](quorlock::node::Request::AnnounceWriter).
     pub intend: usize,
-    /// [`Request::Desist`](quorlock::node::Request::Desist).
+    /// [`Request::WithdrawWriter`](quorlock::node::Request::WithdrawWriter).
     pub desist: usize,
-    /// [`Request::Forget`](quorlock::node::Request::Forget).
+    /// [`Request::DeleteFencingCounter`](quorlock::node::Request::DeleteFencingCounter).
     pub forget: usize,
 }
 

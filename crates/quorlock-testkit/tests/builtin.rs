@@ -323,8 +323,8 @@ async fn tracking_ends_when_it_is_turned_off_and_needs_resp3() -> RedisResult<()
 struct Hears(AtomicBool);
 
 impl HintListener for Hears {
-    fn hear(&self, hint: Hint<'_>) {
-        self.0.store(hint == Hint::Hearing, Ordering::Relaxed);
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.0.store(hint == Hint::Subscribed, Ordering::Relaxed);
     }
 }
 

@@ -92,7 +92,7 @@ impl Node for Mute {
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
-        listener.hear(Hint::Hearing);
+        listener.on_hint(Hint::Subscribed);
     }
 }
 

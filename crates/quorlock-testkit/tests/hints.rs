@@ -26,10 +26,10 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
-            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
 }

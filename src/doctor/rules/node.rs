@@ -56,7 +56,7 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 
 fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(trouble) = &facts.trouble else { return };
-    let matter = match trouble.error.kind() {
+    let check = match trouble.error.kind() {
         NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Check::Unreachable,
         NodeErrorKind::Login => Check::Login,
         NodeErrorKind::HostRefused => Check::ProtectedMode,
@@ -71,8 +71,8 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::Misconfigured
         | NodeErrorKind::Other => Check::Failed,
     };
-    let cure = trouble.cure.unwrap_or(matter.cure());
-    sheet.cured(Severity::Warning, matter, format!("does not take part: {:#}", trouble.error), cure);
+    let cure = trouble.cure.unwrap_or(check.cure());
+    sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", trouble.error), cure);
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {

@@ -70,7 +70,7 @@ fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Report {
 }
 
 fn found(examination: &Report) -> Vec<(Severity, Check)> {
-    examination.findings.iter().map(|finding| (finding.severity, finding.matter)).collect()
+    examination.findings.iter().map(|finding| (finding.severity, finding.check)).collect()
 }
 
 fn refusal(command: &'static str, need: Feature) -> MissingPermission {
@@ -147,24 +147,24 @@ const OF_A_NODE: [(Change, Severity, Check); 41] = [
 
 #[test]
 fn each_fault_of_a_node_is_found_with_its_evidence() {
-    for (change, severity, matter) in OF_A_NODE {
+    for (change, severity, check) in OF_A_NODE {
         let examination = one_with(change, &setting(3));
-        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
-        let finding = examination.findings.iter().find(|finding| finding.matter == matter).unwrap();
+        assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
+        let finding = examination.findings.iter().find(|finding| finding.check == check).unwrap();
         assert_eq!(finding.subject, Subject::Node("node-0".into()));
         let more = examination.findings.iter().filter(|other| other.subject != Subject::Deployment).count();
-        let expected = if matter == Check::OldVersion { 2 } else { 1 };
+        let expected = if check == Check::OldVersion { 2 } else { 1 };
         assert_eq!(more, expected, "one fault is one finding: {:#?}", examination.findings);
     }
 }
 
 #[test]
 fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
-    for (change, _, matter) in OF_A_NODE {
+    for (change, _, check) in OF_A_NODE {
         let votes = matches!(one_with(change, &setting(3)).nodes[0].standing, Standing::Votes);
         let examination = one_with(change, &setting(3));
         let spare = !found(&examination).contains(&(Severity::Warning, Check::NoSpare));
-        assert_eq!(votes, spare, "{matter}");
+        assert_eq!(votes, spare, "{check}");
     }
     let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
     assert_eq!(two.summary(), Summary::Sound, "warnings alone do not make it unsafe");
@@ -182,9 +182,9 @@ fn without_the_restart_guard_what_forgets_is_unsafe() {
             Check::Restarted,
         ),
     ];
-    for (change, severity, matter) in cases {
+    for (change, severity, check) in cases {
         let examination = one_with(change, &unguarded());
-        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
+        assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
     }
     let kept = one_with(|it| it.uptime = Some(Duration::from_secs(3)), &unguarded());
     assert_eq!(found(&kept), [], "a server with `appendfsync always` has forgotten nothing");
@@ -232,7 +232,7 @@ fn clients_that_may_go_by_their_own_clocks_are_named() {
     assert!(found(&examine(&[node.clone()], &setting(1))).contains(&(Severity::Note, Check::ClientClocks)));
     node.other_clients = Some(OtherClients { clock: Some("a row is from tomorrow".into()), ..others });
     let examination = examine(&[node], &setting(1));
-    let finding = examination.findings.iter().find(|finding| finding.matter == Check::ClientClocks).unwrap();
+    let finding = examination.findings.iter().find(|finding| finding.check == Check::ClientClocks).unwrap();
     assert_eq!(finding.severity, Severity::Unsafe);
     assert_eq!(finding.evidence, "another program locks there, too: a row is from tomorrow");
     assert_eq!(finding.cure, "set its clock");
@@ -353,9 +353,9 @@ fn clients_that_differ_about_max_ttl_are_found_once() {
     {
         let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
         let found = examine(&told, &setting(3)).findings;
-        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Check::MaxTtl).collect();
+        let found: Vec<_> = found.iter().filter(|finding| finding.check == Check::MaxTtl).collect();
         assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
     }
     let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
-    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Check::MaxTtl));
+    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.check != Check::MaxTtl));
 }

@@ -62,7 +62,7 @@ pub(super) async fn keep(inside: Arc<Inner>) {
         } else {
             // Another one may know more.
             teller = None;
-            clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
+            clock.sleep_until(clock.now() + backoff.next(entropy.next_u64())).await;
         }
     }
 }

@@ -35,12 +35,12 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let word = match hint {
-            Hint::Hearing => "hearing".to_owned(),
-            Hint::Deaf => "deaf".to_owned(),
-            Hint::AllChanged => "all".to_owned(),
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed => "hearing".to_owned(),
+            Hint::Unsubscribed => "deaf".to_owned(),
+            Hint::Flushed => "all".to_owned(),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
         };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word);
     }

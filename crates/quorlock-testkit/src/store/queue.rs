@@ -225,7 +225,7 @@ impl Store {
     pub(super) fn tell_of_release(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> Vote {
         match self.del(now, mark).then(|| self.tell_next(now, key, mark)) {
             Some(true) => Vote::Notified,
-            Some(false) => Vote::Wanted,
+            Some(false) => Vote::ReleasedContended,
             None => Vote::Granted,
         }
     }

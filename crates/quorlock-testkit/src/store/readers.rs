@@ -76,7 +76,7 @@ impl Store {
         let waiting = self.members(now, intents);
         if !waiting.ends.is_empty() {
             waiting.key_ends = at.saturating_add(span(INTENTS));
-            return Ok(Told::with(Vote::Behind, counter));
+            return Ok(Told::with(Vote::NotYourTurn, counter));
         }
         let first = !shared || counter == Some(FencingToken::ZERO);
         let number =
