@@ -178,7 +178,7 @@ impl Sim {
             Event::Accept(number) => self.accept(number),
             Event::Armed(index) => self.arm(index),
             Event::Strike(index) => self.strike(index),
-            Event::Half(index) => self.half_open(index),
+            Event::Half(index) => self.half(index),
             Event::Relief(index) => self.relieve(index),
             Event::Look => {
                 let calm = |client: usize, node| {
