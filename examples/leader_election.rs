@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Election, Observed, RestartGuard};
+use quorlock::{Coordinator, Election, RestartGuard, election::Observed};
 use quorlock_testkit::Servers;
 
 #[tokio::main(flavor = "current_thread")]
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let mut observer = election()?.observe()?;
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
     println!("The observer sees that there is no leader.");
 
     // A leader announces the address at which others reach it.
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let ben = campaign.await??;
     println!("Ann resigns, and Ben leads immediately.");
     let mut seen = observer.changed().await;
-    if seen == Observed::Nobody {
+    if seen == Observed::NoLeader {
         // The observer may or may not see the moment without a leader.
         seen = observer.changed().await;
     }
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn leader(seen: &Observed) -> Result<&str, Box<dyn Error>> {
     match seen {
         Observed::Leader(leader) => Ok(&leader.value),
-        Observed::Nobody => Err("nobody leads".into()),
+        Observed::NoLeader => Err("nobody leads".into()),
         Observed::Unknown(report) => Err(format!("the leader is unknown: {report}").into()),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) use setting::Setting;
 /// What a check-up has found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Examination {
+pub struct Report {
     /// How many nodes must grant a lock.
     pub quorum: Quorum,
     /// Each node, in the order in which they were given.
@@ -44,9 +44,9 @@ pub enum Summary {
     NoQuorum,
 }
 
-impl Examination {
+impl Report {
     /// What the facts of all nodes add up to; `None` for a node that cannot be examined.
-    pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Examination {
+    pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Report {
         let mut reports: Vec<_> =
             nodes.iter().map(|(name, facts)| rules::report(name, facts.as_ref(), setting)).collect();
         count_each_server_once(nodes, &mut reports);
@@ -55,12 +55,12 @@ impl Examination {
         findings.extend(told.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
         // Stable: those of one node stay together, and in the order of the tables.
         findings.sort_by_key(|finding| finding.severity);
-        Examination { quorum: setting.quorum, nodes: reports, findings }
+        Report { quorum: setting.quorum, nodes: reports, findings }
     }
 
     /// What it adds up to.
     #[must_use]
-    pub fn outlook(&self) -> Summary {
+    pub fn summary(&self) -> Summary {
         let count = |unknown| {
             let counts = |node: &&NodeReport| match node.standing {
                 Standing::Votes => true,

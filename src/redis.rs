@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-use crate::address::Address;
+pub use crate::address::{Address, ClusterAddress, Endpoint};
 pub use cluster::ClusterNode;
 pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
@@ -37,7 +37,7 @@ use crate::node::{
 mod admission;
 mod cluster;
 mod command;
-mod connect_limit;
+mod connect_timeout;
 mod connection;
 mod contained;
 mod error;
@@ -54,6 +54,7 @@ mod promotion;
 mod push;
 mod replicas;
 mod resp;
+#[doc(hidden)]
 pub mod scripts;
 mod sentinel;
 mod server_error;

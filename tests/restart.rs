@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{TTL, another, bench, bench_with};
-use quorlock::{RestartGuard, VoteOutcome, Wait};
+use quorlock::{RestartGuard, Wait, votes::VoteOutcome};
 
 /// `max_ttl`, 30 s by default, plus the drift allowance.
 const QUARANTINE: Duration = Duration::from_millis(30_302);

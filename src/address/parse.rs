@@ -200,14 +200,14 @@ pub(super) fn given(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Decodes `%XX` in a part of a URL, for a [`NodeKind`](crate::NodeKind) that reads its own.
+/// Decodes `%XX` in a part of a URL, for a [`NodeKind`](crate::node::NodeKind) that reads its own.
 ///
 /// `None` where two hex digits do not follow a `%`, and where the bytes are no UTF-8.
 ///
 /// # Examples
 ///
 /// ```
-/// use quorlock::percent_decoded;
+/// use quorlock::node::percent_decoded;
 ///
 /// assert_eq!(percent_decoded("/var/lib/a%2Cb").as_deref(), Some("/var/lib/a,b"));
 /// assert_eq!(percent_decoded("100%"), None);

@@ -13,7 +13,7 @@ pub(crate) struct Setting {
     pub(crate) drift: Drift,
     pub(crate) quarantine: Quarantine,
     /// How long a round waits for a node, where that is set.
-    pub(crate) node_limit: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
     /// What is to be feared where there is one node.
     pub(crate) risk_of_one: Option<&'static str>,
     /// Whether that one is of this host alone.

@@ -10,17 +10,17 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](crate::Request::Intend) and
-    /// [`Desist`](crate::Request::Desist).
+    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](crate::node::Request::AnnounceWriter) and
+    /// [`Desist`](crate::node::Request::WithdrawWriter).
     Shared,
     /// Claims of [several](crate::protocol::Claim::and) keys: what is asked is done at all of them or at none.
     Several,
-    /// [`Enqueue`](crate::Request::Enqueue) and [`LeaveQueue`](crate::Request::LeaveQueue): those who wait in different
+    /// [`Enqueue`](crate::node::Request::Enqueue) and [`LeaveQueue`](crate::node::Request::LeaveQueue): those who wait in different
     /// processes are told one after the other. Without it all are told of each release.
     Queue,
-    /// [`Transfer`](crate::Request::Transfer).
+    /// [`Transfer`](crate::node::Request::Transfer).
     Transfer,
-    /// [`Offer`](crate::Request::Offer), and what it sends to [inboxes](crate::HintListener::inbox).
+    /// [`Offer`](crate::node::Request::Offer), and what it sends to [inboxes](crate::node::HintListener::inbox).
     Offer,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Capability {
 /// # Examples
 ///
 /// ```
-/// use quorlock::{Capabilities, Capability, Order};
+/// use quorlock::node::{Capabilities, Capability, Order};
 ///
 /// let directory = Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable();
 /// assert!(directory.has(Capability::Transfer) && !directory.has(Capability::Shared));
@@ -183,7 +183,7 @@ pub enum Order {
     PerKey,
 }
 
-/// What a node tells its [listeners](crate::Node::listen) of the keys that it has refused.
+/// What a node tells its [listeners](crate::node::Node::listen) of the keys that it has refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Hints {
@@ -201,11 +201,11 @@ pub enum Hints {
 #[non_exhaustive]
 pub enum Durability {
     /// No, or not for certain: a restart may forget, and the node has a new
-    /// [identity](crate::Identity) after each.
+    /// [identity](crate::node::Identity) after each.
     #[default]
     Volatile,
     /// Yes: it is on a disk before it is answered (in PostgreSQL `fsync` and `synchronous_commit` are on). The
-    /// identity stays over a restart. Votes count by the [identity](crate::Identity) alone; this is for
+    /// identity stays over a restart. Votes count by the [identity](crate::node::Identity) alone; this is for
     /// warnings and for tests.
     Durable,
 }
@@ -245,7 +245,7 @@ pub struct NodeLimits {
     /// The shortest TTL that it can keep a key for: a server that counts in whole seconds, or whose commits
     /// take long. A lock with a shorter one is refused, naming the node. Nought for none.
     pub least_ttl: Duration,
-    /// How long a round waits for it, unless [set](crate::Builder::node_limit) for all: for a store that
+    /// How long a round waits for it, unless [set](crate::Builder::node_timeout) for all: for a store that
     /// takes longer than its round trip tells, such as one that writes to a disk now and then. `None`: a
     /// second, or four round trips if these are longer. It is cut to a quarter of the TTL in any case; what is
     /// answered later is recorded all the same.

@@ -17,7 +17,7 @@ mod kind;
 /// The variant says what may have become of the request: it is unknown whether the node has carried it out,
 /// unless [`may_have_acted`](NodeError::may_have_acted) says that nothing was sent. The
 /// [`kind`](NodeError::kind) says what is wrong, in words that fit any store. What the store itself has
-/// said is the [`source`](Error::source): of a Redis or Valkey server a [`ServerError`](crate::ServerError),
+/// said is the [`source`](Error::source): of a Redis or Valkey server a [`ServerError`](crate::redis::ServerError),
 /// of a network an [`io::Error`](std::io::Error).
 ///
 /// Two errors are equal if they are of the same kind and read the same with `{:#}`.
@@ -30,7 +30,7 @@ mod kind;
 /// ```
 /// use std::io;
 ///
-/// use quorlock::{NodeError, NodeErrorKind, Reason};
+/// use quorlock::node::{NodeError, NodeErrorKind, Reason};
 ///
 /// let error = NodeError::Unreachable { reason: io::Error::other("connection refused").into() };
 /// assert_eq!(error.kind(), NodeErrorKind::Unreachable);
@@ -142,7 +142,7 @@ impl NodeError {
         matches!(self, NodeError::Unfit { .. }) || self.kind().is_permanent()
     }
 
-    /// The error of a node to which [`Dial`](crate::Dial) has opened no connection: no encryption could be
+    /// The error of a node to which [`Dial`](crate::transport::Dial) has opened no connection: no encryption could be
     /// agreed on, or the node is unreachable.
     #[must_use]
     pub fn undialled(error: io::Error) -> NodeError {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::NodeError;
 
-/// What is known of one node. A [`Node`](crate::Node) of your own starts with the default, which
+/// What is known of one node. A [`Node`](crate::node::Node) of your own starts with the default, which
 /// knows nothing, and fills in what it can tell.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Facts {
     /// Why it could not be asked, or not to the end.
     pub trouble: Option<ConnectFailure>,
-    /// The [history](crate::Identity) of its data: Redis' `run_id`.
+    /// The [history](crate::node::Identity) of its data: Redis' `run_id`.
     pub identity: Option<Arc<str>>,
     /// The processes that further connections to its address came to, where they are others.
     pub others: Vec<Arc<str>>,

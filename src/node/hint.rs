@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Identity, NodeError};
 use quorlock_protocol::{InboxId, InboxMessage};
 
-/// Sees how a [`Node`](crate::Node) stands to its server.
+/// Sees how a [`Node`](crate::node::Node) stands to its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor call that node.
-    fn see(&self, contact: ConnectionState);
+    fn on_status(&self, contact: ConnectionState);
 }
 
-/// How a [`Node`](crate::Node) stands to its server.
+/// How a [`Node`](crate::node::Node) stands to its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectionState {
@@ -42,25 +42,25 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// Hears from a [`Node`](crate::Node) what may be worth asking again.
+/// Hears from a [`Node`](crate::node::Node) what may be worth asking again.
 ///
 /// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
 /// one asks the node, and whoever waits for one also waits for a time.
 pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task: must not block, nor ask that node.
-    fn hear(&self, hint: Hint<'_>);
+    fn on_hint(&self, hint: Hint<'_>);
 
-    /// Where it receives messages from nodes that can [offer](crate::Request::Offer) locks, if it does: the node
+    /// Where it receives messages from nodes that can [offer](crate::node::Request::Offer) locks, if it does: the node
     /// subscribes to that before it asks for the first time, and says so by [`inbox_open`](HintListener::inbox_open).
     fn inbox(&self) -> Option<InboxId> {
         None
     }
 
-    /// From now on, until [`Hint::Deaf`], messages to the inbox arrive.
+    /// From now on, until [`Hint::Unsubscribed`], messages to the inbox arrive.
     fn inbox_open(&self) {}
 
     /// The node, with this history of its data, sends a message to the inbox. Unlike a hint, an offer is an answer:
-    /// the node's vote. As [`hear`](HintListener::hear) it must not block, nor ask that node.
+    /// the node's vote. As [`hear`](HintListener::on_hint) it must not block, nor ask that node.
     fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
         let _ = (message, from);
     }
@@ -70,15 +70,15 @@ pub trait HintListener: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
 pub enum Hint<'a> {
-    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::Vote::Held), the
+    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::node::Vote::Held), the
     /// next change after that answer, be it a release, an expiry or anything else. The same of a key
-    /// of which an [inspection](crate::Request::Inspect) has found that it is free.
-    Hearing,
+    /// of which an [inspection](crate::node::Request::Inspect) has found that it is free.
+    Subscribed,
     /// This key has changed or ended.
-    Changed(&'a [u8]),
+    Invalidated(&'a [u8]),
     /// Any key may have changed without a word, such as when all keys were deleted.
-    AllChanged,
+    Flushed,
     /// From now on nothing is told, and what was asked for before is forgotten: the connection
     /// ended.
-    Deaf,
+    Unsubscribed,
 }

@@ -100,7 +100,7 @@ impl MaxTtlNotes {
     /// The store has told which one other clients have. To be called before the first vote of a connection
     /// counts: where theirs is larger, restarted nodes are not counted for longer. Returns theirs if it is
     /// not ours, the first time that any node tells it: the node may warn then.
-    /// [`Coordinator::noticed`](crate::Coordinator::noticed) has it as a finding.
+    /// [`Coordinator::warnings`](crate::Coordinator::warnings) has it as a finding.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn hear(&self, theirs: Duration) -> Option<Duration> {
         self.all.hear(self.node, theirs)

@@ -11,7 +11,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 /// A claim that [shares](Claim::shared) the lock is asked for with the same requests. While anybody
 /// holds such a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER), and ends no
 /// sooner than the last of them; each has an end of its own. To *acquire* it is refused where the key
-/// holds a token, and to those who are new where a writer [intends](Request::Intend) to have the
+/// holds a token, and to those who are new where a writer [intends](Request::AnnounceWriter) to have the
 /// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
 /// *release* or *cancel* it takes out this claim, and the last one the key.
 ///
@@ -25,7 +25,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 pub enum Request {
     /// Store the claim's token under its key for `ttl`, if the key is free:
     /// `SET key token NX PX ttl`. Granted too if the token stands there already. Answered by
-    /// [`Granted`](crate::Vote::Granted), [`Held`](crate::Vote::Held), or [`Free`](crate::Vote::Free) where the
+    /// [`Granted`](crate::node::Vote::Granted), [`Held`](crate::node::Vote::Held), or [`Free`](crate::node::Vote::Free) where the
     /// claim was cancelled.
     Acquire {
         /// Key and token.
@@ -38,11 +38,11 @@ pub enum Request {
     },
     /// Wait for the lock in the queue that this node keeps for it, in the order in which those who wait began to.
     /// It grants nothing and changes no lock: whoever is told that it is its turn [acquires](Request::Acquire).
-    /// Answered by [`Queued`](crate::Vote::Queued); or by [`Free`](crate::Vote::Free) if the lock is free, and no turn
+    /// Answered by [`Queued`](crate::node::Vote::Queued); or by [`Free`](crate::node::Vote::Free) if the lock is free, and no turn
     /// has begun for as long as `turn`: then it is the turn of who asks, wherever in the queue that is.
     ///
     /// When the lock is [released](Request::Release), it is the turn of the first in the queue, which is told by a
-    /// [hint](crate::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
+    /// [hint](crate::node::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
     /// queue. Who asks again keeps its place, or gets it back. Best effort: nodes keep queues of their own.
     Enqueue {
         /// The key of the lock.
@@ -75,7 +75,7 @@ pub enum Request {
     },
     /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
     /// writer waits for those who do.
-    Intend {
+    AnnounceWriter {
         /// The key.
         key: Arc<str>,
         /// Who waits.
@@ -83,8 +83,8 @@ pub enum Request {
         /// Who has not asked again for this long is no longer waited for.
         patience: Duration,
     },
-    /// Take an [`Intend`](Request::Intend) back.
-    Desist {
+    /// Take an [`Intend`](Request::AnnounceWriter) back.
+    WithdrawWriter {
         /// The key.
         key: Arc<str>,
         /// Who waits no longer.
@@ -111,8 +111,8 @@ pub enum Request {
     },
     /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
     /// if the key is gone. Never shortens the key's life (rule I-6). Answered by
-    /// [`Granted`](crate::Vote::Granted), [`Restored`](crate::Vote::Restored), [`Held`](crate::Vote::Held), or
-    /// [`Free`](crate::Vote::Free) where the claim was cancelled.
+    /// [`Granted`](crate::node::Vote::Granted), [`Restored`](crate::node::Vote::Restored), [`Held`](crate::node::Vote::Held), or
+    /// [`Free`](crate::node::Vote::Free) where the claim was cancelled.
     Renew {
         /// Key and token.
         claim: Arc<Claim>,
@@ -122,8 +122,8 @@ pub enum Request {
         /// behind it. `None` where fencing is off.
         fencing_token: Option<FencingToken>,
     },
-    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::Vote::Granted),
-    /// [`Notified`](crate::Vote::Notified) or [`Wanted`](crate::Vote::Wanted), or by [`Free`](crate::Vote::Free) if it does not hold it, whoever else does.
+    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::node::Vote::Granted),
+    /// [`Notified`](crate::node::Vote::Notified) or [`Wanted`](crate::node::Vote::ReleasedContended), or by [`Free`](crate::node::Vote::Free) if it does not hold it, whoever else does.
     Release {
         /// Key and token.
         claim: Arc<Claim>,
@@ -131,7 +131,7 @@ pub enum Request {
     /// As `Release`, and in the same step store the token of the `next` waiter for as long as its terms say, if the key
     /// holds the claim's token (rule O-1), and tell that waiter by its inbox:
     /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). Where no client listens there the key is
-    /// deleted, as by `Release`. Answered by [`Notified`](crate::Vote::Notified) where it is stored, or else as
+    /// deleted, as by `Release`. Answered by [`Notified`](crate::node::Vote::Notified) where it is stored, or else as
     /// `Release`.
     Offer {
         /// Key and token.
@@ -154,11 +154,11 @@ pub enum Request {
     },
     /// Delete the counter of the lock's fencing tokens. Nobody is to use the key again: the next number
     /// would be too small.
-    Forget {
+    DeleteFencingCounter {
         /// The key of the lock.
         key: Arc<str>,
     },
-    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::Vote::Waiters).
+    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::node::Vote::Waiters).
     ListWaiters {
         /// The key of the lock.
         key: Arc<str>,
@@ -197,9 +197,9 @@ impl Request {
             | Request::Cancel { .. }
             | Request::WriteBack { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. } => false,
@@ -215,7 +215,7 @@ impl Request {
             }
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Offer { .. } => Some(Capability::Offer),
-            Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
+            Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
@@ -227,7 +227,7 @@ impl Request {
                     claim.is_several().then_some(Capability::Several)
                 }
             }
-            Request::Inspect { .. } | Request::Forget { .. } => None,
+            Request::Inspect { .. } | Request::DeleteFencingCounter { .. } => None,
         }
     }
 
@@ -244,9 +244,9 @@ impl Request {
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
             | Request::ListWaiters { key }
-            | Request::Intend { key, .. }
-            | Request::Desist { key, .. }
-            | Request::Forget { key }
+            | Request::AnnounceWriter { key, .. }
+            | Request::WithdrawWriter { key, .. }
+            | Request::DeleteFencingCounter { key }
             | Request::Inspect { key } => key,
         }
     }
@@ -265,9 +265,9 @@ impl Request {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. } => None,
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. } => None,
         }
     }
 }

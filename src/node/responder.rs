@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -38,7 +38,7 @@ impl Responder {
         Responder { to: Some(to), index }
     }
 
-    /// Gives the answer, from any thread, also before [`ask`](crate::Node::ask) has returned. It wakes the
+    /// Gives the answer, from any thread, also before [`ask`](crate::node::Node::ask) has returned. It wakes the
     /// waiter and may ask this node again before it returns, so hold no lock of yours meanwhile.
     pub fn send(mut self, answer: Result<Response, NodeError>) {
         if let Some(to) = self.to.take() {
@@ -53,13 +53,20 @@ impl Responder {
         }
     }
 
-    /// One that passes the answer on to this one, changed: for a node that asks another node and makes
-    /// something else of what it says. Whether it is still [wanted](Responder::wanted) is known there too.
+    /// Returns a responder that calls `receive` with the answer: for a node that asks other nodes, and for tools. It
+    /// is called once, on any thread, and must not block.
+    #[must_use]
+    pub fn from_fn(receive: impl FnOnce(Result<Response, NodeError>) + Send + 'static) -> Responder {
+        Responder::new(Arc::new(Function { call: Mutex::new(Some(Box::new(receive))), to: None }), 0)
+    }
+
+    /// Returns a responder that passes the answer on to this one, changed: for a node that asks another node and
+    /// changes its answer. Whether the answer is still [wanted](Responder::wanted) is passed on too.
     ///
     /// # Examples
     ///
     /// ```
-    /// use quorlock::{Node, Responder, SharedRequest};
+    /// use quorlock::node::{Node, Responder, SharedRequest};
     ///
     /// fn without_numbers(node: &dyn Node, request: SharedRequest, responder: Responder) {
     ///     let responder = responder.map(|answer| answer.map(|answer| answer.with_fencing_token(None)));
@@ -71,11 +78,13 @@ impl Responder {
         self,
         change: impl FnOnce(Result<Response, NodeError>) -> Result<Response, NodeError> + Send + 'static,
     ) -> Responder {
-        Responder::new(Arc::new(Mapped(Mutex::new(Some((self, Box::new(change)))))), 0)
+        let to = self.to.clone();
+        let call = Box::new(move |answer| self.send(change(answer)));
+        Responder::new(Arc::new(Function { call: Mutex::new(Some(call)), to }), 0)
     }
 
     /// Whether the request is still worth sending. A node that had to keep a request back, for
-    /// want of a connection, asks here before it sends one that [`may_create`](crate::Request::may_create)
+    /// want of a connection, asks here before it sends one that [`may_create`](crate::node::Request::may_create)
     /// a key, and answers [`NodeError::NotAsked`] instead when nobody wants it any more.
     #[must_use]
     pub fn wanted(&self) -> bool {
@@ -106,33 +115,31 @@ impl Drop for Responder {
     }
 }
 
-type Change = Box<dyn FnOnce(Result<Response, NodeError>) -> Result<Response, NodeError> + Send>;
+type Receive = dyn FnOnce(Result<Response, NodeError>) + Send;
 
-/// Where a changed answer goes, and how it is changed.
-struct Mapped(Mutex<Option<(Responder, Change)>>);
-
-impl Mapped {
-    fn inner(&self) -> MutexGuard<'_, Option<(Responder, Change)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Calls a function with the answer.
+struct Function {
+    call: Mutex<Option<Box<Receive>>>,
+    /// Knows whether the answer is still wanted; without it, it is.
+    to: Option<Arc<dyn Collect>>,
 }
 
-impl Collect for Mapped {
+impl Collect for Function {
     fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let inner = self.inner().take();
-        if let Some((responder, change)) = inner {
-            responder.send(change(answer));
+        let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(call) = call {
+            call(answer);
         }
     }
 
     fn wanted(&self) -> bool {
-        self.inner().as_ref().is_some_and(|(responder, _)| responder.wanted())
+        self.to.as_ref().is_none_or(|to| to.wanted())
     }
 }
 
-impl fmt::Debug for Mapped {
+impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mapped").finish_non_exhaustive()
+        f.debug_struct("Function").finish_non_exhaustive()
     }
 }
 
@@ -149,26 +156,7 @@ impl fmt::Debug for Mapped {
 /// Dropping the future does not take the request back: the node may still carry it out.
 pub async fn ask(node: &dyn Node, request: impl Into<SharedRequest>) -> Result<Response, NodeError> {
     let (sender, receiver) = oneshot::channel();
-    let single = Arc::new(Single { sender: Mutex::new(Some(sender)) });
-    node.ask(request.into(), Responder::new(single, 0));
+    // An error of the channel: the caller has gone.
+    node.ask(request.into(), Responder::from_fn(|answer| drop(sender.send(answer))));
     receiver.await.unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped it".into() }))
-}
-
-#[derive(Debug)]
-struct Single {
-    sender: Mutex<Option<oneshot::Sender<Result<Response, NodeError>>>>,
-}
-
-impl Collect for Single {
-    fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // Nobody waits any more: the asker has gone.
-            drop(sender.send(answer));
-        }
-    }
-
-    fn wanted(&self) -> bool {
-        true
-    }
 }

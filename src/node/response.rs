@@ -14,8 +14,8 @@ pub enum Vote {
     Granted,
     /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
     /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
-    Wanted,
-    /// As `Granted`, to a release; and the first of those who wait in the [queue](crate::Request::Enqueue) was told
+    ReleasedContended,
+    /// As `Granted`, to a release; and the first of those who wait in the [queue](crate::node::Request::Enqueue) was told
     /// that it is its turn.
     Notified,
     /// The key was gone, and a renewal has stored the token again. The node does not count for
@@ -24,15 +24,15 @@ pub enum Vote {
     /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
     Held(Box<Holding>),
     /// Not done: the key is shared or free, and a writer waits, who goes first.
-    Behind,
-    /// In the [queue](crate::Request::Enqueue).
+    NotYourTurn,
+    /// In the [queue](crate::node::Request::Enqueue).
     Queued(Box<Queued>),
-    /// Those who wait in the [queue](crate::Request::Enqueue).
+    /// Those who wait in the [queue](crate::node::Request::Enqueue).
     Waiters(Box<QueueListing>),
     /// Not done: the counter has gone beyond the number that was to be written back.
-    Ahead,
+    FenceAhead,
     /// Not done, and nobody else is in the way: the key is free, the claim was
-    /// [cancelled](crate::Request::Cancel), or a release has not found its token.
+    /// [cancelled](crate::node::Request::Cancel), or a release has not found its token.
     Free,
 }
 
@@ -43,7 +43,7 @@ pub struct Queued {
     /// How many come before. From [`MOST_PLACES`](crate::protocol::MOST_PLACES) on the node may tell that number.
     pub ahead: u32,
     /// What the key holds, where the node has looked: at least for the first two of a queue, who are also given a
-    /// [hint](crate::Hint) of every change of the key. For the others, `None` does not say that it is free.
+    /// [hint](crate::node::Hint) of every change of the key. For the others, `None` does not say that it is free.
     pub holding: Option<Holding>,
 }
 
@@ -165,8 +165,8 @@ pub struct Response {
     pub vote: Vote,
     /// The number that goes with the vote: of an acquisition or a transfer, the one that was drawn for it, or
     /// where the counter stands if it was refused or the token stood there before; of an
-    /// [inspection](crate::Request::Inspect), the holder's, or the counter where that is not known; where the
-    /// counter is [ahead](Vote::Ahead), the counter. `None` for everything else, where fencing is off, and
+    /// [inspection](crate::node::Request::Inspect), the holder's, or the counter where that is not known; where the
+    /// counter is [ahead](Vote::FenceAhead), the counter. `None` for everything else, where fencing is off, and
     /// when nothing was drawn yet.
     pub fencing_token: Option<FencingToken>,
     /// The history of the data that it comes from.

@@ -27,8 +27,8 @@ pub struct Seams {
     pub(crate) tls: Tls,
     pub(crate) username: Option<Arc<str>>,
     pub(crate) password: Option<Arc<str>>,
-    pub(crate) connect_limit: Option<Duration>,
-    pub(crate) node_limit: Option<Duration>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
     pub(crate) guards_restarts: bool,
     pub(crate) kept_by_children: bool,
     pub(crate) key_prefix: Arc<str>,
@@ -46,8 +46,8 @@ impl Default for Seams {
             tls: Tls::default(),
             username: None,
             password: None,
-            connect_limit: None,
-            node_limit: None,
+            connect_timeout: None,
+            node_timeout: None,
             guards_restarts: true,
             kept_by_children: false,
             key_prefix: Arc::default(),
@@ -70,15 +70,15 @@ impl Seams {
         &self.entropy
     }
 
-    /// Opens connections. An [`Endpoint`](crate::Endpoint) is made an address by `into`, and
-    /// [`NodeError::undialled`](crate::NodeError::undialled) makes a node's error of one of its own.
+    /// Opens connections. An [`Endpoint`](crate::redis::Endpoint) is made an address by `into`, and
+    /// [`NodeError::undialled`](crate::node::NodeError::undialled) makes a node's error of one of its own.
     #[must_use]
     pub fn dial(&self) -> &Arc<dyn Dial> {
         &self.dial
     }
 
     /// Peer to trust and which certificate to show, for a node that begins TLS on a connection by itself.
-    /// [`dial`](Seams::dial) goes by it where the endpoint is [`Endpoint::Tls`](crate::Endpoint::Tls).
+    /// [`dial`](Seams::dial) goes by it where the endpoint is [`Endpoint::Tls`](crate::redis::Endpoint::Tls).
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(&self) -> &Tls {
@@ -99,15 +99,15 @@ impl Seams {
 
     /// How long making a connection may take in all, if that was set. Else the node knows best.
     #[must_use]
-    pub fn connect_limit(&self) -> Option<Duration> {
-        self.connect_limit
+    pub fn connect_timeout(&self) -> Option<Duration> {
+        self.connect_timeout
     }
 
     /// How long a round waits for this node, if that was set. Else it depends on how quick the node is, and
     /// is a second at least. Whatever else a vote has to wait for must take a part of it.
     #[must_use]
-    pub fn node_limit(&self) -> Option<Duration> {
-        self.node_limit
+    pub fn node_timeout(&self) -> Option<Duration> {
+        self.node_timeout
     }
 
     /// Whether a store that restarted or was promoted is kept from voting for a while: see
@@ -162,8 +162,8 @@ impl fmt::Debug for Seams {
             clock,
             entropy,
             dial,
-            connect_limit,
-            node_limit,
+            connect_timeout,
+            node_timeout,
             guards_restarts,
             kept_by_children,
             key_prefix,
@@ -177,8 +177,8 @@ impl fmt::Debug for Seams {
             .field("username", &self.username)
             // Nobody gets to see it.
             .field("password", &self.password.as_ref().map(|_| "(hidden)"))
-            .field("connect_limit", connect_limit)
-            .field("node_limit", node_limit)
+            .field("connect_timeout", connect_timeout)
+            .field("node_timeout", node_timeout)
             .field("guards_restarts", guards_restarts)
             .field("kept_by_children", kept_by_children)
             .field("key_prefix", key_prefix)

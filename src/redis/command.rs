@@ -162,9 +162,9 @@ fn script_of(request: &Request) -> &'static Script {
         Request::Release { .. } => &scripts::RELEASE,
         Request::Offer { .. } => &scripts::OFFER,
         Request::Inspect { .. } => &scripts::INSPECT,
-        Request::Intend { .. } => &scripts::INTEND,
-        Request::Desist { .. } => &scripts::DESIST,
-        Request::Forget { .. } => &scripts::FORGET,
+        Request::AnnounceWriter { .. } => &scripts::INTEND,
+        Request::WithdrawWriter { .. } => &scripts::DESIST,
+        Request::DeleteFencingCounter { .. } => &scripts::FORGET,
     }
 }
 
@@ -193,9 +193,9 @@ impl Family {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. } => self.acquire,
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. } => self.acquire,
         }
     }
 }
@@ -258,14 +258,14 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
             command.joined(&readers_sibling(key).pieces());
         }
-        Request::Intend { key, waiter, patience } => {
+        Request::AnnounceWriter { key, waiter, patience } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces());
             command.word(waiter.to_string()).number(millis(*patience));
         }
-        Request::Desist { key, waiter } => {
+        Request::WithdrawWriter { key, waiter } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
         }
-        Request::Forget { key } => {
+        Request::DeleteFencingCounter { key } => {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
         }
     }
@@ -304,9 +304,9 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
-        | Request::Intend { .. }
-        | Request::Desist { .. }
-        | Request::Forget { .. } => {}
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. }
+        | Request::DeleteFencingCounter { .. } => {}
     }
 }
 
@@ -327,9 +327,9 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
-        | Request::Intend { .. }
-        | Request::Desist { .. }
-        | Request::Forget { .. } => (Duration::ZERO, None, Duration::ZERO),
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. }
+        | Request::DeleteFencingCounter { .. } => (Duration::ZERO, None, Duration::ZERO),
     };
     let Some(claim) = request.claim() else { return };
     command.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));

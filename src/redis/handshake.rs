@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use redis::{Pipeline, Value};
 
 use super::command::transaction::SupportedCommands;
-use super::connect_limit::ConnectLimit;
+use super::connect_timeout::ConnectLimit;
 use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
@@ -152,7 +152,7 @@ impl Connector {
             introduction.cmd(&command).arg(&words[..]);
         }
         // The name is for people who look at the server's list of clients. Its answer does not
-        // matter: a user without the right to set it can vote all the same.
+        // check: a user without the right to set it can vote all the same.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
         let hints = self.login.hears_pushes() && self.listeners.any();
         if hints {
@@ -290,7 +290,7 @@ impl Connector {
         let asked = self.settings.clock.now();
         // That bounds its own time, and says which of them have not answered. So it has to end before this step does,
         // also on a machine that fires timers late.
-        let limit = self.settings.connect_limit;
+        let limit = self.settings.connect_timeout;
         self.login.steps.next_within(limit.sentinels().saturating_add(limit.step()));
         let named = sentinels.master().await?;
         self.login.target = self.login.address.at(named.master.clone());
@@ -313,13 +313,13 @@ impl Connector {
 
     /// The error of a server that was given up.
     fn out_of_time(&self) -> NodeError {
-        let limit = humantime::format_duration(self.settings.connect_limit.step());
+        let limit = humantime::format_duration(self.settings.connect_timeout.step());
         let likely = match self.login.target.endpoint() {
             // A plain Redis waits for the end of a line, for which it takes the first bytes of TLS.
             Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
-        let missed = match self.settings.connect_limit {
+        let missed = match self.settings.connect_timeout {
             ConnectLimit::Whole(_) => "connect and introduce itself",
             ConnectLimit::EachStep(_) => "go on connecting or introducing itself",
         };

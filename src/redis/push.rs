@@ -23,7 +23,7 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
-            contained("a listener", || listener.hear(Hint::Hearing));
+            contained("a listener", || listener.on_hint(Hint::Subscribed));
         }
         self.listeners.push(listener);
     }
@@ -40,12 +40,12 @@ impl Audience {
     /// From now on changes are told, or are not.
     pub(super) fn set_hearing(&mut self, hearing: bool) {
         self.hearing = hearing;
-        self.tell(if hearing { Hint::Hearing } else { Hint::Deaf });
+        self.tell(if hearing { Hint::Subscribed } else { Hint::Unsubscribed });
     }
 
     pub(super) fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            contained("a listener", || listener.hear(hint));
+            contained("a listener", || listener.on_hint(hint));
         }
     }
 }
@@ -124,10 +124,10 @@ impl Audience {
     fn invalidated(&self, mut said: RespReader<'_>) {
         // Nothing instead of keys means all of them; anything else is not known, and asking again
         // is never wrong.
-        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };
+        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::Flushed) };
         for _ in 0..keys {
-            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::AllChanged) };
-            self.tell(Hint::Changed(key));
+            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::Flushed) };
+            self.tell(Hint::Invalidated(key));
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     struct Panics;
 
     impl HintListener for Panics {
-        fn hear(&self, _: Hint<'_>) {
+        fn on_hint(&self, _: Hint<'_>) {
             panic!("a panic that the test wants");
         }
     }
@@ -167,7 +167,7 @@ mod tests {
         audience.set_hearing(true);
         // It is told immediately that changes are told.
         audience.add(Arc::new(Panics));
-        audience.tell(Hint::Changed(b"a"));
+        audience.tell(Hint::Invalidated(b"a"));
         assert_eq!(ear.heard(), ["Hearing", "a"]);
     }
 

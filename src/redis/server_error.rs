@@ -13,14 +13,14 @@ use crate::reason::printable;
 const WORDS: usize = 200;
 
 /// An error that a Redis or Valkey server has answered: the [source](Error::source) of the
-/// [`NodeError`](crate::NodeError) that comes of it.
+/// [`NodeError`](crate::node::NodeError) that comes of it.
 ///
 /// Written as the server has written it, without control characters and at most 200 characters of it.
 ///
 /// # Examples
 ///
 /// ```
-/// use quorlock::{NodeError, ServerError, ServerErrorKind};
+/// use quorlock::{node::NodeError, redis::{ServerError, ServerErrorKind}};
 ///
 /// fn wants_a_password(error: &NodeError) -> bool {
 ///     ServerError::of(error).is_some_and(|said| *said.kind() == ServerErrorKind::PasswordWanted)

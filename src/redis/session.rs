@@ -457,7 +457,7 @@ impl Session<'_> {
                 self.batch.push(ask);
             }
             // The command that has released it tells nobody.
-            Ok(CommandOutcome::Voted { vote: Vote::Wanted, .. })
+            Ok(CommandOutcome::Voted { vote: Vote::ReleasedContended, .. })
                 if self.supported.deleting.is_some() && ask.stage == Stage::Fresh =>
             {
                 ask.stage = Stage::Released;
@@ -465,7 +465,7 @@ impl Session<'_> {
             }
             reading if ask.stage == Stage::Released && !matches!(reading, Ok(CommandOutcome::Forgotten)) => {
                 let told = matches!(reading, Ok(CommandOutcome::Voted { vote: Vote::Notified, .. }));
-                let vote = if told { Vote::Notified } else { Vote::Wanted };
+                let vote = if told { Vote::Notified } else { Vote::ReleasedContended };
                 ask.answer(Ok(Response::new(vote, Arc::clone(&self.identity))));
             }
             Ok(CommandOutcome::Voted { vote, fence }) => {

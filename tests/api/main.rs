@@ -84,7 +84,6 @@ fn the_interface_is_the_one_that_is_listed() {
 /// Items of other libraries that are part of the interface, and why.
 const FOREIGN: &[(&str, &str)] = &[
     ("futures::future::BoxFuture", "an alias of a standard library type"),
-    ("futures::Stream", "the feature `stream` is about this trait, and off by default"),
     ("tokio::io::AsyncRead", "connections are opened and read within tokio only"),
     ("tokio::io::AsyncWrite", "the same"),
 ];

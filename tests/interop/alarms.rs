@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Sleep, SystemClock};
+use quorlock::runtime::{Clock, Sleep, SystemClock};
 
 /// Returns the correct time, but no sleep longer than half a second ever ends: a client that waits for
 /// a lock with it is woken by the nodes, or never.

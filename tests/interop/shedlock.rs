@@ -16,7 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Fencing, NodeKind, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    node::NodeKind,
+    runtime::{Clock as _, SystemClock},
+};
 
 /// The total number of critical sections.
 pub const TOTAL: usize = 2000;

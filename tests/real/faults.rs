@@ -1,6 +1,6 @@
 //! A dead or hung minority has no effect; a majority is reported as an outage.
 
-use quorlock::{AcquireError, LossReason, NodeError, VoteOutcome};
+use quorlock::{AcquireError, LossReason, node::NodeError, votes::VoteOutcome};
 
 use crate::world::World;
 

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock, Permit, Semaphore, SystemClock, Wait};
+use quorlock::{
+    Permit, PermitError, Semaphore, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{Servers, eventually, find_eventually};
 
@@ -42,11 +45,11 @@ struct Ledger {
 impl Ledger {
     fn enter(&self, client: usize, permit: &Permit) {
         self.most.fetch_max(self.inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        let attempt = || format!("{client}-{}", permit.lease.token().short()).into();
+        let attempt = || format!("{client}-{}", permit.token().short()).into();
         let now = SystemClock::default().now();
-        let (client, resource) = (client.to_string().into(), permit.lease.resource().as_str().into());
-        let deadline = stamp(now + permit.lease.remaining());
-        let fencing_token = Some(permit.lease.fencing_token().get());
+        let (client, resource) = (client.to_string().into(), permit.resource().as_str().into());
+        let deadline = stamp(now + permit.remaining());
+        let fencing_token = Some(permit.fencing_token().unwrap().get());
         let mut history = self.history.lock().unwrap();
         history.record(stamp(now), What::Invoked { client, resource, attempt: attempt() });
         history.record(stamp(now), What::Acquired { attempt: attempt(), deadline, fencing_token });
@@ -54,8 +57,8 @@ impl Ledger {
 
     /// Must be called before the permit is released.
     fn leave(&self, client: usize, permit: &Permit) {
-        permit.lease.check().expect("no fault of this test is long enough to lose a lease");
-        let attempt = format!("{client}-{}", permit.lease.token().short()).into();
+        permit.check().expect("no fault of this test is long enough to lose a lease");
+        let attempt = format!("{client}-{}", permit.token().short()).into();
         let now = stamp(SystemClock::default().now());
         self.history.lock().unwrap().record(now, What::Releasing { attempt });
         self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -95,12 +98,12 @@ async fn contend(permits: usize) {
         // The machine may be too busy for an answer in time.
         let one_more = semaphores[gone].clone().wait(Wait::Never);
         let refusal = async || match one_more.acquire().await {
-            Err(AcquireError::Full(full)) => Some(full),
+            Err(PermitError::Full { holders, .. }) => Some(holders),
             Err(_) => None,
             Ok(_) => panic!("more permits than the semaphore has"),
         };
-        let full = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
-        assert_eq!(full.holders.iter().flatten().count(), permits, "{full}");
+        let holders = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
+        assert_eq!(holders.iter().flatten().count(), permits, "{holders:?}");
     }
     for gone in 1..=2 {
         servers[gone].thaw().unwrap();
@@ -117,14 +120,14 @@ async fn contend(permits: usize) {
                     ledger.enter(100 + number, &permit);
                     clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
                     ledger.leave(100 + number, &permit);
-                    permit.lease.release().await.unwrap();
+                    permit.release().await.unwrap();
                 }
             })
         })
         .collect();
     for (number, permit) in held.into_iter().enumerate() {
         ledger.leave(number, &permit);
-        permit.lease.release().await.unwrap();
+        permit.release().await.unwrap();
     }
     let all = permits + PROCESSES * (permits + 2) * GRANTS;
     let clock = SystemClock::default();
@@ -166,9 +169,9 @@ async fn another_number_of_permits_is_refused_while_one_is_held() {
     });
     let permit = four.acquire().await.unwrap();
     let error = two.acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::OtherPermits { .. }), "{error}");
+    assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");
     assert!(error.to_string().contains("has 4 permits, and 2 were asked for"), "{error}");
-    permit.lease.release().await.unwrap();
+    permit.release().await.unwrap();
     eventually("the limit to run out", DEADLINE, async || matches!(two.try_acquire().await, Ok(Some(_))))
         .await
         .unwrap();

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
-use quorlock::{Clock, Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask};
+use quorlock::{
+    node::{Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask},
+    runtime::Clock,
+};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -23,10 +26,10 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
-            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
 }

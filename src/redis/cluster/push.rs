@@ -68,7 +68,7 @@ pub(super) struct PushSource {
 }
 
 impl HintListener for PushSource {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
         let mut inside = fan_in.inside();
         // A connection that has left may still have something to say.
@@ -76,9 +76,9 @@ impl HintListener for PushSource {
             return;
         }
         match hint {
-            Hint::Hearing => inside.set_source(self.line, Some(true)),
-            Hint::Deaf => inside.set_source(self.line, Some(false)),
-            Hint::Changed(_) | Hint::AllChanged => inside.audience.tell(hint),
+            Hint::Subscribed => inside.set_source(self.line, Some(true)),
+            Hint::Unsubscribed => inside.set_source(self.line, Some(false)),
+            Hint::Invalidated(_) | Hint::Flushed => inside.audience.tell(hint),
         }
     }
 }
@@ -95,13 +95,13 @@ mod tests {
         let source = |line| PushSource { fan_in: Arc::downgrade(&fan_in), line };
         fan_in.join(1);
         fan_in.join(2);
-        source(1).hear(Hint::Hearing);
+        source(1).on_hint(Hint::Subscribed);
         assert!(ear.heard().is_empty(), "half of the keys would change without a word");
-        source(2).hear(Hint::Hearing);
-        source(1).hear(Hint::Changed(b"a"));
-        source(2).hear(Hint::Deaf);
+        source(2).on_hint(Hint::Subscribed);
+        source(1).on_hint(Hint::Invalidated(b"a"));
+        source(2).on_hint(Hint::Unsubscribed);
         fan_in.leave(2);
-        source(2).hear(Hint::Changed(b"b"));
+        source(2).on_hint(Hint::Invalidated(b"b"));
         assert_eq!(ear.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
     }
 }

@@ -140,7 +140,7 @@ struct Lookout {
 }
 
 impl StatusListener for Lookout {
-    fn see(&self, contact: ConnectionState) {
+    fn on_status(&self, contact: ConnectionState) {
         let Some(inside) = self.inside.upgrade() else { return };
         let doubtful = !matches!(contact, ConnectionState::Connected(_));
         inside.router().stands(self.line, contact);

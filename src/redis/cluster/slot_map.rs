@@ -14,7 +14,7 @@ pub(super) struct Map {
     pub(super) places: Vec<HostPort>,
     pub(super) masters: Vec<Master>,
     /// The newest change that it knows of: whoever takes slots over counts it up. What it says of those
-    /// that serve none does not matter, and goes back when a master becomes a replica.
+    /// that serve none does not check, and goes back when a master becomes a replica.
     pub(super) epoch: u64,
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn keep(inside: Arc<Inner>) {
         } else {
             // Another one may know more.
             teller = None;
-            clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
+            clock.sleep_until(clock.now() + backoff.next(entropy.next_u64())).await;
         }
     }
 }
@@ -144,7 +144,7 @@ async fn ask(inside: &Inner, member: Address) -> Result<(Map, Teller), NodeError
 /// Has a member tell the map.
 async fn tell(inside: &Inner, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
     // One that hangs must leave time to ask another one while the last word is good.
-    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.step().min(LOOK));
+    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_timeout.step().min(LOOK));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);

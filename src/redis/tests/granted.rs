@@ -117,7 +117,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
         (DONE, Some(Vote::Granted)),
         ("*2\r\n$7\r\ngranted\r\n:0\r\n", Some(Vote::Granted)),
         ("*1\r\n+granted\r\n", Some(Vote::Granted)),
-        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::Wanted)),
+        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::ReleasedContended)),
         ("*1\r\n$7\r\ngrabbed\r\n", None),
         ("+OK\r\n", None),
     ] {

@@ -168,7 +168,7 @@ async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
 struct LongestWaits;
 
 impl Entropy for LongestWaits {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         u128::MAX
     }
 }
@@ -178,13 +178,13 @@ impl Entropy for LongestWaits {
 struct Clumsy;
 
 impl StatusListener for Clumsy {
-    fn see(&self, _: ConnectionState) {
+    fn on_status(&self, _: ConnectionState) {
         panic!("a panic that the test wants");
     }
 }
 
 impl HintListener for Clumsy {
-    fn hear(&self, _: Hint<'_>) {
+    fn on_hint(&self, _: Hint<'_>) {
         panic!("a panic that the test wants");
     }
 }

@@ -308,10 +308,10 @@ impl Collect for Diary {
 }
 
 impl HintListener for Diary {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         match hint {
-            Hint::Changed(b"orders/42") => self.note("changed"),
-            Hint::Hearing | Hint::Changed(_) | Hint::AllChanged | Hint::Deaf => {
+            Hint::Invalidated(b"orders/42") => self.note("changed"),
+            Hint::Subscribed | Hint::Invalidated(_) | Hint::Flushed | Hint::Unsubscribed => {
                 self.note(&format!("{hint:?}"));
             }
         }
