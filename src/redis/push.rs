@@ -168,7 +168,7 @@ mod tests {
         // It is told immediately that changes are told.
         audience.add(Arc::new(Panics));
         audience.tell(Hint::Invalidated(b"a"));
-        assert_eq!(ear.heard(), ["Hearing", "a"]);
+        assert_eq!(ear.heard(), ["Subscribed", "a"]);
     }
 
     fn heard(push: &[u8]) -> Vec<String> {
@@ -188,7 +188,7 @@ mod tests {
     fn nothing_instead_of_keys_means_all_and_so_does_what_is_not_known() {
         for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
             let push = format!(">2\r\n+invalidate\r\n{said}");
-            assert_eq!(heard(push.as_bytes()), ["AllChanged"], "{said:?}");
+            assert_eq!(heard(push.as_bytes()), ["Flushed"], "{said:?}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let late = Arc::new(Ear::default());
         listeners.add(Arc::clone(&late) as Arc<dyn HintListener>);
         listeners.deaf();
-        assert_eq!(early.heard(), ["Hearing", "Deaf"]);
-        assert_eq!(late.heard(), ["Hearing", "Deaf"]);
+        assert_eq!(early.heard(), ["Subscribed", "Unsubscribed"]);
+        assert_eq!(late.heard(), ["Subscribed", "Unsubscribed"]);
     }
 }

@@ -102,6 +102,6 @@ mod tests {
         source(2).on_hint(Hint::Unsubscribed);
         fan_in.leave(2);
         source(2).on_hint(Hint::Invalidated(b"b"));
-        assert_eq!(ear.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
+        assert_eq!(ear.heard(), ["Subscribed", "a", "Unsubscribed", "Subscribed"]);
     }
 }

@@ -268,7 +268,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
     let ear = Arc::new(Ear::default());
     node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
     let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
-    for heard in ["Hearing", "Deaf Hearing"] {
+    for heard in ["Subscribed", "Unsubscribed Subscribed"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
         assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));

@@ -215,7 +215,7 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
         assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
-        assert_eq!(ear.heard(), ["Hearing"], "others hear all the same: {who}");
+        assert_eq!(ear.heard(), ["Subscribed"], "others hear all the same: {who}");
     }
 }
 
