@@ -228,7 +228,7 @@ async fn even_numbers_one_and_two_nodes_settle() {
 async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
     let bench = bench(4);
     for node in &bench.nodes[..2] {
-        node.set_data("r", "somebody else's token", Expiry::In(TTL));
+        node.set_data("r", "another client's token", Expiry::In(TTL));
     }
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
     bench.settle().await;

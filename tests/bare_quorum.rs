@@ -135,7 +135,7 @@ async fn nothing_more_is_asked_where_more_than_a_quorum_has_the_key() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stays_away_is_asked_ever_less_often() {
     let bench = bench(3);
-    bench.nodes[0].set_data("r", "for ever", Expiry::Never);
+    bench.nodes[0].set_data("r", "forever", Expiry::Never);
     let lease = bench.lock().wait(Wait::Never).acquire().await.unwrap();
     bench.settle().await;
     let before = asked(&bench.nodes);
@@ -152,7 +152,7 @@ async fn a_node_that_stays_away_is_asked_ever_less_often() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_has_one_request_more_to_answer_and_no_others() {
     let bench = bench(5);
-    bench.nodes[3].set_data("r", "for ever", Expiry::Never);
+    bench.nodes[3].set_data("r", "forever", Expiry::Never);
     bench.nodes[4].delay(MS, TTL);
     let _lease = bench.lock().acquire().await.unwrap();
     bench.pass(TTL / 4).await;

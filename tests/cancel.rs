@@ -75,7 +75,7 @@ impl Trouble {
             }
         }
         if let (Trouble::Contended, Some(first)) = (self, nodes.first()) {
-            first.set_data("r", "somebody else", quorlock::node::Expiry::In(ms(90)));
+            first.set_data("r", "another client", quorlock::node::Expiry::In(ms(90)));
         }
     }
 
@@ -109,7 +109,7 @@ async fn nothing_is_left(bench: &Bench, trouble: Trouble, point: u64, what: &str
     let left: Vec<_> = bench
         .nodes
         .iter()
-        .filter_map(|node| node.holder("r").filter(|token| token.as_bytes() != b"somebody else"))
+        .filter_map(|node| node.holder("r").filter(|token| token.as_bytes() != b"another client"))
         .collect();
     assert!(left.is_empty(), "{what} cut at {point} ms under {trouble:?} left {left:?}");
 }
@@ -333,7 +333,7 @@ async fn a_release_deletes_only_its_own_key() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     for node in &bench.nodes[..2] {
-        node.set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
+        node.set_data("r", "another client", quorlock::node::Expiry::In(TTL));
     }
     lease.release().await.unwrap();
     bench.settle().await;

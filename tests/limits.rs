@@ -110,7 +110,7 @@ async fn a_hung_preferred_node_costs_whoever_waits_a_moment_and_not_its_limit() 
 async fn a_contested_lock_is_given_up_soon_although_nodes_hang() {
     let bench = bench(5);
     bench.nodes[3..].iter().for_each(MemoryNode::hang);
-    bench.nodes[0].set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
+    bench.nodes[0].set_data("r", "another client", quorlock::node::Expiry::In(TTL));
     let before = bench.clock.now();
     let tried = bench.lock().try_acquire().await.unwrap();
     assert!(tried.is_none(), "one refuses, two hang");

@@ -137,7 +137,7 @@ async fn i11_too_many_nodes_without_the_key_end_the_lease_before_its_validity() 
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     for node in &bench.nodes[..3] {
-        node.set_data("r", "somebody else", Expiry::In(TTL));
+        node.set_data("r", "another client", Expiry::In(TTL));
     }
     let before = bench.clock.now();
     let lost = lease.lost().await;

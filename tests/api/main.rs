@@ -64,7 +64,7 @@ fn the_interface_is_the_one_that_is_listed() {
     for library in [quorlock(), protocol(), testkit(), cli()].into_iter().chain(kinds()) {
         let file = root().join("api").join(format!("{}.txt", library.name.replace('_', "-")));
         let head = format!(
-            "// What programs see of `{}`, with all features. Written by\n//     {WRITE}\n",
+            "// The public interface of `{}`, with all features. Written by\n//     {WRITE}\n",
             library.name
         );
         let text = head + &Listing::of(&library).text;

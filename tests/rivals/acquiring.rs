@@ -9,7 +9,7 @@ use quorlock_testkit::SkewedClock;
 use crate::common::{LATE, TTL, VALIDITY, another, bench};
 
 const MS: Duration = Duration::from_millis(1);
-const FOREIGN: &str = "somebody else";
+const FOREIGN: &str = "another client";
 
 #[tokio::test(start_paused = true)]
 async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {

@@ -29,7 +29,7 @@ async fn a_release_ends_within_the_time_limit_of_a_node_whoever_hangs() {
 #[tokio::test(start_paused = true)]
 async fn a_release_does_not_wait_for_a_node_that_could_not_hold_it_up() {
     let bench = bench(3);
-    bench.nodes[2].set_data("r", "somebody else", Expiry::In(TTL));
+    bench.nodes[2].set_data("r", "another client", Expiry::In(TTL));
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[1].hang();
     let before = bench.clock.now();
@@ -68,7 +68,7 @@ async fn a_release_that_finds_keys_gone_frees_the_rest() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[0].remove("r");
-    bench.nodes[3].set_data("r", "somebody else", Expiry::In(TTL));
+    bench.nodes[3].set_data("r", "another client", Expiry::In(TTL));
     lease.release().await.unwrap();
     bench.settle().await;
     assert_eq!(bench.keys(), 1, "only the other client's key is left");

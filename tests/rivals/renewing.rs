@@ -90,13 +90,13 @@ async fn a_renewal_takes_nothing_from_somebody_else() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     for node in &bench.nodes[..2] {
-        node.set_data("r", "somebody else", Expiry::In(2 * TTL));
+        node.set_data("r", "another client", Expiry::In(2 * TTL));
     }
     lease.renew().await.expect("three of five are a quorum");
     lease.release().await.unwrap();
     bench.settle().await;
     for node in &bench.nodes[..2] {
-        assert_eq!(node.holder("r").unwrap().as_bytes(), b"somebody else");
+        assert_eq!(node.holder("r").unwrap().as_bytes(), b"another client");
         assert_eq!(node.expiry("r"), Some(Expiry::In(2 * TTL - MS)), "with the expiry that it had");
     }
 }
