@@ -40,7 +40,7 @@ fn a_stale_write_to_sqlite_is_refused_and_without_the_check_it_is_not() {
 #[test]
 fn the_example_runs_with_built_in_servers_where_there_are_no_real_ones() {
     let ended = Command::new(example("fenced_sqlite")).env("QUORLOCK_SERVER", "builtin").output().unwrap();
-    assert!(String::from_utf8_lossy(&ended.stdout).contains("built-in server"), "it says which servers");
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("built-in server"), "it names the servers");
     assert_told(&ended);
 }
 

@@ -44,7 +44,7 @@ struct Place {
     server: BuiltinServer,
     /// Whether it accepts connections.
     up: bool,
-    /// Whether the server reads its requests.
+    /// Whether the server has stopped reading its requests.
     deaf: bool,
     serving: Vec<JoinHandle<()>>,
 }
