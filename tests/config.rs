@@ -1,5 +1,4 @@
-//! Bad input gets a sentence that names what is wrong and what would be right, before anything is
-//! sent.
+//! Invalid settings are refused before any request, with a message that names the problem and the fix.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -129,7 +128,7 @@ async fn options_of_a_lock_are_refused_before_anybody_is_asked() {
         assert!(matches!(error, AcquireError::Config(_)), "{error}");
         assert_eq!(error.to_string(), validated);
     }
-    assert!(nodes.iter().all(|node| node.requests().total() == 0), "nobody was asked");
+    assert!(nodes.iter().all(|node| node.requests().total() == 0), "no request was sent");
 }
 
 #[test]
