@@ -1,4 +1,4 @@
-//! What a client does: several tasks that want locks, in every way that the library offers.
+//! A client: several tasks that acquire locks in every way the library offers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub(crate) struct Worker {
     pub(crate) host: Host,
     pub(crate) client: usize,
     pub(crate) life: u32,
-    /// Whether it is the one that fills semaphores up in the end, or leads for all to see.
+    /// Whether it is the worker that fills semaphores at the end, or leads while all observers
+    /// watch.
     pub(crate) is_first: bool,
 }
 
@@ -36,14 +37,14 @@ mod campaign;
 mod permits;
 mod watcher;
 
-/// The longest that somebody waits for a lock, where it waits for a time.
+/// The longest bounded wait for a lock.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
-/// Timers stand still during a suspend. Within this time after it the library looks at the clock,
-/// whatever its timers say.
+/// Timers stop during a suspend. Within this time afterwards the library checks the clock
+/// regardless of its timers.
 const NOTICED: Duration = Duration::from_millis(1_020);
 
 impl Worker {
-    /// Wants locks until there is peace, and then each of them once more.
+    /// Acquires locks until the faults end, and then each of them once more.
     pub(crate) async fn run(self) {
         while !self.recorder.is_peace() {
             self.rest(Duration::ZERO, Duration::from_millis(400)).await;
@@ -80,8 +81,8 @@ impl Worker {
         }
     }
 
-    /// Once nothing goes wrong, everybody gets the lock, in a time that can be told: the longest
-    /// lock of the dead, a quarantine, dialling again, and all others who want it too.
+    /// Without faults every client gets the lock within a bounded time: the longest lock of a
+    /// crashed client, a quarantine, reconnecting, and all other waiters.
     async fn last(&self, resource: usize) {
         let bound = self.bound();
         let mode = self.mode(if self.plan.subject == Subject::Locks { 50 } else { 0 });
@@ -97,7 +98,7 @@ impl Worker {
             }
             Err(error) => {
                 let text = format!(
-                    "client {} did not get {} within {bound:?} of peace: {error}",
+                    "client {} did not get {} within {bound:?} without faults: {error}",
                     self.client,
                     self.plan.key(resource)
                 );
@@ -115,7 +116,7 @@ impl Worker {
         self.lock_all(resource, &[], operation, mode)
     }
 
-    /// In whatever order.
+    /// Lists the resources in random order.
     fn lock_all(&self, resource: usize, also: &[usize], operation: usize, mode: Mode) -> Lock {
         let resources = also.iter().chain([&resource]).map(|resource| self.plan.key(*resource));
         let lock = self.coordinator.lock_all(resources).label(&format!("op{operation}"));
@@ -125,8 +126,8 @@ impl Worker {
         }
     }
 
-    /// What to lock at the same time, by a writer. Only what comes after it: so whoever holds something,
-    /// and wants more, waits for nobody who waits for it.
+    /// Picks further resources for a writer to lock together with this one. Only later ones, so
+    /// that holders that acquire more cannot deadlock.
     fn also(&self, resource: usize, mode: Mode) -> Vec<usize> {
         let others = resource + 1..self.plan.resources;
         if mode == Mode::Shared || others.is_empty() || !self.dice.percent(40) {
@@ -136,12 +137,12 @@ impl Worker {
         if rest.is_empty() { vec![others.start] } else { rest }
     }
 
-    /// Whether to write, or, in so many of a hundred cases, to read.
+    /// Picks the mode: shared with a probability of `readers` percent.
     fn mode(&self, readers: u64) -> Mode {
         if self.dice.percent(readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Acquires a lock, holds it, and lets it go, in one of many ways.
+    /// Acquires a lock, holds it and releases it, in one of many ways.
     fn operation(&self, resource: usize, may_nest: bool) -> BoxFuture<'_, ()> {
         Box::pin(self.operate(resource, may_nest))
     }
@@ -182,7 +183,7 @@ impl Worker {
         } else if let Some(lease) = self.acquire(&lock, operation).await {
             let holding =
                 self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
-            // Polled beside the work: told of a loss, the holder is not inside any more.
+            // Polled together with the work: once notified of a loss, the holder has left.
             let told = self.told(&holding, lease.watch());
             let work = async {
                 self.hold(&holding, &lease.watch(), manual.then_some(&lease), ttl).await;
@@ -220,7 +221,7 @@ impl Worker {
         self.attempt(attempt, operation, forever).await
     }
 
-    /// What comes of an attempt, unless it is given up on the way.
+    /// Awaits the result of an attempt, unless it is cancelled first.
     async fn attempt<T>(
         &self,
         attempt: impl Future<Output = Result<Option<T>, AcquireError>>,
@@ -229,7 +230,7 @@ impl Worker {
     ) -> Option<T> {
         let started = self.world.now();
         let outcome = if self.dice.percent(15) {
-            // Somebody who changes its mind, at whatever point.
+            // A caller that gives up, at any point.
             let soon = if self.dice.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
             let patience = self.rest(Duration::ZERO, soon);
             tokio::select! {
@@ -248,13 +249,14 @@ impl Worker {
             Some(Err(_)) => self.recorder.refused(false),
             None => self.recorder.given_up(),
         }
-        // A process that was stopped meanwhile is excused, and so is one that waits for ever.
+        // A process that was stopped in the meantime is excused, and so is one that waits
+        // indefinitely.
         let stopped = self.world.with(|inside, _| inside.hosts[self.host].stopped_last);
         let longest = LONGEST_WAIT + self.plan.max_ttl / 5 + Duration::from_secs(2);
         let took = self.world.now() - started;
         if started > stopped && took > nanos(longest) && !forever {
             let text = format!(
-                "client {} waited {:?} (op{operation}) and no longer than {longest:?} was due",
+                "client {} waited {:?} (op{operation}), longer than the maximum of {longest:?}",
                 self.client,
                 Duration::from_nanos(took)
             );
@@ -266,7 +268,7 @@ impl Worker {
     async fn with(&self, lock: &Lock, resource: usize, operation: usize, ttl: Duration) {
         let outcome = lock
             .with(|lease: LeaseWatch| async move {
-                // The work has a lease's watch and no lease; the record goes by its token.
+                // The work has a watch but no lease; the record identifies it by its token.
                 let holding = self.recorder.granted([self.client, resource, operation], &lease, &self.clock);
                 let mut left = self.for_how_long(ttl);
                 while !left.is_zero() {
@@ -286,7 +288,7 @@ impl Worker {
         }
     }
 
-    /// Works for a while, and asks before each step whether the lease holds.
+    /// Works for a while and checks the lease before each step.
     async fn hold(&self, holding: &Holding, lease: &LeaseWatch, renewed_by: Option<&Lease>, ttl: Duration) {
         let mut left = self.for_how_long(ttl);
         while !left.is_zero() {
@@ -294,7 +296,7 @@ impl Worker {
             left -= step;
             self.rest(step, step).await;
             if lease.check().is_err() {
-                // Told so. A machine that was suspended may hear it here first.
+                // Notified here. After a suspend this may be the first notice.
                 holding.ended(true);
                 return;
             }
@@ -308,7 +310,7 @@ impl Worker {
         }
     }
 
-    /// Lets others read what was written, and reads on itself.
+    /// Downgrades the lease and continues as a reader.
     async fn read_on(&self, holding: &Holding, lease: Lease, ttl: Duration, manual: bool) -> Option<Lease> {
         holding.shared();
         let Ok(lease) = lease.downgrade().await else {
@@ -327,7 +329,7 @@ impl Worker {
 
     async fn enter_again(&self, lock: &Lock, outer: &Lease) {
         if let Ok(Some(inner)) = lock.try_acquire().await {
-            // Should the outer lease be lost just now, the inner one is a new one.
+            // If the outer lease was just lost, the inner one is new.
             if inner.token() != outer.token() && outer.check().is_ok() {
                 self.recorder.find(Rule::Exclusion, "an owner got two leases of one lock".to_owned());
             }
@@ -352,7 +354,7 @@ impl Worker {
                     () = soon => {}
                 }
             }
-            // Forgotten until it runs out.
+            // Leaked until it expires.
             4 if manual => {
                 tokio::select! {
                     biased;
@@ -368,13 +370,13 @@ impl Worker {
         }
     }
 
-    /// Ends when the loss is told. Whether that is in time is seen on an exact timer, which stands
-    /// still with those of the library when the machine is suspended.
+    /// Completes when the loss is reported. An exact timer checks that this is in time; it stops
+    /// with the library's timers during a suspend.
     async fn told(&self, holding: &Holding, lease: LeaseWatch) {
         let exact = self.clock.exact();
         let mut lost = std::pin::pin!(lease.lost());
         let mut left = lease.remaining();
-        // Whoever looks before it is told, right after a suspend, knows already.
+        // A check right after a suspend may report the loss before the notification does.
         while !left.is_zero() && !holding.has_ended() {
             let end = exact.sleep_until(exact.now() + left);
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Simulated time, what happens next in it, and the trace of what has happened.
+//! Simulated time, the event queue and the trace.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,13 +12,13 @@ use crate::clock::Timer;
 use crate::dice::Dice;
 use crate::network::Network;
 
-/// Real simulated time in nanoseconds since the start. No host sees it: each has its own clock.
+/// True simulated time in nanoseconds since the start. No host sees it: each has its own clock.
 pub(crate) type Time = u64;
 
-/// A machine, or rather a process on one: the nodes come first, then the clients.
+/// A machine, or a process on it: the nodes come first, then the clients.
 pub(crate) type Host = usize;
 
-/// What all hosts share: time, the network and the trace.
+/// The state shared by all hosts: time, the network and the trace.
 pub(crate) struct World {
     now: AtomicU64,
     inside: Mutex<Inside>,
@@ -27,7 +27,7 @@ pub(crate) struct World {
 pub(crate) struct Inside {
     upcoming: BinaryHeap<Upcoming>,
     scheduled: u64,
-    /// Decides latencies, and how late timers are.
+    /// Determines latencies and timer delays.
     pub(crate) dice: Dice,
     pub(crate) network: Network,
     pub(crate) hosts: Vec<Standing>,
@@ -36,41 +36,41 @@ pub(crate) struct Inside {
     trace: Trace,
 }
 
-/// How a host stands.
+/// The state of a host.
 #[derive(Default)]
 pub(crate) struct Standing {
-    /// Counts the starts of its process. What belongs to an earlier one is void.
+    /// Counts the starts of its process. Events of an earlier life are void.
     pub(crate) life: u32,
     pub(crate) up: bool,
     /// How many faults keep its process from running.
     pub(crate) stopped: u32,
-    /// When that began or ended last.
+    /// When that last began or ended.
     pub(crate) stopped_last: Time,
-    /// Since when its timers stand still.
+    /// Since when its timers have been stopped.
     pub(crate) frozen_since: Option<Time>,
-    /// For how long they have stood still so far.
+    /// How long they have been stopped in total.
     pub(crate) frozen: Time,
-    /// Timers that were due while they stood still.
+    /// Timers that became due while they were stopped.
     pub(crate) overdue: Vec<Arc<Timer>>,
 }
 
-/// What happens next.
+/// An event.
 pub(crate) enum Event {
     /// A timer of a host is due.
     Timer(Arc<Timer>),
-    /// Bytes reach the end of a connection: its number, and which way they go.
+    /// Bytes reach the end of a connection, given by its number and direction.
     Arrival(usize, usize),
-    /// A server is to take in a connection.
+    /// A server should accept a connection.
     Accept(usize),
-    /// An entry of the schedule is due: from now on it waits for what it aims at.
+    /// An entry of the schedule is due: it waits for its trigger from now on.
     Armed(usize),
-    /// A fault strikes.
+    /// A fault is injected.
     Strike(usize),
     /// The middle of a fault, for those that have one.
     Half(usize),
     /// The end of a fault.
     Relief(usize),
-    /// Time to look for what must not be there.
+    /// Time to search for orphaned keys.
     Look,
     /// The end of all faults.
     Peace,
@@ -100,7 +100,7 @@ impl World {
         self.now.load(atomic::Ordering::Relaxed)
     }
 
-    /// Changes something, and wakes whom that concerns.
+    /// Changes the state, and wakes the tasks concerned.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Inside, Time) -> T) -> T {
         let mut inside = self.lock();
         let result = change(&mut inside, self.now());
@@ -112,11 +112,11 @@ impl World {
         result
     }
 
-    /// Moves time on to what happens next.
+    /// Advances time to the next event.
     pub(crate) fn next(&self) -> Option<Event> {
         let mut inside = self.lock();
         let Upcoming { at, event, .. } = inside.upcoming.pop()?;
-        debug_assert!(at >= self.now(), "time goes back");
+        debug_assert!(at >= self.now(), "time goes backwards");
         self.now.store(at, atomic::Ordering::Relaxed);
         Some(event)
     }
@@ -125,14 +125,14 @@ impl World {
         self.lock().schedule(at.max(self.now()), event);
     }
 
-    /// Adds to the trace. The words are part of its hash; the text is for people, and is made only
-    /// for those who read it.
+    /// Adds to the trace. `what` and `words` are part of its hash; `text` is generated only if the
+    /// trace is printed.
     pub(crate) fn note(&self, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
         let now = self.now();
         self.lock().trace.add(now, what, words, text);
     }
 
-    /// The hash of the trace so far.
+    /// Returns the hash of the trace so far.
     pub(crate) fn trace_hash(&self) -> u64 {
         self.lock().trace.hash
     }
@@ -155,7 +155,7 @@ impl Inside {
     }
 }
 
-/// Everything that happens, as a hash; and as lines for whoever wants to read it.
+/// All events, hashed; and printed on request.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
@@ -180,7 +180,7 @@ impl Trace {
     }
 }
 
-// The earliest first, and of two at the same time the one that was scheduled first.
+// The earliest first; of two at the same time, the one scheduled first.
 impl Ord for Upcoming {
     fn cmp(&self, other: &Upcoming) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))

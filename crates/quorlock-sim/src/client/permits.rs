@@ -9,7 +9,7 @@ use crate::plan::{Permits, Plan, Twist};
 use crate::record::Rule;
 
 impl Worker {
-    /// Acquires a permit, holds it, and lets it go, in one of many ways.
+    /// Acquires a permit, holds it and releases it, in one of many ways.
     pub(super) async fn permit(&self, semaphore: usize) {
         let dice = &self.dice;
         let Permits { right, wrong } = self.plan.permits[semaphore];
@@ -56,7 +56,7 @@ impl Worker {
         self.coordinator.semaphore(format!("s{semaphore}"), permits).label(&format!("op{operation}"))
     }
 
-    /// A permit as it would be if nobody kept their number: its lock alone.
+    /// Acquires a permit without comparing the number of permits: only its lock.
     async fn uncompared(
         &self,
         semaphore: usize,
@@ -68,7 +68,7 @@ impl Worker {
         Ok(lock.try_acquire().await?.map(|lease| (number, lease)))
     }
 
-    /// Once nothing goes wrong, everybody gets a permit.
+    /// Without faults every client gets a permit.
     pub(super) async fn last_permit(&self, semaphore: usize) {
         let Some((permit, operation)) = self.get(semaphore).await else { return };
         let slot = Plan::slot(semaphore, permit.number);
@@ -80,7 +80,8 @@ impl Worker {
         self.recorder.over(operation);
     }
 
-    /// A permit, in a time that can be told. The wrong number of permits may stand until then.
+    /// Acquires a permit within a bounded time. The wrong number of permits may be stored until
+    /// then.
     async fn get(&self, semaphore: usize) -> Option<(Permit, usize)> {
         let permits = self.plan.permits[semaphore].right;
         let until = self.clock.now() + self.bound();
@@ -98,7 +99,7 @@ impl Worker {
                 Err(error) => {
                     let bound = self.bound();
                     let text = format!(
-                        "client {} got no permit of s{semaphore} within {bound:?} of peace: {error}",
+                        "client {} got no permit of s{semaphore} within {bound:?} without faults: {error}",
                         self.client
                     );
                     self.recorder.find(Rule::Liveness, text);
@@ -109,7 +110,7 @@ impl Worker {
         }
     }
 
-    /// Once nobody else wants any, all permits can be held at once, and not one more.
+    /// Without other clients, all permits can be held at the same time, but not one more.
     pub(super) async fn fill(&self, semaphore: usize) {
         let permits = self.plan.permits[semaphore].right;
         let mut held = Vec::new();
@@ -123,7 +124,9 @@ impl Worker {
         match self.semaphore(semaphore, operation, permits).wait(Wait::Never).acquire().await {
             Err(AcquireError::Full(full)) if full.holders.iter().all(Option::is_some) => {}
             other => {
-                let text = format!("with all {permits} permits of s{semaphore} taken, one more is {other:?}");
+                let text = format!(
+                    "with all {permits} permits of s{semaphore} held, one more attempt returned {other:?}"
+                );
                 self.recorder.find(Rule::Permits, text);
             }
         }

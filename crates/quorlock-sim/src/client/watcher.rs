@@ -1,4 +1,4 @@
-//! Those who are told who leads, and do not campaign.
+//! Observers: they see who leads, and do not campaign.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Watcher {
         let key = self.plan.key(self.resource);
         let election = self.coordinator.election(&key);
         let Ok(mut observer) = election.observe() else { return };
-        // A round that is under way goes on when its caller gives up.
+        // A round in progress continues when its caller gives up.
         let mut asked = self.world.now();
         loop {
             let patience = self.rest(if self.dice.percent(20) {
@@ -58,7 +58,7 @@ impl Watcher {
         }
     }
 
-    /// Takes whomever most of the nodes name that answer, however few.
+    /// Believes the leader named by most of the nodes that answer, however few.
     async fn credulous(&self, key: &str) -> Option<Seen> {
         let report = self.coordinator.lock(key).inspect().await.ok()?;
         let holder = report.holder()?;
