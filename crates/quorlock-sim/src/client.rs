@@ -9,11 +9,12 @@ use quorlock::{
     AcquireError, Clock, Coordinator, Handoff, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait, WithError,
 };
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::HostClock;
-use crate::dice::{Dice, nanos};
 use crate::plan::{Plan, Subject};
 use crate::record::{Holding, Recorder, Rule};
-use crate::world::{Host, World};
+use crate::world::{Host, World, nanos};
 
 /// One task of a client.
 pub(crate) struct Worker {
@@ -22,7 +23,7 @@ pub(crate) struct Worker {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) coordinator: Coordinator,
     pub(crate) clock: HostClock,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) host: Host,
     pub(crate) client: usize,
     pub(crate) life: u32,
@@ -48,7 +49,7 @@ impl Worker {
     pub(crate) async fn run(self) {
         while !self.recorder.is_peace() {
             self.rest(Duration::ZERO, Duration::from_millis(400)).await;
-            let resource = self.dice.below(self.plan.resources);
+            let resource = self.rng.below(self.plan.resources);
             match self.plan.subject {
                 Subject::Locks => self.operation(resource, true).await,
                 Subject::Semaphores => self.permit(resource).await,
@@ -130,16 +131,16 @@ impl Worker {
     /// that holders that acquire more cannot deadlock.
     fn also(&self, resource: usize, mode: Mode) -> Vec<usize> {
         let others = resource + 1..self.plan.resources;
-        if mode == Mode::Shared || others.is_empty() || !self.dice.percent(40) {
+        if mode == Mode::Shared || others.is_empty() || !self.rng.percent(40) {
             return Vec::new();
         }
-        let rest = others.clone().filter(|_| self.dice.percent(50)).collect::<Vec<_>>();
+        let rest = others.clone().filter(|_| self.rng.percent(50)).collect::<Vec<_>>();
         if rest.is_empty() { vec![others.start] } else { rest }
     }
 
     /// Picks the mode: shared with a probability of `readers` percent.
     fn mode(&self, readers: u64) -> Mode {
-        if self.dice.percent(readers) { Mode::Shared } else { Mode::Exclusive }
+        if self.rng.percent(readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// Acquires a lock, holds it and releases it, in one of many ways.
@@ -148,37 +149,37 @@ impl Worker {
     }
 
     async fn operate(&self, resource: usize, may_nest: bool) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let mode = self.mode(if self.plan.readers { 60 } else { 15 });
         let operation = self.recorder.asked(self.client, self.life, resource, mode);
         let also = self.also(resource, mode);
         for other in &also {
             self.recorder.also(operation, *other);
         }
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let mut lock = self.lock_all(resource, &also, operation, mode).ttl(ttl).wait(match dice.below(10) {
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let mut lock = self.lock_all(resource, &also, operation, mode).ttl(ttl).wait(match rng.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
-            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+            _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
         });
-        let manual = dice.percent(25);
+        let manual = rng.percent(25);
         if manual {
             lock = lock.renewal(Renewal::Manual);
-        } else if dice.percent(20) {
-            lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
+        } else if rng.percent(20) {
+            lock = lock.renewal(Renewal::Every(rng.between(ttl / 20, ttl / 2)));
         }
-        if dice.percent(10) {
-            lock = lock.hand_over(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
+        if rng.percent(10) {
+            lock = lock.hand_over(Handoff::times(u32::try_from(rng.below(3)).unwrap_or(0)));
         }
-        if dice.percent(5) {
-            lock = lock.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            lock = lock.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let owner = Owner::new();
-        let reentrant = dice.percent(10);
+        let reentrant = rng.percent(10);
         if reentrant {
             lock = lock.owner(&owner);
         }
-        if dice.percent(10) {
+        if rng.percent(10) {
             self.with(&lock, resource, operation, ttl).await;
         } else if let Some(lease) = self.acquire(&lock, operation).await {
             let holding =
@@ -190,7 +191,7 @@ impl Worker {
                 if reentrant {
                     self.enter_again(&lock, &lease).await;
                 }
-                if may_nest && also.is_empty() && resource + 1 < self.plan.resources && dice.percent(30) {
+                if may_nest && also.is_empty() && resource + 1 < self.plan.resources && rng.percent(30) {
                     self.operation(resource + 1, false).await;
                     holding.confirmed(&lease.watch());
                 }
@@ -201,7 +202,7 @@ impl Worker {
                 () = work => {}
             }
             let writes = mode == Mode::Exclusive && also.is_empty() && !holding.has_ended();
-            let lease = if writes && !reentrant && dice.percent(25) {
+            let lease = if writes && !reentrant && rng.percent(25) {
                 self.read_on(&holding, lease, ttl, manual).await
             } else {
                 Some(lease)
@@ -216,7 +217,7 @@ impl Worker {
     async fn acquire(&self, lock: &Lock, operation: usize) -> Option<Lease> {
         let forever = format!("{lock:?}").contains("Forever");
         let attempt = async {
-            if self.dice.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
+            if self.rng.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
         };
         self.attempt(attempt, operation, forever).await
     }
@@ -229,9 +230,9 @@ impl Worker {
         forever: bool,
     ) -> Option<T> {
         let started = self.world.now();
-        let outcome = if self.dice.percent(15) {
+        let outcome = if self.rng.percent(15) {
             // A caller that gives up, at any point.
-            let soon = if self.dice.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
+            let soon = if self.rng.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
             let patience = self.rest(Duration::ZERO, soon);
             tokio::select! {
                 biased;
@@ -302,7 +303,7 @@ impl Worker {
             }
             holding.confirmed(lease);
             if let Some(renewed_by) = renewed_by
-                && self.dice.percent(30)
+                && self.rng.percent(30)
                 && renewed_by.renew().await.is_ok()
             {
                 holding.confirmed(lease);
@@ -333,14 +334,14 @@ impl Worker {
             if inner.token() != outer.token() && outer.check().is_ok() {
                 self.recorder.find(Rule::Exclusion, "an owner got two leases of one lock".to_owned());
             }
-            if self.dice.percent(50) {
+            if self.rng.percent(50) {
                 drop(inner.release().await);
             }
         }
     }
 
     async fn let_go(&self, holding: Holding, lease: Lease, ttl: Duration, manual: bool) {
-        match self.dice.below(20) {
+        match self.rng.below(20) {
             0 | 1 => {
                 holding.ended(false);
                 drop(lease);
@@ -395,19 +396,19 @@ impl Worker {
     }
 
     fn for_how_long(&self, ttl: Duration) -> Duration {
-        match self.dice.below(10) {
-            0..=5 => self.dice.between(Duration::ZERO, Duration::from_millis(300)),
-            6..=8 => self.dice.between(Duration::ZERO, ttl),
-            _ => self.dice.between(ttl, ttl * 2),
+        match self.rng.below(10) {
+            0..=5 => self.rng.between(Duration::ZERO, Duration::from_millis(300)),
+            6..=8 => self.rng.between(Duration::ZERO, ttl),
+            _ => self.rng.between(ttl, ttl * 2),
         }
     }
 
     fn step(&self, ttl: Duration) -> Duration {
-        self.dice.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
+        self.rng.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
     }
 
     fn rest(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
-        let until = self.clock.now() + self.dice.between(least, most);
+        let until = self.clock.now() + self.rng.between(least, most);
         self.clock.sleep_until(until)
     }
 }

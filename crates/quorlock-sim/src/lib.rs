@@ -16,7 +16,6 @@
 
 mod client;
 mod clock;
-mod dice;
 mod fault;
 mod nemesis;
 mod network;

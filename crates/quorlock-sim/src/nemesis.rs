@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use quorlock_testkit::{Memory, Misconduct};
 
-use crate::dice::nanos;
 use crate::fault::{Aim, Kind};
 use crate::network::{InFlight, TO_CLIENT, TO_NODE};
 use crate::plan::{Entry, Plan};
 use crate::record::Moment;
 use crate::sim::Sim;
-use crate::world::{Event, Host, Time};
+use crate::world::{Event, Host, Time, nanos};
 
 /// The faults injected so far, and those in effect.
 pub(crate) struct Nemesis {

@@ -16,8 +16,7 @@ use quorlock::{Address, Clock, Dial, Endpoint, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::HostClock;
-use crate::dice::nanos;
-use crate::world::{Event, Host, Inside, Time, World};
+use crate::world::{Event, Host, Inside, Time, World, nanos};
 
 /// The direction from the client to the node.
 pub(crate) const TO_NODE: usize = 0;
@@ -166,9 +165,9 @@ impl Inside {
         let connection = &mut self.network.connections[number];
         let (from, to) = connection.ends(way);
         let link = &self.network.links[from][to];
-        let mut delay = link.latency + link.extra + self.dice.nanos(0, link.jitter);
-        if self.dice.percent(link.late.0) {
-            delay += self.dice.nanos(link.late.1, link.late.1 * 3);
+        let mut delay = link.latency + link.extra + self.rng.number(0, link.jitter);
+        if self.rng.percent(link.late.0) {
+            delay += self.rng.number(link.late.1, link.late.1 * 3);
         }
         let pipe = &mut connection.pipes[way];
         let at = (now + delay + after).max(pipe.last);
@@ -235,7 +234,7 @@ impl Inside {
             for way in [TO_NODE, TO_CLIENT] {
                 let connection = &mut self.network.connections[number];
                 if connection.ends(way) == (from, to) && std::mem::take(&mut connection.pipes[way].stuck) {
-                    let at = now + self.dice.nanos(0, nanos(SENT_AGAIN));
+                    let at = now + self.rng.number(0, nanos(SENT_AGAIN));
                     let pipe = &mut connection.pipes[way];
                     for packet in &mut pipe.flight {
                         packet.at = packet.at.max(at);
@@ -309,7 +308,7 @@ impl Inside {
         for number in 0..self.network.connections.len() {
             let connection = &mut self.network.connections[number];
             if connection.node == host && std::mem::take(&mut connection.pipes[TO_NODE].unheard) {
-                let after = self.dice.nanos(0, nanos(SENT_AGAIN));
+                let after = self.rng.number(0, nanos(SENT_AGAIN));
                 self.send(number, TO_CLIENT, Content::End(Ending::Reset), after, now);
             }
         }
@@ -453,7 +452,7 @@ impl Dial for SimDial {
                         + there.extra
                         + back.latency
                         + back.extra
-                        + inside.dice.nanos(0, there.jitter)
+                        + inside.rng.number(0, there.jitter)
                 });
                 clock.sleep_until(clock.now() + Duration::from_nanos(trip)).await;
                 let outcome = world.with(|inside, now| {

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::Rate;
-use crate::dice::Dice;
 use crate::fault::{Aim, Kind};
 
 /// The options shared by all seeds.
@@ -195,19 +196,19 @@ const USED: i64 = DRIFT * 45 / 100;
 
 impl Plan {
     pub(crate) fn of(seed: u64, options: &Options) -> Plan {
-        let dice = Dice::new(seed, 1);
-        let nodes = dice.pick(&[3, 3, 5, 5, 5, 4]);
-        let clients = dice.pick(&[2, 3, 3, 4]);
-        let workers = dice.pick(&[1, 2, 2, 3]);
-        let resources = dice.pick(&[1, 1, 2, 3]);
-        let max_ttl = Duration::from_secs(dice.pick(&[2, 4, 8, 20]));
-        let readers = dice.percent(50);
-        let distance = Duration::from_micros(dice.pick(&[500, 1_000, 3_000, 12_000]));
+        let rng = SeededRng::new(seed, "deployment");
+        let nodes = rng.pick(&[3, 3, 5, 5, 5, 4]);
+        let clients = rng.pick(&[2, 3, 3, 4]);
+        let workers = rng.pick(&[1, 2, 2, 3]);
+        let resources = rng.pick(&[1, 1, 2, 3]);
+        let max_ttl = Duration::from_secs(rng.pick(&[2, 4, 8, 20]));
+        let readers = rng.percent(50);
+        let distance = Duration::from_micros(rng.pick(&[500, 1_000, 3_000, 12_000]));
         let rate = |host: usize| {
             if options.twist == Twist::FastNodes && host < nodes {
                 return Rate(100_000);
             }
-            Rate(i64::try_from(dice.nanos(0, 2 * USED.unsigned_abs())).unwrap_or(0) - USED)
+            Rate(i64::try_from(rng.number(0, 2 * USED.unsigned_abs())).unwrap_or(0) - USED)
         };
         let rates = (0..nodes + clients).map(rate).collect();
         let mut plan = Plan {
@@ -227,18 +228,18 @@ impl Plan {
             rates,
             schedule: Vec::new(),
         };
-        plan.permits = plan.permits(&Dice::new(seed, 7));
-        plan.schedule = plan.trouble(&Dice::new(seed, 2), options);
+        plan.permits = plan.permits(&SeededRng::new(seed, "permits"));
+        plan.schedule = plan.trouble(&SeededRng::new(seed, "faults"), options);
         plan.clients = clients.min(options.most_clients);
         plan
     }
 
-    fn permits(&self, dice: &Dice) -> Vec<Permits> {
+    fn permits(&self, rng: &SeededRng) -> Vec<Permits> {
         let semaphores = if self.subject == Subject::Semaphores { self.resources } else { 0 };
         let permits = |_| {
-            let right = dice.pick(&[1, 2, 2, 3, 4, 10]);
-            let other = dice.pick(&[right + 1, right.max(2) - 1, 10]);
-            Permits { right, wrong: (other != right && dice.percent(50)).then_some(other) }
+            let right = rng.pick(&[1, 2, 2, 3, 4, 10]);
+            let other = rng.pick(&[right + 1, right.max(2) - 1, 10]);
+            Permits { right, wrong: (other != right && rng.percent(50)).then_some(other) }
         };
         (0..semaphores).map(permits).collect()
     }
@@ -282,21 +283,21 @@ impl Plan {
         self.nodes / 2 + 1
     }
 
-    fn trouble(&self, dice: &Dice, options: &Options) -> Vec<Entry> {
+    fn trouble(&self, rng: &SeededRng, options: &Options) -> Vec<Entry> {
         // Half of the runs hit at most a minority at a time, the others any number of nodes.
-        let most = if dice.percent(50) { self.nodes - self.quorum() } else { self.nodes };
-        let pace = dice.pick(&[400, 1_000, 2_500]);
+        let most = if rng.percent(50) { self.nodes - self.quorum() } else { self.nodes };
+        let pace = rng.pick(&[400, 1_000, 2_500]);
         // Some runs have every kind of fault, some only a few kinds, but those often.
         let mut kinds = options.faults.clone();
-        if dice.percent(50) {
-            kinds = (0..3).filter(|_| !kinds.is_empty()).map(|_| dice.pick(&kinds)).collect();
+        if rng.percent(50) {
+            kinds = (0..3).filter(|_| !kinds.is_empty()).map(|_| rng.pick(&kinds)).collect();
         }
         let mut schedule = Vec::new();
         let mut at = Duration::from_millis(500);
         while !kinds.is_empty() && at < options.span {
-            let entry = self.entry(dice, at, dice.pick(&kinds), most, schedule.len());
+            let entry = self.entry(rng, at, rng.pick(&kinds), most, schedule.len());
             schedule.push(entry);
-            at += dice.between(Duration::ZERO, Duration::from_millis(2 * pace));
+            at += rng.between(Duration::ZERO, Duration::from_millis(2 * pace));
         }
         if let Some(kept) = &options.kept {
             schedule.retain(|entry| kept.contains(&entry.number));
@@ -304,30 +305,30 @@ impl Plan {
         schedule
     }
 
-    fn entry(&self, dice: &Dice, at: Duration, kind: Kind, most: usize, number: usize) -> Entry {
+    fn entry(&self, rng: &SeededRng, at: Duration, kind: Kind, most: usize, number: usize) -> Entry {
         let millis = Duration::from_millis;
-        let hit = 1 + dice.below(most);
+        let hit = 1 + rng.below(most);
         let mut nodes: Vec<usize> = (0..self.nodes).collect();
         while nodes.len() > hit {
-            nodes.swap_remove(dice.below(nodes.len()));
+            nodes.swap_remove(rng.below(nodes.len()));
         }
-        let aim = dice.pick(&[Aim::Nothing, Aim::Granted, Aim::Granted, Aim::Asking, Aim::Ending]);
+        let aim = rng.pick(&[Aim::Nothing, Aim::Granted, Aim::Granted, Aim::Asking, Aim::Ending]);
         let after = match aim {
             Aim::Nothing => Duration::ZERO,
-            Aim::Granted if dice.percent(50) => dice.between(Duration::ZERO, self.max_ttl),
-            Aim::Granted | Aim::Asking | Aim::Ending => dice.between(Duration::ZERO, self.distance * 6),
+            Aim::Granted if rng.percent(50) => rng.between(Duration::ZERO, self.max_ttl),
+            Aim::Granted | Aim::Asking | Aim::Ending => rng.between(Duration::ZERO, self.distance * 6),
         };
-        let lasts = match dice.below(3) {
-            0 => dice.between(millis(1), millis(200)),
-            1 => dice.between(millis(200), millis(2_000)),
-            _ => dice.between(millis(500), self.max_ttl + self.max_ttl / 2),
+        let lasts = match rng.below(3) {
+            0 => rng.between(millis(1), millis(200)),
+            1 => rng.between(millis(200), millis(2_000)),
+            _ => rng.between(millis(500), self.max_ttl + self.max_ttl / 2),
         };
-        let size = match dice.below(3) {
-            0 => dice.between(millis(1), millis(60)),
-            1 => dice.between(millis(30), millis(400)),
-            _ => dice.between(millis(100), self.max_ttl + self.max_ttl / 4),
+        let size = match rng.below(3) {
+            0 => rng.between(millis(1), millis(60)),
+            1 => rng.between(millis(30), millis(400)),
+            _ => rng.between(millis(100), self.max_ttl + self.max_ttl / 4),
         };
-        let (client, flavour) = (dice.below(self.clients), dice.below(64));
+        let (client, flavour) = (rng.below(self.clients), rng.below(64));
         Entry { number, at, aim, after, kind, client, nodes, lasts, size, flavour }
     }
 }

@@ -8,19 +8,18 @@ use std::sync::{Arc, Once, PoisonError};
 use std::time::Duration;
 
 use quorlock::{Coordinator, RestartGuard};
-use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy};
+use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy, SeededRng};
 use tokio::runtime::{self, Runtime};
 
 use crate::client::{Watcher, Worker};
 use crate::clock::HostClock;
-use crate::dice::{Dice, nanos};
 use crate::fault::Kind;
 use crate::nemesis::Nemesis;
 use crate::network::{End, Link, Network};
 use crate::plan::{Options, Plan, Subject, Twist};
 use crate::record::{Counts, Finding, Recorder, Rule};
 use crate::remembering::Remembering;
-use crate::world::{Event, Host, Time, Trace, World};
+use crate::world::{Event, Host, Time, Trace, World, nanos};
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
@@ -77,7 +76,7 @@ pub(crate) struct Sim {
     runtimes: Vec<Option<Runtime>>,
     pub(crate) nemesis: Nemesis,
     /// Generates run ids and the seeds of processes.
-    births: Dice,
+    births: SeededRng,
 }
 
 /// How often nodes are searched for orphaned keys.
@@ -86,20 +85,20 @@ const LOOK: Duration = Duration::from_millis(500);
 impl Sim {
     fn new(plan: Arc<Plan>, trace: bool) -> Sim {
         let hosts = plan.nodes + plan.clients;
-        let dice = Dice::new(plan.seed, 3);
-        let network = Network::new(links(&plan, &dice, hosts), nanos(plan.max_ttl));
-        let world = World::new(Dice::new(plan.seed, 4), network, hosts, Trace::new(trace));
+        let rng = SeededRng::new(plan.seed, "links");
+        let network = Network::new(links(&plan, &rng, hosts), nanos(plan.max_ttl));
+        let world = World::new(SeededRng::new(plan.seed, "network"), network, hosts, Trace::new(trace));
         let clock = |host: Host| {
-            let origin = Duration::from_secs(3600) + dice.between(Duration::ZERO, Duration::from_secs(1000));
+            let origin = Duration::from_secs(3600) + rng.between(Duration::ZERO, Duration::from_secs(1000));
             // Fencing tokens keep their order as long as calendars agree within half of `max_ttl`.
             let apart = plan.calendars_apart();
-            let calendar = Duration::from_secs(1_800_000_000) + dice.between(Duration::ZERO, apart);
+            let calendar = Duration::from_secs(1_800_000_000) + rng.between(Duration::ZERO, apart);
             HostClock::new(&world, host, plan.rates[host], origin, calendar)
         };
         let clocks = (0..hosts).map(clock).collect();
         let recorder = Recorder::new(&world, &plan);
         let nemesis = Nemesis::new(&plan);
-        let births = Dice::new(plan.seed, 5);
+        let births = SeededRng::new(plan.seed, "processes");
         let runtimes = (0..hosts).map(|_| None).collect();
         let mut sim = Sim { world, plan, recorder, clocks, runtimes, nemesis, births };
         for node in 0..sim.plan.nodes {
@@ -267,7 +266,7 @@ impl Sim {
                 recorder: self.recorder.clone(),
                 coordinator: coordinator.clone(),
                 clock: clock.clone(),
-                dice: Dice::new(self.births.word(), 6),
+                rng: SeededRng::new(self.births.next_u64(), "worker"),
                 host,
                 client,
                 life,
@@ -285,7 +284,7 @@ impl Sim {
                     recorder: self.recorder.clone(),
                     coordinator: coordinator.clone(),
                     clock: clock.clone(),
-                    dice: Dice::new(self.births.word(), 8),
+                    rng: SeededRng::new(self.births.next_u64(), "watcher"),
                     client,
                     resource,
                 };
@@ -310,7 +309,7 @@ impl Sim {
             .drift(self.plan.drift)
             .restart_guard(guard)
             .clock(clock)
-            .entropy(SeededEntropy::new(self.births.word()))
+            .entropy(SeededEntropy::new(self.births.next_u64()))
             .dial(dial)
             .build()
             .expect("a plan is a valid deployment")
@@ -362,13 +361,18 @@ impl Sim {
     }
 
     fn run_id(&self) -> String {
-        format!("{:016x}{:016x}{:08x}", self.births.word(), self.births.word(), self.births.word() >> 32)
+        format!(
+            "{:016x}{:016x}{:08x}",
+            self.births.next_u64(),
+            self.births.next_u64(),
+            self.births.next_u64() >> 32
+        )
     }
 }
 
-fn links(plan: &Plan, dice: &Dice, hosts: usize) -> Vec<Vec<Link>> {
+fn links(plan: &Plan, rng: &SeededRng, hosts: usize) -> Vec<Vec<Link>> {
     let link = || {
-        let latency = dice.nanos(50_000, nanos(plan.distance));
+        let latency = rng.number(50_000, nanos(plan.distance));
         // A node's timeout is a quarter of the TTL, 125 to 500 ms here; a response that is late
         // once or twice exceeds it.
         let late = if plan.twist == Twist::LatePackets { (31, 200_000_000) } else { (0, 0) };

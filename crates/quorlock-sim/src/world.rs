@@ -3,17 +3,24 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::Timer;
-use crate::dice::Dice;
 use crate::network::Network;
 
 /// True simulated time in nanoseconds since the start. No host sees it: each has its own clock.
 pub(crate) type Time = u64;
+
+/// Converts a duration to simulated time.
+pub(crate) fn nanos(time: Duration) -> Time {
+    Time::try_from(time.as_nanos()).unwrap_or(Time::MAX)
+}
 
 /// A machine, or a process on it: the nodes come first, then the clients.
 pub(crate) type Host = usize;
@@ -28,7 +35,7 @@ pub(crate) struct Inside {
     upcoming: BinaryHeap<Upcoming>,
     scheduled: u64,
     /// Determines latencies and timer delays.
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) network: Network,
     pub(crate) hosts: Vec<Standing>,
     /// To be woken once the world is unlocked.
@@ -83,11 +90,11 @@ struct Upcoming {
 }
 
 impl World {
-    pub(crate) fn new(dice: Dice, network: Network, hosts: usize, trace: Trace) -> Arc<World> {
+    pub(crate) fn new(rng: SeededRng, network: Network, hosts: usize, trace: Trace) -> Arc<World> {
         let inside = Inside {
             upcoming: BinaryHeap::new(),
             scheduled: 0,
-            dice,
+            rng,
             network,
             hosts: (0..hosts).map(|_| Standing::default()).collect(),
             wakers: Vec::new(),
@@ -134,7 +141,7 @@ impl World {
 
     /// Returns the hash of the trace so far.
     pub(crate) fn trace_hash(&self) -> u64 {
-        self.lock().trace.hash
+        self.lock().trace.hasher.finish()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -158,22 +165,17 @@ impl Inside {
 /// All events, hashed; and printed on request.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    hash: u64,
+    hasher: DefaultHasher,
     shown: bool,
 }
 
 impl Trace {
     pub(crate) fn new(shown: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, shown }
+        Trace { hasher: DefaultHasher::new(), shown }
     }
 
     fn add(&mut self, now: Time, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
-        // FNV-1a, over words instead of bytes: it tells runs apart, and guards against nobody.
-        let mut mix = |word: u64| self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-        what.bytes().for_each(|byte| mix(byte.into()));
-        mix(now);
-        words.into_iter().for_each(mix);
-        self.hash ^= self.hash >> 29;
+        (what, now, words).hash(&mut self.hasher);
         if self.shown {
             println!("{:>14.6} {what:<9} {}", Duration::from_nanos(now).as_secs_f64(), text());
         }

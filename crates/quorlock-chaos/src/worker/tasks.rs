@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::{Clock as _, SystemClock, Wait};
+use quorlock_testkit::SeededRng;
 
 use super::Worker;
 use super::hold::Attempt;
-use crate::dice::Dice;
 
 /// One thing that a contending task does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ enum Act {
 const OWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes locks that others want, too.
-pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     let load = &worker.orders.load;
     let acts = [
         (load.short, Act::Short),
@@ -59,7 +59,7 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
 }
 
 /// Takes the lock that nobody else wants, and gives it back: what it takes to acquire a free lock.
-pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+pub(super) async fn probe(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     while !worker.is_stopping() {
         if let Some(holding) = Attempt::at_own(&worker).acquire(Wait::UpTo(OWN_PATIENCE)).await {
             worker.counts.freshen(holding.invoked());
@@ -70,7 +70,7 @@ pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
     Ok(())
 }
 
-async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> {
+async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result<()> {
     let locks = worker.orders.locks.len();
     let number = dice.below(locks);
     let ttl = worker.orders.ttl;
@@ -164,7 +164,7 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
     Ok(())
 }
 
-pub(super) async fn pause(dice: &Dice, least: u64, most: u64) {
+pub(super) async fn pause(dice: &SeededRng, least: u64, most: u64) {
     let clock = SystemClock::default();
     let pause = dice.between(Duration::from_millis(least), Duration::from_millis(most));
     clock.sleep_until(clock.now() + pause).await;

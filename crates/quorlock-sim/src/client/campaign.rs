@@ -10,22 +10,22 @@ use crate::record::{Holding, Rule};
 impl Worker {
     /// Campaigns, leads and resigns, in one of many ways.
     pub(super) async fn campaign(&self, resource: usize) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let operation = self.recorder.asked(self.client, self.life, resource, Mode::Exclusive);
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let forever = dice.percent(15);
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let forever = rng.percent(15);
         let mut election = self.election(resource).ttl(ttl);
         if !forever {
-            election = election.wait(match dice.below(10) {
+            election = election.wait(match rng.below(10) {
                 0 => Wait::Never,
-                _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+                _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
             });
         }
-        if dice.percent(5) {
-            election = election.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            election = election.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let value = format!("op{operation}");
-        if dice.percent(15) {
+        if rng.percent(15) {
             self.lead(&election, resource, operation, ttl).await;
         } else if let Some(leadership) =
             self.attempt(async { election.campaign(&value).await.map(Some) }, operation, forever).await
@@ -72,7 +72,7 @@ impl Worker {
 
     async fn resign(&self, holding: &Holding, leadership: Leadership) {
         holding.ended(false);
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0 => drop(leadership),
             1 => {
                 let soon = self.rest(Duration::ZERO, self.plan.distance * 4);

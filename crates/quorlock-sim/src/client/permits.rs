@@ -11,30 +11,30 @@ use crate::record::Rule;
 impl Worker {
     /// Acquires a permit, holds it and releases it, in one of many ways.
     pub(super) async fn permit(&self, semaphore: usize) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let Permits { right, wrong } = self.plan.permits[semaphore];
-        let permits = wrong.filter(|_| dice.percent(20)).unwrap_or(right);
+        let permits = wrong.filter(|_| rng.percent(20)).unwrap_or(right);
         let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let wait = match dice.below(10) {
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let wait = match rng.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
-            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+            _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
         };
         let mut wanted = self.semaphore(semaphore, operation, permits).ttl(ttl).wait(wait);
-        let manual = dice.percent(25);
+        let manual = rng.percent(25);
         if manual {
             wanted = wanted.renewal(Renewal::Manual);
         }
-        if dice.percent(5) {
-            wanted = wanted.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            wanted = wanted.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let attempt = async {
             if self.plan.twist == Twist::LimitIgnored && permits != right {
                 return self.uncompared(semaphore, operation, permits).await;
             }
             let permit =
-                if dice.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
+                if rng.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
             Ok(permit.map(|permit| (permit.number, permit.lease)))
         };
         let forever = wait == Wait::Forever;
@@ -63,7 +63,7 @@ impl Worker {
         operation: usize,
         permits: usize,
     ) -> Result<Option<(usize, Lease)>, AcquireError> {
-        let number = self.dice.below(permits);
+        let number = self.rng.below(permits);
         let lock = self.lock(Plan::slot(semaphore, number), operation, Mode::Exclusive);
         Ok(lock.try_acquire().await?.map(|lease| (number, lease)))
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::{Clock as _, Coordinator, Observed};
+use quorlock_testkit::SeededRng;
 
 use crate::clock::HostClock;
-use crate::dice::Dice;
 use crate::plan::{Plan, Twist};
 use crate::record::{Recorder, Seen};
 use crate::world::World;
@@ -18,7 +18,7 @@ pub(crate) struct Watcher {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) coordinator: Coordinator,
     pub(crate) clock: HostClock,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) client: usize,
     pub(crate) resource: usize,
 }
@@ -32,7 +32,7 @@ impl Watcher {
         // A round in progress continues when its caller gives up.
         let mut asked = self.world.now();
         loop {
-            let patience = self.rest(if self.dice.percent(20) {
+            let patience = self.rest(if self.rng.percent(20) {
                 self.plan.distance * 8
             } else {
                 Duration::from_secs(3600)
@@ -44,7 +44,7 @@ impl Watcher {
                     asked = self.world.now();
                 }
                 () = patience => {
-                    if !self.recorder.is_peace() && self.dice.percent(20) {
+                    if !self.recorder.is_peace() && self.rng.percent(20) {
                         let asked = self.world.now();
                         let seen = if self.plan.twist == Twist::Credulous {
                             self.credulous(&key).await
@@ -66,7 +66,7 @@ impl Watcher {
     }
 
     async fn rest(&self, longest: Duration) {
-        let until = self.clock.now() + self.dice.between(Duration::ZERO, longest);
+        let until = self.clock.now() + self.rng.between(Duration::ZERO, longest);
         self.clock.sleep_until(until).await;
     }
 }

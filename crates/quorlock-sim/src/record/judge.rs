@@ -7,9 +7,8 @@ use quorlock_history::{Check, Expectations, Violation, check};
 use quorlock_testkit::BuiltinServer;
 
 use super::{Finding, Recorder, Rule, number_of};
-use crate::dice::nanos;
 use crate::oracle::{Happening, Oracle as _};
-use crate::world::Time;
+use crate::world::{Time, nanos};
 
 /// How long the keys of an attempt that has ended may remain on a node that responds.
 const GRACE: Duration = Duration::from_millis(2_500);
