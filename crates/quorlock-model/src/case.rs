@@ -15,6 +15,21 @@ pub struct Case {
     pub run: fn(seed: u64) -> Report,
 }
 
+/// A case that should hold.
+pub(crate) fn holds(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { name, expected: Expected::Holds, size: Size::Quick, run }
+}
+
+/// A case that should hold and takes minutes.
+pub(crate) fn nightly(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { size: Size::Nightly, ..holds(name, run) }
+}
+
+/// A case with a rule broken on purpose: a violation should be found.
+pub(crate) fn violated(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { expected: Expected::Violated, ..holds(name, run) }
+}
+
 /// What should come out of a [`Case`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {

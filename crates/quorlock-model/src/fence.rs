@@ -24,9 +24,9 @@
 //! do not arrive either. [`Detail::Literal`] does without most of these shortcuts, to see that they
 //! hide nothing.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -35,21 +35,21 @@ use quorlock_protocol::{FencingToken, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State, Way};
-pub use self::world::{Detail, Scheme, World};
+pub(crate) use self::world::{Scheme, World};
 use crate::walk::Wander;
 
 /// No number is handed out twice.
-pub const UNIQUE: &str = "no number is handed out twice";
+pub(crate) const UNIQUE: &str = "no number is handed out twice";
 /// Whoever begins after somebody has returned gets the larger number.
-pub const ORDERED: &str = "whoever comes later has the larger number";
+pub(crate) const ORDERED: &str = "whoever comes later has the larger number";
 /// All attempts may return.
-pub const ALL_RETURN: &str = "all attempts may return";
+pub(crate) const ALL_RETURN: &str = "all attempts may return";
 /// A number may be carried by a quorum that was not drawn by one.
-pub const WRITTEN_BACK: &str = "a number may be written back";
+pub(crate) const WRITTEN_BACK: &str = "a number may be written back";
 
 /// The model, of `N` nodes and `K` attempts.
 #[derive(Clone, Debug)]
-pub struct Fence<const N: usize, const K: usize> {
+pub(crate) struct Fence<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     world: World,
@@ -57,69 +57,32 @@ pub struct Fence<const N: usize, const K: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
     Tick,
     /// A node restarts, and has forgotten everything.
-    Restart {
-        /// Which.
-        node: usize,
-    },
+    Restart { node: usize },
     /// A node's wall clock is put forward.
-    PutForward {
-        /// Whose.
-        node: usize,
-    },
+    PutForward { node: usize },
     /// It is put back, to where it was.
-    PutBack {
-        /// Whose.
-        node: usize,
-    },
+    PutBack { node: usize },
     /// An attempt reads its clock and asks all nodes.
-    Begin {
-        /// Which.
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives and is granted.
-    Vote {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// Whether the attempt counts it.
-        answer: Answer,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
     /// A request for a vote arrives, is refused, and raises the counter all the same: it may ask again.
-    Refuse {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    Refuse { attempt: usize, node: usize },
     /// An attempt with a quorum's votes decides on its number.
-    Decide {
-        /// Which.
-        attempt: usize,
-    },
+    Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
-    WriteBack {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// Whether the attempt counts it.
-        answer: Answer,
-    },
+    WriteBack { attempt: usize, node: usize, answer: Answer },
     /// A node's key vanishes: it is released, has expired, or is lost.
-    Vanish {
-        /// Where.
-        node: usize,
-    },
+    Vanish { node: usize },
 }
 
 /// What becomes of the answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It comes while the attempt waits for it.
     Heard,
     /// It is lost, late, or does not count.
@@ -128,8 +91,7 @@ pub enum Answer {
 
 impl<const N: usize, const K: usize> Fence<N, K> {
     /// Tokens by this scheme, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, world: World) -> Fence<N, K> {
+    pub(crate) fn new(scheme: Scheme, world: World) -> Fence<N, K> {
         Fence { quorum: Quorum::majority(N), scheme, world }
     }
 }
@@ -219,4 +181,34 @@ fn multisets<T: Copy, const SIZE: usize>(items: &[T]) -> Vec<[T; SIZE]> {
     let mut all = Vec::new();
     choose(items, &mut Vec::with_capacity(SIZE), &mut all);
     all
+}
+
+#[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// Without this, a scheme that hands nothing out would pass.
+    #[test]
+    fn whoever_hears_a_quorum_and_is_not_disturbed_gets_a_number() {
+        let model = Fence::<3, 1>::new(Scheme::Quorlock, World::timeless(&[0, 2]));
+        for start in model.init_states() {
+            for quorum in [[0, 1], [1, 0], [0, 2], [2, 0], [1, 2], [2, 1]] {
+                let (attempt, answer) = (0, Answer::Heard);
+                let votes = quorum.map(|node| Step::Vote { attempt, node, answer });
+                let write_backs = quorum.map(|node| Step::WriteBack { attempt, node, answer });
+                let mut state = start;
+                for step in [&votes[..], &[Step::Decide { attempt }], &write_backs].concat() {
+                    let mut possible = Vec::new();
+                    model.actions(&state, &mut possible);
+                    // Nothing is possible any more once it has returned.
+                    if possible.contains(&step) {
+                        state = model.next_state(&state, step).expect("it is possible");
+                    }
+                }
+                let returned = state.attempts[0].returned();
+                assert!(returned.is_some(), "asking {quorum:?} of {start} got {state:?}");
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@
 //! How the node stands to each claim is told by the library's [`Standing`]. Keys expire at any time. A
 //! tombstone outlives what it is to stop: it is kept for the longest TTL, and later than that nothing comes.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
 
 use std::fmt;
@@ -17,15 +17,15 @@ use quorlock_protocol::Standing;
 use stateright::{Model, Property, Representative};
 
 /// Where the client has nothing left to do, the node has nothing of its claims, and never will.
-pub const FREE: &str = "what was given back stays free";
+pub(crate) const FREE: &str = "what was given back stays free";
 /// A claim may be given back.
-pub const GIVEN_BACK: &str = "the lock may be given back";
+pub(crate) const GIVEN_BACK: &str = "the lock may be given back";
 /// And the rules are put to the test.
-pub const LATE: &str = "requests may still come when all is given back";
+pub(crate) const LATE: &str = "requests may still come when all is given back";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// What is unknown is released, and leaves no tombstone (I-5, I-40).
@@ -41,7 +41,7 @@ pub enum Scheme {
 
 /// What a server does when a client comes back to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Server {
+pub(crate) enum Server {
     /// Nothing: what is on its way over earlier connections is carried out when it comes.
     Patient,
     /// It ends the earlier connections first, as it was asked to.
@@ -50,20 +50,20 @@ pub enum Server {
 
 /// The model.
 #[derive(Clone, Debug)]
-pub struct Late {
+pub(crate) struct Late {
     /// The rules.
-    pub scheme: Scheme,
+    pub(crate) scheme: Scheme,
     /// What the server does.
-    pub server: Server,
+    pub(crate) server: Server,
     /// How many renewals are sent.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// How often the connection ends.
-    pub breaks: u8,
+    pub(crate) breaks: u8,
 }
 
 /// Whose claim it is: of the one that acquires, or of the one that it is passed on to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Who {
+pub(crate) enum Who {
     /// Acquires.
     First,
     /// Comes next.
@@ -72,7 +72,7 @@ pub enum Who {
 
 /// What is asked of the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// To store the token if the key is free.
     Vote,
     /// To prolong the key, or to store it anew.
@@ -116,7 +116,7 @@ enum Phase {
 
 /// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State {
+pub(crate) struct State {
     claims: [Claim; 2],
     /// Whose token is stored at the node.
     key: Option<Who>,
@@ -130,7 +130,7 @@ pub struct State {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// The client sends this.
     Send(Request),
     /// The client gives the lock back, or gives up.

@@ -25,15 +25,15 @@
 
 pub mod case;
 pub mod explore;
-pub mod fence;
-pub mod late;
-pub mod lock;
+mod fence;
+mod late;
+mod lock;
 mod names;
-pub mod offer;
-pub mod passing;
-pub mod permits;
-pub mod queue;
-pub mod retained;
-pub mod several;
-pub mod shared;
-pub mod walk;
+mod offer;
+mod passing;
+mod permits;
+mod queue;
+mod retained;
+mod several;
+mod shared;
+mod walk;

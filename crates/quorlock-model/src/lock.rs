@@ -23,9 +23,9 @@
 //! In [`Detail::Literal`] all of this has steps of its own, to see that the shortcuts hide nothing.
 //! Requests on one connection keep no order in either, which is more than can happen.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -34,25 +34,25 @@ use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Past, Phase, State};
-pub use self::world::{Addresses, Detail, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
+pub(crate) use self::world::{Addresses, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
 use crate::walk::Wander;
 
 /// Two attempts do not assert the lock at the same instant.
-pub const EXCLUSIVE: &str = "no two hold the lock at once";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock at once";
 /// From when it is acquired until it is last asserted, a lease is nobody else's.
-pub const UNBROKEN: &str = "nobody else holds the lock in the middle of a lease";
+pub(crate) const UNBROKEN: &str = "nobody else holds the lock in the middle of a lease";
 /// A lease that somebody has seen to end is never asserted again.
-pub const ENDED_FOR_EVER: &str = "a lease that was seen to end is over for ever";
+pub(crate) const ENDED_FOR_EVER: &str = "a lease that was seen to end is over for ever";
 /// The lock may pass from one to another.
-pub const PASSED_ON: &str = "the lock may pass from one to another";
+pub(crate) const PASSED_ON: &str = "the lock may pass from one to another";
 /// A renewal may succeed.
-pub const RENEWED: &str = "a lease may be renewed";
+pub(crate) const RENEWED: &str = "a lease may be renewed";
 /// The strict rule is put to the test.
-pub const LAPSED: &str = "a renewal may be under way when the lease ends";
+pub(crate) const LAPSED: &str = "a renewal may be under way when the lease ends";
 
 /// The model, of `N` nodes and `K` attempts.
 #[derive(Clone, Debug)]
-pub struct Lock<const N: usize, const K: usize> {
+pub(crate) struct Lock<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     world: World,
@@ -60,108 +60,44 @@ pub struct Lock<const N: usize, const K: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
-    Tick {
-        /// The attempt whose clock misses it.
-        missed_by: Option<usize>,
-    },
+    Tick { missed_by: Option<usize> },
     /// A node's clock runs ahead by a tick.
-    RunAhead {
-        /// Whose.
-        node: usize,
-    },
+    RunAhead { node: usize },
     /// A node restarts, and has forgotten everything, unless it remembers.
-    Restart {
-        /// Which.
-        node: usize,
-    },
+    Restart { node: usize },
     /// The calendar clock of a node that has restarted is put far forward.
-    PutForward {
-        /// Whose.
-        node: usize,
-    },
+    PutForward { node: usize },
     /// A node's clock jumps past the end of its key.
-    Jump {
-        /// Whose.
-        node: usize,
-    },
+    Jump { node: usize },
     /// An attempt that holds the lock asks a node again that lacks the key (I-38).
-    AskAgain {
-        /// Which.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    AskAgain { attempt: usize, node: usize },
     /// An attempt reads its clock and asks all nodes for their votes.
-    Begin {
-        /// Which.
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives.
-    Vote {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// What becomes of the answer.
-        answer: Answer,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
     /// An attempt reads its clock and asks all nodes to renew its lease.
-    Renew {
-        /// Which.
-        attempt: usize,
-    },
+    Renew { attempt: usize },
     /// A request of the renewal that is under way arrives.
-    Renewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// What becomes of the answer.
-        answer: Answer,
-    },
+    Renewal { attempt: usize, node: usize, answer: Answer },
     /// A renewal is sent, and its first request arrives.
-    NewRenewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    NewRenewal { attempt: usize, node: usize },
     /// A request of an earlier renewal arrives.
-    LateRenewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    LateRenewal { attempt: usize, node: usize },
     /// An attempt that has paused counts a renewal.
-    Count {
-        /// Which.
-        attempt: usize,
-    },
+    Count { attempt: usize },
     /// Somebody sees that a lease has ended.
-    SeeEnd {
-        /// Whose.
-        attempt: usize,
-    },
+    SeeEnd { attempt: usize },
     /// An attempt gives up, or gives the lock back.
-    End {
-        /// Which.
-        attempt: usize,
-    },
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    Release { attempt: usize, node: usize },
 }
 
 /// What becomes of the answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It comes while the attempt waits for it.
     Heard,
     /// It is lost, or late.
@@ -170,8 +106,7 @@ pub enum Answer {
 
 impl<const N: usize, const K: usize> Lock<N, K> {
     /// The lock by these rules, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, world: World) -> Lock<N, K> {
+    pub(crate) fn new(scheme: Scheme, world: World) -> Lock<N, K> {
         // As many addresses as nodes, but that one leads to two of them.
         let addresses = if world.addresses == Addresses::Balanced { N - 1 } else { N };
         Lock { quorum: Quorum::majority(addresses), scheme, world }

@@ -26,10 +26,10 @@
 //!
 //! In [`Detail::Literal`] questions, pushes, giving up and releases have steps of their own.
 
-pub mod cases;
+pub(crate) mod cases;
 mod possible;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -38,31 +38,31 @@ use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
 use self::state::{Kind, Past, Phase, State};
-pub use self::world::{Clocks, Detail, Fencing, Scheme, Start, World};
+pub(crate) use self::world::{Clocks, Fencing, Scheme, Start, World};
 use crate::walk::Wander;
 
 /// No two tokens are believed in at the same instant.
-pub const EXCLUSIVE: &str = "no two hold the lock simultaneously";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock simultaneously";
 /// From when it is acquired until it is last believed in, a lease is of one holder.
-pub const UNBROKEN: &str = "no other holds the lock in the middle of a lease";
+pub(crate) const UNBROKEN: &str = "no other holds the lock in the middle of a lease";
 /// A number is above those that were handed out before its attempt was begun, or its question sent.
-pub const ORDERED: &str = "a number is above those that were out when its question was sent";
+pub(crate) const ORDERED: &str = "a number is above those that were out when its question was sent";
 /// While clocks are as promised, it is above all that were handed out before.
-pub const LATER: &str = "the later holder has the larger number";
+pub(crate) const LATER: &str = "the later holder has the larger number";
 /// A waiter may hold the lock.
-pub const TAKEN_UP: &str = "an offer may be taken up";
+pub(crate) const TAKEN_UP: &str = "an offer may be taken up";
 /// And others come after.
-pub const FOLLOWED: &str = "a plain client may come after one that took up an offer";
+pub(crate) const FOLLOWED: &str = "a plain client may come after one that took up an offer";
 /// A waiter's key is offered to another one.
-pub const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
+pub(crate) const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
 /// It may go on after the life of the offer.
-pub const PROLONGED: &str = "what was taken up may be renewed to the full TTL";
+pub(crate) const PROLONGED: &str = "what was taken up may be renewed to the full TTL";
 /// A number may be carried by a quorum that was not drawn by one.
-pub const WRITTEN_BACK: &str = "a number may have to be written back";
+pub(crate) const WRITTEN_BACK: &str = "a number may have to be written back";
 
 /// The model, of `N` nodes and `K` tokens.
 #[derive(Clone, Debug)]
-pub struct Offer<const N: usize, const K: usize> {
+pub(crate) struct Offer<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     kinds: [Kind; K],
@@ -71,13 +71,9 @@ pub struct Offer<const N: usize, const K: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
-    Tick {
-        /// The attempt whose clock misses it.
-        missed_by: Option<usize>,
-    },
+    Tick { missed_by: Option<usize> },
     /// A node's clock runs ahead by a tick.
     RunAhead { node: usize },
     /// A node restarts, and has forgotten everything.
@@ -112,8 +108,7 @@ pub enum Step {
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// Offers by this scheme, between these, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, kinds: [Kind; K], world: World) -> Offer<N, K> {
+    pub(crate) fn new(scheme: Scheme, kinds: [Kind; K], world: World) -> Offer<N, K> {
         Offer { quorum: Quorum::majority(N), scheme, kinds, world }
     }
 

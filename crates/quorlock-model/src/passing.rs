@@ -6,7 +6,7 @@
 //!
 //! As there, a request that is lost or refused is one that does not arrive, and an answer comes at once.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use stateright::{Model, Property, Representative};
 use crate::names::name;
 
 /// Nobody holds the lock beside somebody else.
-pub const EXCLUSIVE: &str = "no two hold the lock at once";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock at once";
 /// Whoever was passed the lease holds it.
-pub const PASSED: &str = "a lease may be passed on";
+pub(crate) const PASSED: &str = "a lease may be passed on";
 /// And others come after.
-pub const FOLLOWED: &str = "others may come after whoever was passed the lease";
+pub(crate) const FOLLOWED: &str = "others may come after whoever was passed the lease";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// A node stores the next token whatever it finds.
@@ -45,16 +45,16 @@ const NEXT: usize = 1;
 
 /// The model, of `N` nodes.
 #[derive(Clone, Debug)]
-pub struct Passing<const N: usize> {
+pub(crate) struct Passing<const N: usize> {
     /// The rules.
-    pub scheme: Scheme,
+    pub(crate) scheme: Scheme,
     /// In ticks.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
 }
 
 /// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const N: usize> {
+pub(crate) struct State<const N: usize> {
     clock: u8,
     /// Whose token stands there, and until when.
     nodes: [Option<(usize, u8)>; N],
@@ -82,8 +82,7 @@ enum Phase {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
     Tick,
     /// Somebody asks for the lock.

@@ -5,7 +5,7 @@
 //! again. There is no time: leases and limits that end by themselves end here by a step of their own,
 //! a limit not before all votes have that were given under it (rule P-1).
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use stateright::{Model, Property, Representative};
 use crate::names::name;
 
 /// No more hold a permit than any of them believes there are.
-pub const BOUNDED: &str = "no more hold a permit than there are";
+pub(crate) const BOUNDED: &str = "no more hold a permit than there are";
 /// As many can hold one.
-pub const FULL: &str = "all permits may be taken";
+pub(crate) const FULL: &str = "all permits may be taken";
 
 /// How a node decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it: each permit is a lock of its own, and a node keeps one limit.
     Slots,
     /// It does not compare limits.
@@ -32,16 +32,16 @@ pub enum Scheme {
 
 /// The model, of `N` nodes and `K` clients.
 #[derive(Clone, Debug)]
-pub struct Permits<const N: usize, const K: usize> {
+pub(crate) struct Permits<const N: usize, const K: usize> {
     /// How a node decides.
-    pub scheme: Scheme,
+    pub(crate) scheme: Scheme,
     /// How many permits each client believes there are.
-    pub limits: [u8; K],
+    pub(crate) limits: [u8; K],
 }
 
 /// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     clients: [Client; K],
     /// The limit that stands at each node; 0 if none does.
     limits: [u8; N],
@@ -57,26 +57,13 @@ struct Client {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// A client gives up what it has, or it ends, and wants this slot.
-    Choose {
-        /// Who.
-        client: usize,
-        /// Which.
-        slot: u8,
-    },
+    Choose { client: usize, slot: u8 },
     /// A node gives its vote.
-    Vote {
-        /// To whom.
-        client: usize,
-        /// Which.
-        node: usize,
-    },
+    Vote { client: usize, node: usize },
     /// The limit at a node runs out.
-    Forget {
-        /// Where.
-        node: usize,
-    },
+    Forget { node: usize },
 }
 
 impl<const N: usize, const K: usize> Permits<N, K> {

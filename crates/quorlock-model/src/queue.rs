@@ -4,7 +4,7 @@
 //! There is one lock, at one node, and no votes: a place in the queue grants nothing (rule W-1), so that exclusion
 //! is not asked about here. What is asked is whether those who live can all be stuck.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use stateright::{Model, Property, Representative};
 use crate::names::name;
 
 /// Whatever has happened, everybody who lives has had the lock or something can still happen.
-pub const GOES_ON: &str = "those who wait are never stranded";
+pub(crate) const GOES_ON: &str = "those who wait are never stranded";
 /// All have had it.
-pub const SERVED: &str = "everybody may get the lock";
+pub(crate) const SERVED: &str = "everybody may get the lock";
 
 /// What is left out of the queue, to see what it is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Variant {
+pub(crate) enum Variant {
     /// As the library has it.
     Right,
     /// A waiter asks once, and then waits to be told.
@@ -32,15 +32,15 @@ pub enum Variant {
 
 /// The model, of `K` processes, of which so many may die and so many may give up.
 #[derive(Clone, Debug)]
-pub struct Queue<const K: usize> {
+pub(crate) struct Queue<const K: usize> {
     /// What is left out.
-    pub variant: Variant,
+    pub(crate) variant: Variant,
     /// How many may die.
-    pub deaths: usize,
+    pub(crate) deaths: usize,
     /// How many hints may be lost.
-    pub losses: usize,
+    pub(crate) losses: usize,
     /// How many may give up.
-    pub departures: usize,
+    pub(crate) departures: usize,
 }
 
 /// How a process stands.
@@ -60,7 +60,7 @@ enum Process {
 
 /// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const K: usize> {
+pub(crate) struct State<const K: usize> {
     processes: [Process; K],
     /// Who waits at the node, the first first.
     queue: Vec<usize>,
@@ -75,8 +75,7 @@ pub struct State<const K: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose")]
-pub enum Step {
+pub(crate) enum Step {
     /// A process asks for a place, or again.
     Ask(usize),
     /// It takes the lock in its turn.

@@ -6,7 +6,7 @@
 //! arrive at any time, also when the slot is over: a renewal of which the host knows nothing, since the
 //! connection that carried it has ended. A tombstone outlives what it is to stop.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use stateright::{Model, Property, Representative};
 use crate::names::advance;
 
 /// Where the host was told that the lock stays taken, nobody else runs before the slot is over.
-pub const ONCE: &str = "nobody else runs in a slot that was confirmed";
+pub(crate) const ONCE: &str = "nobody else runs in a slot that was confirmed";
 /// Where the host has nothing left to do, its lease does not come back.
-pub const STOPPED: &str = "no renewal stores the lease's token again once the clean-up is done";
+pub(crate) const STOPPED: &str = "no renewal stores the lease's token again once the clean-up is done";
 /// The host may be told so.
-pub const CONFIRMED: &str = "a slot may be confirmed";
+pub(crate) const CONFIRMED: &str = "a slot may be confirmed";
 /// And the next slot has a run.
-pub const FOLLOWED: &str = "another may run when the slot is over";
+pub(crate) const FOLLOWED: &str = "another may run when the slot is over";
 /// The rule about late renewals is put to the test.
-pub const LATE: &str = "a renewal may arrive after the slot, and after the clean-up";
+pub(crate) const LATE: &str = "a renewal may arrive after the slot, and after the clean-up";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// The host gives the lock back first, and then asks for it again.
@@ -48,7 +48,7 @@ pub enum Scheme {
 
 /// Whether a renewal of the host may come late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Renewals {
+pub(crate) enum Renewals {
     /// None is sent.
     None,
     /// One is sent, and all connections end before anything is heard of it.
@@ -57,17 +57,17 @@ pub enum Renewals {
 
 /// The model, of `N` nodes.
 #[derive(Clone, Debug)]
-pub struct Retained<const N: usize> {
+pub(crate) struct Retained<const N: usize> {
     /// The rules.
-    pub scheme: Scheme,
+    pub(crate) scheme: Scheme,
     /// In ticks.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// In ticks, from when the host asked for the lock.
-    pub slot: u8,
+    pub(crate) slot: u8,
     /// How many nodes may forget what they have, and vote again.
-    pub forgets: u8,
+    pub(crate) forgets: u8,
     /// Whether a renewal may come late.
-    pub renewals: Renewals,
+    pub(crate) renewals: Renewals,
 }
 
 /// Whose token stands at a node.
@@ -80,7 +80,7 @@ enum Whose {
 
 /// What is where.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize> {
+pub(crate) struct State<const N: usize> {
     clock: u8,
     /// Whose token stands there, and until when.
     nodes: [Option<(Whose, u8)>; N],
@@ -120,7 +120,7 @@ enum Phase {
 
 /// Who does something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub(crate) enum Who {
     /// The host that leaves the lock taken.
     Host,
     /// The other one.
@@ -129,8 +129,7 @@ pub enum Who {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
     Tick,
     /// Somebody asks for the lock.

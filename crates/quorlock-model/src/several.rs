@@ -11,9 +11,9 @@
 //! Nodes that lose a key break an assumption: whoever holds it goes on for as long as it was told, and
 //! somebody else may have the lock meanwhile. What must not happen is that it is told again.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ use crate::names::name;
 use crate::walk::Wander;
 
 /// Nobody holds a lock of which somebody else has been told that it is his.
-pub const EXCLUSIVE: &str = "no two hold a lock that both want";
+pub(crate) const EXCLUSIVE: &str = "no two hold a lock that both want";
 /// Nobody who waits has what somebody wants who waits for him.
-pub const NO_DEADLOCK: &str = "no two wait for each other";
+pub(crate) const NO_DEADLOCK: &str = "no two wait for each other";
 /// Those who want different locks do not know of each other.
-pub const TOGETHER: &str = "two that want different locks may hold them together";
+pub(crate) const TOGETHER: &str = "two that want different locks may hold them together";
 /// One comes after another who had one of its locks.
-pub const PASSED_ON: &str = "somebody may come after one who had one of his locks";
+pub(crate) const PASSED_ON: &str = "somebody may come after one who had one of his locks";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// Whoever wants several takes one after the other, and keeps what it has while it waits.
@@ -49,7 +49,7 @@ pub enum Scheme {
 
 /// The model, of `N` nodes, `K` attempts and `L` locks.
 #[derive(Clone, Debug)]
-pub struct Several<const N: usize, const K: usize, const L: usize> {
+pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
     quorum: Quorum,
     scheme: Scheme,
     /// Which locks each attempt wants.
@@ -63,8 +63,7 @@ pub struct Several<const N: usize, const K: usize, const L: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
     Tick,
     /// A request for a vote arrives where it is granted.
@@ -83,14 +82,12 @@ pub enum Step {
 
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     /// Each attempt wants these locks.
-    #[must_use]
-    pub fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
+    pub(crate) fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
         Several { quorum: Quorum::majority(N), scheme, wants, ttl: 2, renewals: 0, losses: 0 }
     }
 
     /// Each lease is renewed so often, and so many keys are lost.
-    #[must_use]
-    pub fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
+    pub(crate) fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
         Several { renewals, losses, ..self }
     }
 

@@ -11,9 +11,9 @@
 //! That a writer is not starved is checked as a limit on overtaking: once its intent stands where it is
 //! said, nobody gets in who begins after that. What is then left to wait for are readers that end.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 
 use std::time::Duration;
 
@@ -26,19 +26,19 @@ use crate::names::name;
 use crate::walk::Wander;
 
 /// A writer holds the lock alone.
-pub const EXCLUSIVE: &str = "nobody holds the lock while a writer does";
+pub(crate) const EXCLUSIVE: &str = "nobody holds the lock while a writer does";
 /// Nobody gets in before a writer that waits who began after it.
-pub const NOT_OVERTAKEN: &str = "no reader that is new goes before a writer that waits";
+pub(crate) const NOT_OVERTAKEN: &str = "no reader that is new goes before a writer that waits";
 /// Readers hold the lock together.
-pub const TOGETHER: &str = "two readers may hold the lock together";
+pub(crate) const TOGETHER: &str = "two readers may hold the lock together";
 /// A writer has become a reader, and others read.
-pub const DOWNGRADED: &str = "a writer may read on together with others";
+pub(crate) const DOWNGRADED: &str = "a writer may read on together with others";
 /// A writer comes after readers.
-pub const PASSED_ON: &str = "a writer may come after a reader";
+pub(crate) const PASSED_ON: &str = "a writer may come after a reader";
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// The time of the first reader is everybody's.
@@ -59,7 +59,7 @@ pub enum Scheme {
 
 /// The model, of `N` nodes and `K` attempts, the first `writers` of which write.
 #[derive(Clone, Debug)]
-pub struct Shared<const N: usize, const K: usize> {
+pub(crate) struct Shared<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     writers: usize,
@@ -70,8 +70,7 @@ pub struct Shared<const N: usize, const K: usize> {
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
+pub(crate) enum Step {
     /// Time goes on by a tick.
     Tick,
     /// A request for a vote arrives where it is granted.
@@ -90,14 +89,12 @@ pub enum Step {
 
 impl<const N: usize, const K: usize> Shared<N, K> {
     /// So many writers, the others read; each renews so often.
-    #[must_use]
-    pub fn new(scheme: Scheme, writers: usize, renewals: u8) -> Shared<N, K> {
+    pub(crate) fn new(scheme: Scheme, writers: usize, renewals: u8) -> Shared<N, K> {
         Shared { quorum: Quorum::majority(N), scheme, writers, ttl: 2, renewals }
     }
 
     /// The same with a longer TTL.
-    #[must_use]
-    pub fn with_ttl(self, ttl: u8) -> Shared<N, K> {
+    pub(crate) fn with_ttl(self, ttl: u8) -> Shared<N, K> {
         Shared { ttl, ..self }
     }
 

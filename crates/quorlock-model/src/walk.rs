@@ -11,7 +11,7 @@ use stateright::{Expectation, Model, Property};
 use crate::explore::{Report, Seen, Story};
 
 /// A model in which some steps are taken more often than others.
-pub trait Wander: Model {
+pub(crate) trait Wander: Model {
     /// How likely a step is, next to the others that are possible.
     fn weight(&self, step: &Self::Action) -> u32;
 }
@@ -19,7 +19,7 @@ pub trait Wander: Model {
 /// Takes up to this many walks, each until nothing more can happen, and stops at a violation.
 ///
 /// The same seed gives the same walks.
-pub fn walk<M>(model: &M, seed: u64, walks: u64) -> Report
+pub(crate) fn walk<M>(model: &M, seed: u64, walks: u64) -> Report
 where
     M: Wander,
     M::State: Clone + fmt::Display + fmt::Debug,

@@ -7,46 +7,46 @@ use crate::names::advance;
 
 /// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     /// The time, in ticks.
-    pub now: u8,
+    pub(crate) now: u8,
     /// How many restarts have happened.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How many steps of nodes' clocks have happened.
-    pub clock_steps: u8,
+    pub(crate) clock_steps: u8,
     /// The nodes.
-    pub nodes: [Node<K>; N],
+    pub(crate) nodes: [Node<K>; N],
     /// The attempts.
-    pub attempts: [Attempt; K],
+    pub(crate) attempts: [Attempt; K],
 }
 
 /// A node, and what is on its way to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
+pub(crate) struct Node<const K: usize> {
     /// The attempt whose vote came last. Its key may be gone when the next vote comes.
-    pub holder: Option<usize>,
+    pub(crate) holder: Option<usize>,
     /// The counter of the lock; zero if there is none.
-    pub counter: FencingToken,
+    pub(crate) counter: FencingToken,
     /// By how many ticks its wall clock is ahead.
-    pub ahead: u8,
+    pub(crate) ahead: u8,
     /// When it last restarted with nothing; `None` if never.
-    pub restarted: Option<u8>,
+    pub(crate) restarted: Option<u8>,
     /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) mail: [Mail; K],
 }
 
 /// What has become of an attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Mail {
+pub(crate) struct Mail {
     /// The request for a vote.
-    pub vote: Vote,
+    pub(crate) vote: Vote,
     /// The request to carry the attempt's number.
-    pub write_back: WriteBack,
+    pub(crate) write_back: WriteBack,
 }
 
 /// A request for a vote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Vote {
+pub(crate) enum Vote {
     /// Not there yet, or lost for ever.
     Unarrived,
     /// Granted with this number, which the attempt counts.
@@ -57,7 +57,7 @@ pub enum Vote {
 
 /// A request to carry an attempt's number, sent by attempts that need it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum WriteBack {
+pub(crate) enum WriteBack {
     /// Not sent, not there yet, or lost for ever.
     Unarrived,
     /// Granted, and the attempt knows.
@@ -68,34 +68,28 @@ pub enum WriteBack {
 
 /// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// By how many ticks its wall clock is ahead of the nodes' clocks.
-    pub ahead: u8,
+    pub(crate) ahead: u8,
     /// When its requests for votes were sent.
-    pub sent: u8,
+    pub(crate) sent: u8,
     /// The largest number that had been handed out by then.
-    pub floor: FencingToken,
+    pub(crate) floor: FencingToken,
     /// How far it has come.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
 }
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
     Voting,
     /// It has a quorum's votes, and waits for a quorum to carry the largest number.
-    WritingBack {
-        /// When this was sent.
-        sent: u8,
-        /// The number.
-        token: FencingToken,
-    },
+    WritingBack { sent: u8, token: FencingToken },
     /// It has returned with this number.
     Returned {
-        /// The number.
         token: FencingToken,
         /// Whether it had to be written back.
         by: Way,
@@ -109,7 +103,7 @@ pub enum Phase {
 
 /// How a number came to be carried by a quorum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Way {
+pub(crate) enum Way {
     /// A quorum drew it.
     Drawn,
     /// It was written back.
@@ -118,8 +112,7 @@ pub enum Way {
 
 impl Attempt {
     /// The number that it has returned with.
-    #[must_use]
-    pub fn returned(&self) -> Option<FencingToken> {
+    pub(crate) fn returned(&self) -> Option<FencingToken> {
         match self.phase {
             Phase::Returned { token, .. } => Some(token),
             Phase::Idle | Phase::Voting | Phase::WritingBack { .. } | Phase::Stopped { .. } => None,
@@ -127,8 +120,7 @@ impl Attempt {
     }
 
     /// The number that it asks nodes to carry.
-    #[must_use]
-    pub fn writes_back(&self) -> Option<FencingToken> {
+    pub(crate) fn writes_back(&self) -> Option<FencingToken> {
         match self.phase {
             Phase::WritingBack { token, .. } | Phase::Returned { token, .. } => Some(token),
             Phase::Stopped { token } => token,
@@ -137,16 +129,14 @@ impl Attempt {
     }
 
     /// Whether it may yet return.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Voting | Phase::WritingBack { .. })
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
     /// Nothing has happened, and the counters and clocks stand at these.
-    #[must_use]
-    pub fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
+    pub(crate) fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
         let mail = [Mail { vote: Vote::Unarrived, write_back: WriteBack::Unarrived }; K];
         State {
             now: 0,

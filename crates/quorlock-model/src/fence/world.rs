@@ -6,7 +6,7 @@ use quorlock_protocol::{Drift, FENCE_COUNTER_LIFE, Quarantine};
 
 /// How an attempt comes to its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// The largest number among the votes is handed out, however few nodes carry it.
@@ -24,7 +24,7 @@ pub enum Scheme {
 
 /// What has a step of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// Only what can make a difference; see the table in [`fence`](crate::fence).
     Reduced,
     /// Keys vanish and attempts begin in steps of their own, keys refuse others' votes,
@@ -34,38 +34,37 @@ pub enum Detail {
 
 /// The bounds of a model, in ticks. They say what may happen, not what does.
 #[derive(Clone, Debug)]
-pub struct World {
+pub(crate) struct World {
     /// How long a tick is; a microsecond is one step of the counters.
-    pub tick: Duration,
+    pub(crate) tick: Duration,
     /// For how many ticks time goes on. If none, nobody looks at a clock, and `clocks_ahead` are
     /// merely hints.
-    pub ticks: u8,
+    pub(crate) ticks: u8,
     /// The counters start with any numbers up to this.
-    pub counters_up_to: u64,
+    pub(crate) counters_up_to: u64,
     /// Each attempt's wall clock is ahead of the nodes' clocks by one of these.
-    pub clocks_ahead: Vec<u8>,
+    pub(crate) clocks_ahead: Vec<u8>,
     /// Each node's wall clock starts this far ahead.
-    pub nodes_ahead: u8,
+    pub(crate) nodes_ahead: u8,
     /// How often the wall clock of a node is stepped.
-    pub clock_steps: u8,
+    pub(crate) clock_steps: u8,
     /// By how much.
-    pub clock_step: u8,
+    pub(crate) clock_step: u8,
     /// How far a hint may be ahead of a node's clock.
-    pub lead: u8,
+    pub(crate) lead: u8,
     /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// For how long after that its votes do not count.
-    pub quarantine: u8,
+    pub(crate) quarantine: u8,
     /// An attempt has to be decided within less than this.
-    pub limit: u8,
+    pub(crate) limit: u8,
     /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) detail: Detail,
 }
 
 impl World {
     /// No node forgets, so nobody needs a clock. Attempts start with one of these hints.
-    #[must_use]
-    pub fn timeless(hints: &[u8]) -> World {
+    pub(crate) fn timeless(hints: &[u8]) -> World {
         World {
             tick: Duration::from_micros(1),
             ticks: 0,
@@ -83,8 +82,7 @@ impl World {
     }
 
     /// The same without the model's shortcuts, and without hints.
-    #[must_use]
-    pub fn literal() -> World {
+    pub(crate) fn literal() -> World {
         World { detail: Detail::Literal, ..World::timeless(&[0]) }
     }
 
@@ -95,8 +93,7 @@ impl World {
     /// quarantine, and attempts take less than it; what the library promises is on the safe side.
     ///
     /// A tick is so long that no counter runs ahead of time by counting.
-    #[must_use]
-    pub fn forgetful(clocks_ahead: &[u8]) -> World {
+    pub(crate) fn forgetful(clocks_ahead: &[u8]) -> World {
         World {
             tick: Duration::from_secs(1),
             ticks: 5,
@@ -115,8 +112,7 @@ impl World {
 
     /// Counters end: a tick is a third of the time for which they are kept, and a little more. The clocks of
     /// clients differ from those of nodes by more than that, and attempts take longer.
-    #[must_use]
-    pub fn pruning(clocks_ahead: &[u8]) -> World {
+    pub(crate) fn pruning(clocks_ahead: &[u8]) -> World {
         World {
             tick: FENCE_COUNTER_LIFE / 3 + Duration::from_secs(1),
             ticks: 6,

@@ -12,61 +12,61 @@ use crate::names::advance;
 /// There is no time in it that everybody shares: what counts is how long each thing has been so, or
 /// still will be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     /// How many restarts have happened.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How many calendar clocks have been put forward.
-    pub puts_forward: u8,
+    pub(crate) puts_forward: u8,
     /// How many clocks have jumped.
-    pub jumps: u8,
+    pub(crate) jumps: u8,
     /// The nodes.
-    pub nodes: [Node<K>; N],
+    pub(crate) nodes: [Node<K>; N],
     /// The attempts.
-    pub attempts: [Attempt; K],
+    pub(crate) attempts: [Attempt; K],
 }
 
 /// A node, and what is on its way to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
+pub(crate) struct Node<const K: usize> {
     /// Who holds the lock here.
-    pub key: Option<Key>,
+    pub(crate) key: Option<Key>,
     /// Whether it remembers over a restart: of the same history as before.
-    pub remembers: bool,
+    pub(crate) remembers: bool,
     /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
-    pub age: Option<u8>,
+    pub(crate) age: Option<u8>,
     /// Whether its calendar clock has been put forward since, and so shows a longer time.
-    pub forward: bool,
+    pub(crate) forward: bool,
     /// For how long clients know it since then: the note of the first, which grows as time goes on.
-    pub known: Option<Duration>,
+    pub(crate) known: Option<Duration>,
     /// How far its clock has run ahead.
-    pub ahead: u8,
+    pub(crate) ahead: u8,
     /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) mail: [Mail; K],
 }
 
 /// A key at a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     /// The attempt whose token it is.
-    pub holder: usize,
+    pub(crate) holder: usize,
     /// For how many ticks of the node's clock it still lives.
-    pub left: u8,
+    pub(crate) left: u8,
 }
 
 /// What has become of an attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
+pub(crate) struct Mail {
     /// The request for a vote.
-    pub vote: Request,
+    pub(crate) vote: Request,
     /// The request of the latest renewal.
-    pub renewal: Request,
+    pub(crate) renewal: Request,
     /// How many requests of earlier renewals are still on their way.
-    pub late: u8,
+    pub(crate) late: u8,
 }
 
 /// A request to a node, and the answer to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
+pub(crate) enum Request {
     /// Not sent yet.
     #[default]
     Unsent,
@@ -80,7 +80,7 @@ pub enum Request {
 
 /// What the connection that carries a request says of the process at its other end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Witness {
+pub(crate) enum Witness {
     /// It had been up for long enough when the request was sent.
     Old,
     /// It had not, or was not there yet.
@@ -89,18 +89,18 @@ pub enum Witness {
 
 /// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// What its own clock says: zero is when it asked for votes.
-    pub clock: u8,
+    pub(crate) clock: u8,
     /// How many ticks its clock has missed.
-    pub behind: u8,
+    pub(crate) behind: u8,
     /// How far it has come.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
 }
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
@@ -108,15 +108,12 @@ pub enum Phase {
     /// It has become a lease, which may have ended without anybody having noticed.
     Holding(Lease),
     /// It has given up, or given back. Its requests may still arrive.
-    Over {
-        /// What it was.
-        past: Past,
-    },
+    Over { past: Past },
 }
 
 /// What an attempt was that is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Past {
+pub(crate) enum Past {
     /// It never held the lock.
     Failed,
     /// It did.
@@ -125,32 +122,31 @@ pub enum Past {
 
 /// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// The renewal that is not decided yet.
-    pub renewal: Option<Renewal>,
+    pub(crate) renewal: Option<Renewal>,
     /// Somebody has seen that it had ended.
-    pub seen_to_end: bool,
+    pub(crate) seen_to_end: bool,
     /// Somebody else has held the lock since it began.
-    pub interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 /// A renewal that is not decided yet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Renewal {
+pub(crate) struct Renewal {
     /// When it was sent, by the attempt's own clock.
-    pub sent: u8,
+    pub(crate) sent: u8,
     /// When a quorum had acknowledged it, which the attempt is about to count.
-    pub carried: Option<u8>,
+    pub(crate) carried: Option<u8>,
 }
 
 impl Attempt {
     /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
@@ -158,22 +154,19 @@ impl Attempt {
     }
 
     /// Whether it has begun, and is not over.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Voting | Phase::Holding(_))
     }
 
     /// Whether it is over.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over { .. })
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
     /// Nothing has happened.
-    #[must_use]
-    pub fn new() -> State<N, K> {
+    pub(crate) fn new() -> State<N, K> {
         State {
             restarts: 0,
             puts_forward: 0,

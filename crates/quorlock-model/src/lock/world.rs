@@ -6,7 +6,7 @@ use quorlock_protocol::{Drift, Moment, Quarantine};
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// One vote less than a quorum is enough.
@@ -47,7 +47,7 @@ pub enum Scheme {
 
 /// What has a step of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// Only what can make a difference; see the table in [`lock`](crate::lock).
     Reduced,
     /// Everything.
@@ -56,7 +56,7 @@ pub enum Detail {
 
 /// Where the addresses of the nodes lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Addresses {
+pub(crate) enum Addresses {
     /// Each to a process of its own, the same for everybody.
     Right,
     /// The first attempt is led to node 0 by the address of node 1 as well.
@@ -71,46 +71,46 @@ const FAR: Duration = Duration::from_secs(60);
 
 /// The bounds of a model, in ticks. They say what may happen, not what does.
 #[derive(Clone, Debug)]
-pub struct World {
+pub(crate) struct World {
     /// How long a tick is.
-    pub tick: Duration,
+    pub(crate) tick: Duration,
     /// How long a key lives.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// The allowance for clocks that run at different rates.
-    pub drift: f64,
+    pub(crate) drift: f64,
     /// How far each node's clock runs ahead.
-    pub nodes_ahead: u8,
+    pub(crate) nodes_ahead: u8,
     /// How many ticks each attempt's clock misses.
-    pub attempts_behind: u8,
+    pub(crate) attempts_behind: u8,
     /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How many of the nodes remember everything over a restart, and vote at once.
-    pub remembering: u8,
+    pub(crate) remembering: u8,
     /// For how long after a restart the votes of the others do not count.
-    pub quarantine: u8,
+    pub(crate) quarantine: u8,
     /// How often the calendar clock of a node that has just restarted is put far forward.
-    pub puts_forward: u8,
+    pub(crate) puts_forward: u8,
     /// When a process that has restarted meets its first client.
-    pub meeting: Meeting,
+    pub(crate) meeting: Meeting,
     /// Whether nodes tell how often their event loop has turned.
-    pub turns: Turns,
+    pub(crate) turns: Turns,
     /// How often a node's clock jumps so far that its key expires.
-    pub jumps: u8,
+    pub(crate) jumps: u8,
     /// Where it may do so.
-    pub jumps_at: JumpsAt,
+    pub(crate) jumps_at: JumpsAt,
     /// How often each lease is renewed.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// Whether an attempt may pause between reading its clock and counting a renewal.
-    pub pauses: Pauses,
+    pub(crate) pauses: Pauses,
     /// Where the addresses lead.
-    pub addresses: Addresses,
+    pub(crate) addresses: Addresses,
     /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) detail: Detail,
 }
 
 /// Whether an attempt may pause between reading its clock and counting a renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pauses {
+pub(crate) enum Pauses {
     /// It counts at once.
     Never,
     /// It may pause, while somebody else looks whether the lease still runs.
@@ -119,7 +119,7 @@ pub enum Pauses {
 
 /// When a process that has restarted meets its first client, which notes since when it must run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meeting {
+pub(crate) enum Meeting {
     /// At once: before its clock is put forward.
     AtOnce,
     /// When an attempt asks it.
@@ -128,7 +128,7 @@ pub enum Meeting {
 
 /// Whether nodes tell how often their event loop has turned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turns {
+pub(crate) enum Turns {
     /// Older servers do not.
     Untold,
     /// It turns once in each tick.
@@ -137,7 +137,7 @@ pub enum Turns {
 
 /// Which clocks may jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JumpsAt {
+pub(crate) enum JumpsAt {
     /// Any.
     Any,
     /// That of a node whose key is stored at more than a quorum of nodes.
@@ -148,8 +148,7 @@ impl World {
     /// Clocks agree, no node forgets, and nothing is renewed.
     ///
     /// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
-    #[must_use]
-    pub fn calm() -> World {
+    pub(crate) fn calm() -> World {
         World {
             tick: Duration::from_secs(1),
             ttl: 2,
@@ -172,45 +171,38 @@ impl World {
     }
 
     /// The same with so many renewals.
-    #[must_use]
-    pub fn renewing(renewals: u8) -> World {
+    pub(crate) fn renewing(renewals: u8) -> World {
         World { renewals, ..World::calm() }
     }
 
     /// Nodes restart and forget, so often, and leases are renewed.
-    #[must_use]
-    pub fn forgetful(restarts: u8, renewals: u8) -> World {
+    pub(crate) fn forgetful(restarts: u8, renewals: u8) -> World {
         World { restarts, ..World::renewing(renewals) }
     }
 
     /// The same, and so many of the nodes remember.
-    #[must_use]
-    pub fn remembering(nodes: u8, restarts: u8, renewals: u8) -> World {
+    pub(crate) fn remembering(nodes: u8, restarts: u8, renewals: u8) -> World {
         World { remembering: nodes, ..World::forgetful(restarts, renewals) }
     }
 
     /// A node restarts, forgets, and has its calendar clock put forward.
-    #[must_use]
-    pub fn put_forward() -> World {
+    pub(crate) fn put_forward() -> World {
         World { puts_forward: 1, ..World::forgetful(1, 0) }
     }
 
     /// So many clocks jump at nodes whose key is stored at more than a quorum. Nothing is renewed: a key that a
     /// renewal did not reach expires sooner than its lease, and keeps no other client out to the end.
-    #[must_use]
-    pub fn jumping(jumps: u8) -> World {
+    pub(crate) fn jumping(jumps: u8) -> World {
         World { jumps, ..World::calm() }
     }
 
     /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
-    #[must_use]
-    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+    pub(crate) fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
         World { ttl: 3, quarantine: 3, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
     }
 
     /// Without the model's shortcuts.
-    #[must_use]
-    pub fn literally(self) -> World {
+    pub(crate) fn literally(self) -> World {
         World { detail: Detail::Literal, ..self }
     }
 

@@ -9,59 +9,59 @@ use crate::names::advance;
 ///
 /// There is no common time in it: what counts is how long each thing has been so, or still will be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     /// How many restarts without data have happened.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How many restarts with data have happened.
-    pub reminders: u8,
+    pub(crate) reminders: u8,
     /// The largest number that was handed out.
-    pub largest: FencingToken,
+    pub(crate) largest: FencingToken,
     /// What calendars show, if it is of interest: no less than what was drawn.
-    pub calendar: FencingToken,
+    pub(crate) calendar: FencingToken,
     /// The nodes.
-    pub nodes: [Node<K>; N],
+    pub(crate) nodes: [Node<K>; N],
     /// The attempts.
-    pub attempts: [Attempt; K],
+    pub(crate) attempts: [Attempt; K],
 }
 
 /// A node, and what is on its way to it and from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
+pub(crate) struct Node<const K: usize> {
     /// Whose token stands here.
-    pub key: Option<Key>,
+    pub(crate) key: Option<Key>,
     /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
-    pub age: Option<u8>,
+    pub(crate) age: Option<u8>,
     /// How far its clock has run ahead.
-    pub ahead: u8,
+    pub(crate) ahead: u8,
     /// The number that was drawn last.
-    pub counter: FencingToken,
+    pub(crate) counter: FencingToken,
     /// What there is between each attempt and this node.
-    pub mail: [Mail; K],
+    pub(crate) mail: [Mail; K],
 }
 
 /// A key at a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     /// The attempt whose token it is.
-    pub holder: usize,
+    pub(crate) holder: usize,
     /// For how many ticks of the node's clock it still lives.
-    pub left: u8,
+    pub(crate) left: u8,
 }
 
 /// What there is between an attempt and a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
+pub(crate) struct Mail {
     /// The node's vote.
-    pub vote: Vote,
+    pub(crate) vote: Vote,
     /// The request of the latest renewal.
-    pub renewal: Renewal,
+    pub(crate) renewal: Renewal,
     /// Whether the node has carried out the attempt's offer, where that happens only once.
-    pub offered: bool,
+    pub(crate) offered: bool,
 }
 
 /// The vote of a node for an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Vote {
+pub(crate) enum Vote {
     /// Not there, or of no further use.
     #[default]
     None,
@@ -79,7 +79,7 @@ pub enum Vote {
 
 /// What has become of a renewal's request to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Renewal {
+pub(crate) enum Renewal {
     /// Not sent, or of no further use.
     #[default]
     None,
@@ -91,7 +91,7 @@ pub enum Renewal {
 
 /// What a client does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Asks in the plain way, and offers the lock to waiters.
     Holder,
     /// Asks the queue, waits for offers, and offers the lock to other waiters.
@@ -102,28 +102,28 @@ pub enum Kind {
 
 /// An attempt at the lock, with one token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// Of whom.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// What its own clock says: zero is when it asked for votes, or sent its question.
-    pub clock: u8,
+    pub(crate) clock: u8,
     /// How many ticks its clock has missed.
-    pub behind: u8,
+    pub(crate) behind: u8,
     /// Its number, as soon as it has one.
-    pub number: FencingToken,
+    pub(crate) number: FencingToken,
     /// The largest number that was out when it asked, or sent its question.
-    pub floor: FencingToken,
+    pub(crate) floor: FencingToken,
     /// What its calendar showed then, if that is of interest.
-    pub hint: FencingToken,
+    pub(crate) hint: FencingToken,
     /// A larger number was out already when it took the lock.
-    pub overtaken: bool,
+    pub(crate) overtaken: bool,
     /// How far it has come.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
 }
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It asks all nodes in the plain way.
@@ -140,15 +140,12 @@ pub enum Phase {
     /// It believes no more, and its keys are there for offers.
     Ended,
     /// It has given up, or given back.
-    Over {
-        /// What it was.
-        past: Past,
-    },
+    Over { past: Past },
 }
 
 /// What an attempt was that is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Past {
+pub(crate) enum Past {
     /// It never held the lock.
     Failed,
     /// It did.
@@ -157,29 +154,27 @@ pub enum Past {
 
 /// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// When the renewal was sent that is not decided yet.
-    pub renewal: Option<u8>,
+    pub(crate) renewal: Option<u8>,
     /// Another one has held the lock since it began.
-    pub interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 impl Attempt {
     /// Nothing has happened.
-    #[must_use]
-    pub fn new(kind: Kind) -> Attempt {
+    pub(crate) fn new(kind: Kind) -> Attempt {
         let number = FencingToken::ZERO;
         let (floor, hint, phase) = (number, number, Phase::Idle);
         Attempt { kind, clock: 0, behind: 0, number, floor, hint, overtaken: false, phase }
     }
 
     /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle
@@ -192,8 +187,7 @@ impl Attempt {
     }
 
     /// Whether it has begun, and is not over.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         match self.phase {
             Phase::Asking | Phase::Waiting { .. } | Phase::WritingBack | Phase::Holding(_) => true,
             Phase::Idle | Phase::Ended | Phase::Over { .. } => false,
@@ -201,30 +195,26 @@ impl Attempt {
     }
 
     /// Whether it waits for offers.
-    #[must_use]
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
     }
 
     /// Whether it is over.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over { .. })
     }
 }
 
 impl<const K: usize> Node<K> {
     /// Whether the token of this attempt stands here.
-    #[must_use]
-    pub fn has_key_of(&self, attempt: usize) -> bool {
+    pub(crate) fn has_key_of(&self, attempt: usize) -> bool {
         self.key.is_some_and(|key| key.holder == attempt)
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
     /// Nothing has happened.
-    #[must_use]
-    pub fn new(kinds: [Kind; K]) -> State<N, K> {
+    pub(crate) fn new(kinds: [Kind; K]) -> State<N, K> {
         let counter = FencingToken::ZERO;
         State {
             restarts: 0,

@@ -6,7 +6,7 @@ use quorlock_protocol::{Drift, Moment, Quarantine};
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// As the library does it.
     Quorlock,
     /// A node stores an offer also where nothing stands. No rule is broken by that, as it turns out.
@@ -50,7 +50,7 @@ pub enum Scheme {
 
 /// What has a step of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// Only what can make a difference; see the table in [`offer`](crate::offer).
     Reduced,
     /// Questions are sent, pushes arrive, waiters give up, and releases arrive in steps of their own.
@@ -59,7 +59,7 @@ pub enum Detail {
 
 /// Whether there is time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Clocks {
+pub(crate) enum Clocks {
     /// Time goes on.
     Running,
     /// Each key may vanish at any time, and all believe for as long as they like: what still holds rests on
@@ -69,7 +69,7 @@ pub enum Clocks {
 
 /// Whether nodes draw numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fencing {
+pub(crate) enum Fencing {
     /// They do not.
     Without,
     /// They do, and those who ask bring no hint.
@@ -81,7 +81,7 @@ pub enum Fencing {
 
 /// How it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub(crate) enum Start {
     /// The first attempt holds the lock.
     Held,
     /// No attempt has asked.
@@ -90,33 +90,33 @@ pub enum Start {
 
 /// The bounds of a model, in ticks. They say what may happen, not what does.
 #[derive(Clone, Debug)]
-pub struct World {
+pub(crate) struct World {
     /// How it starts.
-    pub start: Start,
+    pub(crate) start: Start,
     /// For how long a lock is asked for, and renewed.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// For how long an offer is stored.
-    pub offer: u8,
+    pub(crate) offer: u8,
     /// The share of a life that is given up.
-    pub drift: f64,
+    pub(crate) drift: f64,
     /// By how many ticks each node's clock may run ahead.
-    pub nodes_ahead: u8,
+    pub(crate) nodes_ahead: u8,
     /// How many ticks the clock of each attempt may miss.
-    pub attempts_behind: u8,
+    pub(crate) attempts_behind: u8,
     /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How often a node restarts with its data.
-    pub reminders: u8,
+    pub(crate) reminders: u8,
     /// For how long after a restart a node's votes do not count.
-    pub quarantine: u8,
+    pub(crate) quarantine: u8,
     /// How often each lease is renewed.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// Whether there is time.
-    pub clocks: Clocks,
+    pub(crate) clocks: Clocks,
     /// Whether nodes draw numbers.
-    pub fencing: Fencing,
+    pub(crate) fencing: Fencing,
     /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) detail: Detail,
 }
 
 /// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
@@ -124,8 +124,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 impl World {
     /// Clocks agree, no node forgets, and nothing is renewed.
-    #[must_use]
-    pub fn calm() -> World {
+    pub(crate) fn calm() -> World {
         World {
             start: Start::Held,
             ttl: 2,
@@ -144,45 +143,38 @@ impl World {
     }
 
     /// The same with so many renewals, to a TTL that is longer than the life of an offer.
-    #[must_use]
-    pub fn renewing(renewals: u8) -> World {
+    pub(crate) fn renewing(renewals: u8) -> World {
         World { ttl: 3, quarantine: 3, renewals, ..World::calm() }
     }
 
     /// Nodes restart and forget, so often.
-    #[must_use]
-    pub fn forgetful(restarts: u8) -> World {
+    pub(crate) fn forgetful(restarts: u8) -> World {
         World { restarts, ..World::calm() }
     }
 
     /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
-    #[must_use]
-    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+    pub(crate) fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
         let (ttl, offer, quarantine) = (3, 3, 3);
         World { ttl, offer, quarantine, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
     }
 
     /// Nodes draw numbers.
-    #[must_use]
-    pub fn fenced() -> World {
+    pub(crate) fn fenced() -> World {
         World { fencing: Fencing::Numbers, ..World::calm() }
     }
 
     /// And the calendars of clients agree, while a node restarts: an offer lives for half of the quarantine.
-    #[must_use]
-    pub fn calendars(restarts: u8) -> World {
+    pub(crate) fn calendars(restarts: u8) -> World {
         World { restarts, quarantine: 4, fencing: Fencing::Calendars, ..World::calm() }
     }
 
     /// Nodes draw numbers, and there is no clock.
-    #[must_use]
-    pub fn timeless() -> World {
+    pub(crate) fn timeless() -> World {
         World { clocks: Clocks::None, ..World::fenced() }
     }
 
     /// Without the model's shortcuts.
-    #[must_use]
-    pub fn literally(self) -> World {
+    pub(crate) fn literally(self) -> World {
         World { detail: Detail::Literal, ..self }
     }
 

@@ -7,38 +7,38 @@ use stateright::Representative;
 
 /// Everything, at one moment: `N` nodes, `K` attempts and `L` locks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize, const L: usize> {
+pub(crate) struct State<const N: usize, const K: usize, const L: usize> {
     /// The nodes.
-    pub nodes: [Node<K, L>; N],
+    pub(crate) nodes: [Node<K, L>; N],
     /// The attempts.
-    pub attempts: [Attempt; K],
+    pub(crate) attempts: [Attempt; K],
     /// How many keys may still be lost.
-    pub losses: u8,
+    pub(crate) losses: u8,
 }
 
 /// A node, and what is on its way to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize, const L: usize> {
+pub(crate) struct Node<const K: usize, const L: usize> {
     /// Whose token stands under the key of each lock, and for how many ticks it still lives.
-    pub keys: [Option<(usize, u8)>; L],
+    pub(crate) keys: [Option<(usize, u8)>; L],
     /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) mail: [Mail; K],
 }
 
 /// What has become of an attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
+pub(crate) struct Mail {
     /// For a vote.
-    pub vote: Request,
+    pub(crate) vote: Request,
     /// To renew the lease.
-    pub renewal: Request,
+    pub(crate) renewal: Request,
     /// To end it.
-    pub release: Request,
+    pub(crate) release: Request,
 }
 
 /// A request to a node, and the answer to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
+pub(crate) enum Request {
     /// Not sent.
     #[default]
     Unsent,
@@ -52,19 +52,19 @@ pub enum Request {
 
 /// An attempt at some of the locks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// What its clock says: zero is when it asked for votes.
-    pub clock: u8,
+    pub(crate) clock: u8,
     /// How far it has come.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// A node has lost one of its keys, and since then too few have all of them: it cannot know, and may
     /// be trusted until then by what it was told before.
-    pub robbed: Option<Moment>,
+    pub(crate) robbed: Option<Moment>,
 }
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
@@ -75,27 +75,23 @@ pub enum Phase {
     /// It has become a lease, which may have ended without anybody having noticed.
     Holding(Lease),
     /// It has given up, or given back.
-    Over {
-        /// Whether it was a lease.
-        held: bool,
-    },
+    Over { held: bool },
 }
 
 /// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// When the one was sent that is not decided yet.
-    pub renewing: Option<u8>,
+    pub(crate) renewing: Option<u8>,
 }
 
 impl Attempt {
     /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting { .. } | Phase::Over { .. } => None,
@@ -103,16 +99,14 @@ impl Attempt {
     }
 
     /// How many locks it has, if it waits for votes.
-    #[must_use]
-    pub fn taken(&self) -> Option<usize> {
+    pub(crate) fn taken(&self) -> Option<usize> {
         if let Phase::Voting { taken } = self.phase { Some(taken) } else { None }
     }
 }
 
 impl<const N: usize, const K: usize, const L: usize> State<N, K, L> {
     /// Nothing has happened, and so many keys may be lost.
-    #[must_use]
-    pub fn new(losses: u8) -> State<N, K, L> {
+    pub(crate) fn new(losses: u8) -> State<N, K, L> {
         let node = Node { keys: [None; L], mail: [Mail::default(); K] };
         State {
             nodes: [node; N],

@@ -8,31 +8,31 @@ use stateright::Representative;
 
 /// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     /// The nodes.
-    pub nodes: [Node<K>; N],
+    pub(crate) nodes: [Node<K>; N],
     /// The attempts.
-    pub attempts: [Attempt; K],
+    pub(crate) attempts: [Attempt; K],
 }
 
 /// A node, and what is on its way to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
+pub(crate) struct Node<const K: usize> {
     /// What stands under the key, and for how many ticks it still lives.
-    pub key: Option<(Holder, u8)>,
+    pub(crate) key: Option<(Holder, u8)>,
     /// Those who share it, and for how much longer each.
-    pub shares: [Option<u8>; K],
+    pub(crate) shares: [Option<u8>; K],
     /// How many there are, for a node that only counts.
-    pub count: u8,
+    pub(crate) count: u8,
     /// Which writers it knows to wait.
-    pub intents: [bool; K],
+    pub(crate) intents: [bool; K],
     /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) mail: [Mail; K],
 }
 
 /// What stands under a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// An attempt's token.
     Alone(usize),
     /// The marker.
@@ -41,18 +41,18 @@ pub enum Holder {
 
 /// What has become of an attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
+pub(crate) struct Mail {
     /// For a vote.
-    pub vote: Request,
+    pub(crate) vote: Request,
     /// To renew a share, or to make one of what was held alone.
-    pub renewal: Request,
+    pub(crate) renewal: Request,
     /// To end it.
-    pub release: Request,
+    pub(crate) release: Request,
 }
 
 /// A request to a node, and the answer to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
+pub(crate) enum Request {
     /// Not sent.
     #[default]
     Unsent,
@@ -66,18 +66,18 @@ pub enum Request {
 
 /// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// What its clock says: zero is when it asked for votes.
-    pub clock: u8,
+    pub(crate) clock: u8,
     /// The writer that was known to wait when it began, and still does.
-    pub behind: Option<usize>,
+    pub(crate) behind: Option<usize>,
     /// How far it has come.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
 }
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
@@ -85,29 +85,25 @@ pub enum Phase {
     /// It has become a lease, which may have ended without anybody having noticed.
     Holding(Lease),
     /// It has given up, or given back.
-    Over {
-        /// Whether it was a lease.
-        held: bool,
-    },
+    Over { held: bool },
 }
 
 /// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+    pub(crate) until: Moment,
     /// What it claims.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// How many renewals have been sent.
-    pub renewals: u8,
+    pub(crate) renewals: u8,
     /// When the one was sent that is not decided yet.
-    pub renewing: Option<u8>,
+    pub(crate) renewing: Option<u8>,
 }
 
 impl Attempt {
     /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
@@ -117,8 +113,7 @@ impl Attempt {
 
 impl<const N: usize, const K: usize> State<N, K> {
     /// Nothing has happened.
-    #[must_use]
-    pub fn new() -> State<N, K> {
+    pub(crate) fn new() -> State<N, K> {
         let node =
             Node { key: None, shares: [None; K], count: 0, intents: [false; K], mail: [Mail::default(); K] };
         State { nodes: [node; N], attempts: [Attempt { clock: 0, behind: None, phase: Phase::Idle }; K] }

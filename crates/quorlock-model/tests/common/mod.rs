@@ -24,3 +24,15 @@ pub(crate) fn confirm(name: &str) {
         report.missing,
     );
 }
+
+/// Declares a test for each case, which has the name of the test.
+macro_rules! cases {
+    ($(#[$test:meta] fn $name:ident();)+) => {
+        $(
+            #[$test]
+            fn $name() {
+                common::confirm(stringify!($name));
+            }
+        )+
+    };
+}
