@@ -36,6 +36,7 @@ use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State, Way};
 pub(crate) use self::world::{Scheme, World};
+use crate::common::Answer;
 use crate::walk::Wander;
 
 /// No number is handed out twice.
@@ -78,15 +79,6 @@ pub(crate) enum Step {
     WriteBack { attempt: usize, node: usize, answer: Answer },
     /// A node's key vanishes: it is released, has expired, or is lost.
     Vanish { node: usize },
-}
-
-/// What becomes of the answer to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// It comes while the attempt waits for it.
-    Heard,
-    /// It is lost, late, or does not count.
-    Unheard,
 }
 
 impl<const N: usize, const K: usize> Fence<N, K> {

@@ -24,6 +24,8 @@
 #![expect(clippy::indexing_slicing, reason = "nodes and attempts go by numbers, and a panic is a finding")]
 
 pub mod case;
+mod clock;
+mod common;
 pub mod explore;
 mod fence;
 mod late;

@@ -33,8 +33,9 @@ mod world;
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Attempt, Past, Phase, State};
+use self::state::{Attempt, Phase, State};
 pub(crate) use self::world::{Addresses, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
+use crate::common::{Answer, Past};
 use crate::walk::Wander;
 
 /// Two attempts do not assert the lock at the same instant.
@@ -93,15 +94,6 @@ pub(crate) enum Step {
     End { attempt: usize },
     /// A release arrives.
     Release { attempt: usize, node: usize },
-}
-
-/// What becomes of the answer to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// It comes while the attempt waits for it.
-    Heard,
-    /// It is lost, or late.
-    Unheard,
 }
 
 impl<const N: usize, const K: usize> Lock<N, K> {

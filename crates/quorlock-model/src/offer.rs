@@ -37,8 +37,9 @@ mod world;
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Kind, Past, Phase, State};
+use self::state::{Kind, Phase, State};
 pub(crate) use self::world::{Clocks, Fencing, Scheme, Start, World};
+use crate::common::Past;
 use crate::walk::Wander;
 
 /// No two tokens are believed in at the same instant.

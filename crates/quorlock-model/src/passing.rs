@@ -9,11 +9,11 @@
 pub(crate) mod cases;
 
 use std::fmt;
-use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
+use crate::clock::{deadline, moment};
+use crate::common::is_majority;
 use crate::names::name;
 
 /// Nobody holds the lock beside somebody else.
@@ -98,13 +98,8 @@ pub(crate) enum Step {
 }
 
 impl<const N: usize> Passing<N> {
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn is_valid(&self, sent: u8, clock: u8) -> bool {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        Self::moment(clock) < drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        moment(clock) < deadline(sent, self.ttl)
     }
 
     /// Who relies on the lock.
@@ -129,12 +124,8 @@ impl<const N: usize> Passing<N> {
     }
 
     fn carried(&self, party: usize, votes: u8) -> bool {
-        if party == NEXT && self.scheme == Scheme::Minority {
-            return votes != 0;
-        }
-        let mut tally = Tally::new(Quorum::majority(N));
-        (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Won)
+        let minority = party == NEXT && self.scheme == Scheme::Minority;
+        (minority && votes != 0) || is_majority(N, votes)
     }
 }
 

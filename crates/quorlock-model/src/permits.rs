@@ -9,9 +9,9 @@ pub(crate) mod cases;
 
 use std::fmt;
 
-use quorlock_protocol::{Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
+use crate::common::is_majority;
 use crate::names::name;
 
 /// No more hold a permit than any of them believes there are.
@@ -89,12 +89,7 @@ impl<const N: usize, const K: usize> Permits<N, K> {
 
     /// What those who hold a permit believe to be the limit.
     fn holders(&self, state: &State<N, K>) -> Vec<u8> {
-        let holds = |(_, client): &(&u8, &Client)| {
-            let mut tally = Tally::new(Quorum::majority(N));
-            (0..N)
-                .for_each(|node| if client.votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-            tally.verdict() == Some(Verdict::Won)
-        };
+        let holds = |(_, client): &(&u8, &Client)| is_majority(N, client.votes);
         self.limits.iter().zip(&state.clients).filter(holds).map(|(limit, _)| *limit).collect()
     }
 }

@@ -9,12 +9,12 @@
 pub(crate) mod cases;
 
 use std::fmt;
-use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
-use crate::names::advance;
+use crate::clock::{deadline, moment};
+use crate::common::is_majority;
+use crate::names::least;
 
 /// Where the host was told that the lock stays taken, nobody else runs before the slot is over.
 pub(crate) const ONCE: &str = "nobody else runs in a slot that was confirmed";
@@ -156,15 +156,7 @@ pub(crate) enum Step {
 
 impl<const N: usize> Retained<N> {
     fn is_valid(&self, asked: u8, clock: u8) -> bool {
-        let moment = |clock: u8| Moment::since_origin(Duration::from_secs(clock.into()));
-        let drift = Drift::of(0.0).unwrap_or_default();
-        moment(clock) < drift.deadline(moment(asked), Duration::from_secs(self.ttl.into()))
-    }
-
-    fn carried(votes: u8) -> bool {
-        let mut tally = Tally::new(Quorum::majority(N));
-        (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Won)
+        moment(clock) < deadline(asked, self.ttl)
     }
 
     fn slot_end(&self, state: &State<N>) -> u8 {
@@ -307,7 +299,7 @@ impl<const N: usize> Model for Retained<N> {
                 next.nodes[node] = Some((who.token(), state.clock + self.ttl));
                 let party = next.party(who);
                 party.votes |= 1 << node;
-                if Self::carried(party.votes) {
+                if is_majority(N, party.votes) {
                     let runs = self.is_valid(party.asked, state.clock);
                     party.phase = if runs { Phase::Holds } else { Phase::Over };
                     next.ran_twice |= runs
@@ -329,7 +321,7 @@ impl<const N: usize> Model for Retained<N> {
                 let (left, votes) = next.retaining.as_mut()?;
                 next.nodes[node] = Some((Whose::Retained, state.clock + *left));
                 *votes |= 1 << node;
-                let enough = Self::carried(*votes) || self.scheme == Scheme::Minority;
+                let enough = is_majority(N, *votes) || self.scheme == Scheme::Minority;
                 let in_time = self.is_valid(state.host.asked, state.clock);
                 next.confirmed |= enough && (in_time || self.scheme == Scheme::AfterTheEnd);
             }
@@ -423,12 +415,7 @@ impl<const N: usize> State<N> {
 /// Which node is which makes no difference.
 impl<const N: usize> Representative for State<N> {
     fn representative(&self) -> State<N> {
-        let mut order = std::array::from_fn(|node| node);
-        let mut least = *self;
-        while advance(&mut order) {
-            least = least.min(self.renamed(order));
-        }
-        least
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }
 

@@ -15,12 +15,11 @@ pub(crate) mod cases;
 mod rules;
 pub(crate) mod state;
 
-use std::time::Duration;
-
-use quorlock_protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::{Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};
+use crate::clock;
 use crate::names::name;
 use crate::walk::Wander;
 
@@ -91,13 +90,8 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         Several { renewals, losses, ..self }
     }
 
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn deadline(&self, sent: u8) -> Moment {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        clock::deadline(sent, self.ttl)
     }
 
     fn wanted(&self, attempt: usize) -> impl Iterator<Item = usize> {

@@ -15,13 +15,11 @@ pub(crate) mod cases;
 mod rules;
 pub(crate) mod state;
 
-use std::time::Duration;
-
-use quorlock_protocol::Mode;
-use quorlock_protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::{Mode, Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};
+use crate::clock;
 use crate::names::name;
 use crate::walk::Wander;
 
@@ -98,13 +96,8 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         Shared { ttl, ..self }
     }
 
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn deadline(&self, sent: u8) -> Moment {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        clock::deadline(sent, self.ttl)
     }
 
     fn role(&self, attempt: usize) -> Mode {

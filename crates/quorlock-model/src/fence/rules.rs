@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Tally, Verdict};
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken};
 
 use super::state::{Attempt, Mail, Node, Phase, State, Vote, Way, WriteBack};
-use super::{Answer, Fence, Scheme, Step, token};
+use super::{Fence, Scheme, Step, token};
+use crate::common::{Answer, is_won};
 
 /// What can happen next.
 impl<const N: usize, const K: usize> Fence<N, K> {
@@ -229,9 +230,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
 
     /// Whether those that grant are a quorum.
     pub(super) fn is_carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&Node<K>) -> bool) -> bool {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(node)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Won)
+        is_won(self.quorum, nodes.iter().filter(|node| grants(node)).count())
     }
 }
 

@@ -3,7 +3,7 @@
 use quorlock_protocol::FencingToken;
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::names::{least, renamed};
 
 /// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -160,31 +160,23 @@ impl<const N: usize, const K: usize> State<N, K> {
 
     /// The same with the attempts named in this order: `order[new] = old`.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        State {
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                holder: node.holder.and_then(new_name),
+                holder: node.holder.and_then(|old| renamed(order, old)),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
 /// Which node is which, and which attempt, makes no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let mut other = self.renamed(order);
-            other.nodes.sort_unstable();
-            least = Some(least.map_or(other, |least| least.min(other)));
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use quorlock_protocol::FencingToken;
 
 use super::state::{Phase, State};
-use super::{Answer, Fence, Step};
+use super::{Fence, Step};
+use crate::common::Answer;
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Fence<N, K> {

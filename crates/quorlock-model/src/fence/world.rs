@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Drift, FENCE_COUNTER_LIFE, Quarantine};
+use quorlock_protocol::FENCE_COUNTER_LIFE;
+
+use crate::clock;
+use crate::common::Detail;
 
 /// How an attempt comes to its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,16 +23,6 @@ pub(crate) enum Scheme {
     AnyHintDraws,
     /// A node without a counter confirms any number, however far that is behind its clock.
     NoCounterConfirms,
-}
-
-/// What has a step of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Detail {
-    /// Only what can make a difference; see the table in [`fence`](crate::fence).
-    Reduced,
-    /// Keys vanish and attempts begin in steps of their own, keys refuse others' votes,
-    /// acknowledgements are lost, and requests that are of no use to anybody arrive as well.
-    Literal,
 }
 
 /// The bounds of a model, in ticks. They say what may happen, not what does.
@@ -140,19 +133,11 @@ impl World {
 
     /// Whether a node that last restarted at `restarted` is too young for a question sent at `sent`.
     pub(super) fn is_quarantined(&self, restarted: Option<u8>, sent: u8) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), no_drift()),
-        };
+        let length = self.wall(self.quarantine);
         restarted.is_some_and(|restarted| {
             // Before it was asked, or even later.
             let age = self.wall(sent.saturating_sub(restarted));
-            restarted > sent || !quarantine.left(age).is_zero()
+            restarted > sent || clock::is_quarantined(length, clock::drift(0.0), age)
         })
     }
-}
-
-fn no_drift() -> Drift {
-    Drift::of(0.0).unwrap_or_default()
 }

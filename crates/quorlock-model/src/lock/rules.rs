@@ -2,19 +2,9 @@
 
 use quorlock_protocol::{Moment, Tally, Term, Verdict, believed};
 
-use super::state::{Attempt, Key, Lease, Mail, Node, Past, Phase, Renewal, Request, State, Witness};
-use super::{Addresses, Answer, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
-
-/// What a node does with a request for its vote or a renewal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// The key is the attempt's.
-    Granted,
-    /// It had gone, and has been stored anew.
-    Restored,
-    /// It is somebody else's.
-    Refused,
-}
+use super::state::{Attempt, Lease, Mail, Node, Phase, Renewal, Request, State, Witness};
+use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
+use crate::common::{Answer, Key, Past, Reply, prolong};
 
 /// What can happen next.
 impl<const N: usize, const K: usize> Lock<N, K> {
@@ -314,19 +304,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     /// As `renew.lua`.
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
-        let holder = self.token(attempt);
-        match &mut node.key {
-            Some(key) if key.holder == holder => {
-                let shrinks = self.scheme == Scheme::Shrinking;
-                key.left = if shrinks { 1 } else { key.left.max(self.world.ttl) };
-                Reply::Granted
-            }
-            Some(_) => Reply::Refused,
-            None => {
-                node.key = Some(Key { holder, left: self.world.ttl });
-                Reply::Restored
-            }
+        let reply = prolong(&mut node.key, self.token(attempt), self.world.ttl);
+        if let (Scheme::Shrinking, Reply::Granted, Some(key)) = (self.scheme, reply, &mut node.key) {
+            key.left = 1;
         }
+        reply
     }
 
     /// Whether a reply counts as an acknowledgement. As `Round::said`.
@@ -438,7 +420,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.key = self.key.and_then(Key::ticked);
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use quorlock_protocol::Moment;
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::common::{Key, Past};
+use crate::names::{least, renamed};
 
 /// Everything, at one moment: `N` nodes and `K` attempts.
 ///
@@ -42,15 +43,6 @@ pub(crate) struct Node<const K: usize> {
     pub(crate) ahead: u8,
     /// The requests of each attempt to this node.
     pub(crate) mail: [Mail; K],
-}
-
-/// A key at a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key {
-    /// The attempt whose token it is.
-    pub(crate) holder: usize,
-    /// For how many ticks of the node's clock it still lives.
-    pub(crate) left: u8,
 }
 
 /// What has become of an attempt's requests to a node.
@@ -109,15 +101,6 @@ pub(crate) enum Phase {
     Holding(Lease),
     /// It has given up, or given back. Its requests may still arrive.
     Over { past: Past },
-}
-
-/// What an attempt was that is over.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Past {
-    /// It never held the lock.
-    Failed,
-    /// It did.
-    Held,
 }
 
 /// A lease.
@@ -186,17 +169,18 @@ impl<const N: usize, const K: usize> State<N, K> {
 
     /// The same with the attempts named in this order: `order[new] = old`.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        let renamed = |key: Key| Some(Key { holder: new_name(key.holder)?, ..key });
-        State {
+        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(renamed),
+                key: node.key.and_then(key),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
@@ -209,15 +193,6 @@ impl<const N: usize, const K: usize> Default for State<N, K> {
 /// Which node is which, and which attempt, makes no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let mut other = self.renamed(order);
-            other.nodes.sort_unstable();
-            least = Some(least.map_or(other, |least| least.min(other)));
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }

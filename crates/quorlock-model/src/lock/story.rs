@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::rules::Reply;
 use super::state::{Phase, Request, State, Witness};
-use super::{Answer, Lock, Step};
+use super::{Lock, Step};
+use crate::common::{Answer, Reply};
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Lock<N, K> {
@@ -79,13 +79,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
-        let mut there = before.nodes[node];
-        match self.prolong(&mut there, attempt) {
-            Reply::Granted => "sets the key's time",
-            Reply::Restored => "stores the key anew",
-            Reply::Refused => "is refused",
-        }
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+        self.prolong(&mut before.nodes[node].clone(), attempt)
     }
 
     /// What changes for an attempt by the way.

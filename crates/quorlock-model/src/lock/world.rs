@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quarantine};
+use quorlock_protocol::{Drift, Moment};
+
+use crate::clock;
+use crate::common::Detail;
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +46,6 @@ pub(crate) enum Scheme {
     NoNote,
     /// A node that says that it remembers has forgotten everything after a restart (I-12).
     FalseMemory,
-}
-
-/// What has a step of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Detail {
-    /// Only what can make a difference; see the table in [`lock`](crate::lock).
-    Reduced,
-    /// Everything.
-    Literal,
 }
 
 /// Where the addresses of the nodes lead.
@@ -235,15 +229,10 @@ impl World {
     }
 
     pub(super) fn is_quarantined_at(&self, age: Duration) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), self.drift()),
-        };
-        !quarantine.left(age).is_zero()
+        clock::is_quarantined(self.wall(self.quarantine), self.drift(), age)
     }
 
     fn drift(&self) -> Drift {
-        Drift::of(self.drift).unwrap_or_default()
+        clock::drift(self.drift)
     }
 }

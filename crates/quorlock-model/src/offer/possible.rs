@@ -2,8 +2,9 @@
 
 use quorlock_protocol::FencingToken;
 
-use super::state::{Attempt, Key, Kind, Lease, Phase, Renewal, State, Vote};
+use super::state::{Attempt, Kind, Lease, Phase, Renewal, State, Vote};
 use super::{Clocks, Fencing, Offer, Scheme, Start, Step};
+use crate::common::Key;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// How it may start. The first attempt, where it holds the lock, has its number from a quorum's counters;

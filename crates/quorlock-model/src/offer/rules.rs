@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Tally, Term, Verdict};
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Term};
 
-use super::state::{Attempt, Key, Kind, Lease, Mail, Node, Past, Phase, Renewal, State, Vote};
-use super::{Clocks, Fencing, Offer, Scheme, Step, World};
-
-/// What a node does with a renewal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// The key is the attempt's.
-    Granted,
-    /// It had gone, and has been stored anew.
-    Restored,
-    /// It is of another one.
-    Refused,
-}
+use super::state::{Attempt, Kind, Lease, Mail, Node, Phase, Renewal, State, Vote};
+use super::{Clocks, Fencing, Offer, Scheme, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Key, Past, Reply, is_won, prolong};
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
@@ -66,7 +57,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     /// Whether the attempt may act as the holder. The same question as in the library, to the same [`Term`].
     pub(super) fn believes(&self, attempt: &Attempt) -> bool {
-        let runs = |lease: &Lease| Term::until(lease.until).remaining(World::moment(attempt.clock)).is_some();
+        let runs = |lease: &Lease| is_valid(lease.until, moment(attempt.clock));
         attempt.lease().is_some_and(|lease| self.world.clocks == Clocks::None || runs(lease))
     }
 
@@ -190,17 +181,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             let others = (0..K).filter(|&other| pools(other)).map(|other| node.mail[other].vote.count());
             ours.max(others.max().unwrap_or(0))
         };
-        let tally = self.tally(&state.nodes, votes);
-        let nearly = self.scheme == Scheme::Minority
-            && asking.is_waiting()
-            && tally.granted() + 1 >= self.quorum.needed();
-        nearly || tally.verdict() == Some(Verdict::Won)
+        let missing = usize::from(self.scheme == Scheme::Minority && asking.is_waiting());
+        is_won(self.quorum, state.nodes.iter().map(votes).sum::<usize>() + missing)
     }
 
-    fn tally(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> Tally {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().flat_map(|node| 0..votes(node)).for_each(|_| tally.grant());
-        tally
+    /// Whether these votes of the nodes are a quorum.
+    fn is_won(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> bool {
+        is_won(self.quorum, nodes.iter().map(votes).sum())
     }
 
     /// As `draw::decide` in the library.
@@ -229,7 +216,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         there.mail[attempt].vote = Vote::Carries;
         let carries = |node: &Node<K>| usize::from(node.mail[attempt].vote == Vote::Carries);
-        if self.tally(&state.nodes, carries).verdict() == Some(Verdict::Won) {
+        if self.is_won(&state.nodes, carries) {
             self.take(state, attempt);
         }
     }
@@ -241,9 +228,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let from = if self.scheme == Scheme::FromPush && asking.is_waiting() { asking.clock } else { 0 };
         let mut until = self.world.deadline(from, life);
         if self.scheme == Scheme::NoDeadline && asking.is_waiting() {
-            until = until.max(World::moment(asking.clock + 1));
+            until = until.max(moment(asking.clock + 1));
         }
-        if World::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             asking.phase = Phase::Over { past: Past::Failed };
             return;
         }
@@ -267,25 +254,18 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         };
         there.mail[attempt].renewal = if counts { Renewal::Counted } else { Renewal::None };
         let counted = |node: &Node<K>| usize::from(node.mail[attempt].renewal == Renewal::Counted);
-        if self.tally(&state.nodes, counted).verdict() == Some(Verdict::Won) {
+        if self.is_won(&state.nodes, counted) {
             self.count(state, attempt);
         }
     }
 
     /// As `renew.lua`.
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize, number: FencingToken) -> Reply {
-        match &mut node.key {
-            Some(key) if key.holder == attempt => {
-                key.left = key.left.max(self.world.ttl);
-                Reply::Granted
-            }
-            Some(_) => Reply::Refused,
-            None => {
-                node.key = Some(Key { holder: attempt, left: self.world.ttl });
-                node.counter = node.counter.max(number);
-                Reply::Restored
-            }
+        let reply = prolong(&mut node.key, attempt, self.world.ttl);
+        if reply == Reply::Restored {
+            node.counter = node.counter.max(number);
         }
+        reply
     }
 
     /// As `Keeper::count`.
@@ -294,14 +274,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let asking = &mut state.attempts[attempt];
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewal else { return };
-        let renewed = self.world.deadline(sent, self.world.ttl);
-        let now = if never_late { Moment::ORIGIN } else { World::moment(asking.clock) };
-        let term = Term::until(lease.until);
-        if !term.renew(renewed, now) {
+        let to = self.world.deadline(sent, self.world.ttl);
+        let now = if never_late { Moment::ORIGIN } else { moment(asking.clock) };
+        let Some(until) = renewed(&Term::until(lease.until), to, now) else {
             asking.phase = Phase::Ended;
             return;
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewal = None;
         for node in &mut state.nodes {
             let renewal = &mut node.mail[attempt].renewal;
@@ -391,7 +370,7 @@ fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Opti
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.key = self.key.and_then(Key::ticked);
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }

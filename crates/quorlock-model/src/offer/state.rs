@@ -3,7 +3,8 @@
 use quorlock_protocol::{FencingToken, Moment};
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::common::{Key, Past};
+use crate::names::{least, renamed};
 
 /// Everything, at one moment: `N` nodes and `K` attempts, each with a token of its own.
 ///
@@ -37,15 +38,6 @@ pub(crate) struct Node<const K: usize> {
     pub(crate) counter: FencingToken,
     /// What there is between each attempt and this node.
     pub(crate) mail: [Mail; K],
-}
-
-/// A key at a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key {
-    /// The attempt whose token it is.
-    pub(crate) holder: usize,
-    /// For how many ticks of the node's clock it still lives.
-    pub(crate) left: u8,
 }
 
 /// What there is between an attempt and a node.
@@ -143,15 +135,6 @@ pub(crate) enum Phase {
     Over { past: Past },
 }
 
-/// What an attempt was that is over.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Past {
-    /// It never held the lock.
-    Failed,
-    /// It did.
-    Held,
-}
-
 /// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Lease {
@@ -228,36 +211,27 @@ impl<const N: usize, const K: usize> State<N, K> {
 
     /// The same with the attempts named in this order: `order[new] = old`.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        let renamed = |key: Key| Some(Key { holder: new_name(key.holder)?, ..key });
-        State {
+        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(renamed),
+                key: node.key.and_then(key),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
 /// Which node is which makes no difference, nor which of those that do the same.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let keeps_kinds =
-                |(new, old): (usize, &usize)| self.attempts[new].kind == self.attempts[*old].kind;
-            if order.iter().enumerate().all(keeps_kinds) {
-                let mut other = self.renamed(order);
-                other.nodes.sort_unstable();
-                least = Some(least.map_or(other, |least| least.min(other)));
-            }
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        let keeps_kinds = |order: &[usize; K]| {
+            order.iter().enumerate().all(|(new, &old)| self.attempts[new].kind == self.attempts[old].kind)
+        };
+        least(|order| keeps_kinds(&order).then(|| self.renamed(order))).unwrap_or(*self)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::rules::Reply;
 use super::state::{Attempt, Kind, Phase, State};
 use super::{Fencing, Offer, Step};
+use crate::common::Reply;
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
@@ -65,13 +65,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
-        let mut there = before.nodes[node];
-        match self.prolong(&mut there, attempt, before.attempts[attempt].number) {
-            Reply::Granted => "sets the key's time",
-            Reply::Restored => "stores the key anew",
-            Reply::Refused => "is refused",
-        }
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+        self.prolong(&mut before.nodes[node].clone(), attempt, before.attempts[attempt].number)
     }
 
     /// What changes for an attempt by the way.

@@ -2,8 +2,10 @@
 
 use quorlock_protocol::FencingToken;
 
-use super::state::{Attempt, Kind, Mail, Past, Phase, State, Vote};
-use super::{Offer, Scheme, World};
+use super::state::{Attempt, Kind, Mail, Phase, State, Vote};
+use super::{Offer, Scheme};
+use crate::clock::moment;
+use crate::common::Past;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
@@ -26,7 +28,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn tidy_attempt(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
-        let is_late = World::moment(asking.clock) >= self.world.deadline(0, self.life(asking));
+        let is_late = moment(asking.clock) >= self.world.deadline(0, self.life(asking));
         match asking.phase {
             Phase::Asking | Phase::WritingBack if is_late => {
                 asking.phase = Phase::Over { past: Past::Failed }
@@ -40,9 +42,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Phase::Holding(lease) if !self.believes(asking) => {
                 let may_revive = self.counts_late(asking)
-                    && lease.renewal.is_some_and(|sent| {
-                        World::moment(asking.clock) < self.world.deadline(sent, self.world.ttl)
-                    });
+                    && lease
+                        .renewal
+                        .is_some_and(|sent| moment(asking.clock) < self.world.deadline(sent, self.world.ttl));
                 if !may_revive {
                     asking.phase = Phase::Ended;
                 }

@@ -1,8 +1,9 @@
 //! What a run of the model may meet, and the rules of offers.
 
-use std::time::Duration;
+use quorlock_protocol::{Drift, Moment};
 
-use quorlock_protocol::{Drift, Moment, Quarantine};
+use crate::clock::{self, moment, span};
+use crate::common::Detail;
 
 /// The rules: those of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,15 +47,6 @@ pub(crate) enum Scheme {
     WaitersHint,
     /// The largest number is handed out, however few nodes carry it.
     NoWriteBack,
-}
-
-/// What has a step of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Detail {
-    /// Only what can make a difference; see the table in [`offer`](crate::offer).
-    Reduced,
-    /// Questions are sent, pushes arrive, waiters give up, and releases arrive in steps of their own.
-    Literal,
 }
 
 /// Whether there is time.
@@ -119,9 +111,6 @@ pub(crate) struct World {
     pub(crate) detail: Detail,
 }
 
-/// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
-const TICK: Duration = Duration::from_secs(1);
-
 impl World {
     /// Clocks agree, no node forgets, and nothing is renewed.
     pub(crate) fn calm() -> World {
@@ -182,27 +171,17 @@ impl World {
         self.detail == Detail::Literal
     }
 
-    /// What an attempt's clock says after so many ticks.
-    pub(super) fn moment(clock: u8) -> Moment {
-        Moment::since_origin(TICK * u32::from(clock))
-    }
-
     /// Until when a key may be trusted that was asked for at `sent`, for so many ticks.
     pub(super) fn deadline(&self, sent: u8, ticks: u8) -> Moment {
-        self.drift().deadline(World::moment(sent), TICK * u32::from(ticks))
+        self.drift().deadline(moment(sent), span(ticks))
     }
 
     /// Whether a process of this age is too young to vote.
     pub(super) fn is_quarantined(&self, age: u8) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new((TICK * u32::from(ticks)).saturating_sub(Drift::MARGIN), self.drift()),
-        };
-        !quarantine.left(TICK * u32::from(age)).is_zero()
+        clock::is_quarantined(span(self.quarantine), self.drift(), span(age))
     }
 
     fn drift(&self) -> Drift {
-        Drift::of(self.drift).unwrap_or_default()
+        clock::drift(self.drift)
     }
 }

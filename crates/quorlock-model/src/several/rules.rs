@@ -1,9 +1,11 @@
 //! What can happen next, and what comes of it.
 
-use quorlock_protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::{Moment, Term};
 
-use super::state::{Attempt, Lease, Mail, Node, Phase, Request, State};
+use super::state::{Attempt, Lease, Node, Phase, State};
 use super::{Scheme, Several, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Mail, Request, is_won};
 
 /// What can happen next.
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
@@ -80,9 +82,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
 
     /// Whether the attempt may act. The same question as in the library, to the same [`Term`].
     pub(super) fn asserts(attempt: &Attempt) -> bool {
-        attempt
-            .lease()
-            .is_some_and(|lease| Term::until(lease.until).remaining(Self::moment(attempt.clock)).is_some())
+        attempt.lease().is_some_and(|lease| is_valid(lease.until, moment(attempt.clock)))
     }
 
     /// At how many nodes the attempt has this lock.
@@ -128,7 +128,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
             return state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Request::Unarrived);
         }
         let until = self.deadline(0);
-        if Self::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             return end(state, attempt);
         }
         let lease = Lease { until, renewals: 0, renewing: None };
@@ -157,14 +157,13 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
         let carried = self.carried(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
         let asking = &mut state.attempts[attempt];
-        let now = Self::moment(asking.clock);
+        let now = moment(asking.clock);
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewing.filter(|_| carried) else { return };
-        let term = Term::until(lease.until);
-        if !term.renew(self.deadline(sent), now) {
+        let Some(until) = renewed(&Term::until(lease.until), self.deadline(sent), now) else {
             return end(state, attempt);
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewing = None;
     }
 
@@ -186,7 +185,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
 
     /// Whether a quorum of nodes has all of its keys, for as long as it may be told that it holds.
     fn lasts(&self, state: &State<N, K, L>, attempt: usize, told: Moment) -> bool {
-        let left = told.since(Self::moment(state.attempts[attempt].clock)).as_secs_f64();
+        let left = told.since(moment(state.attempts[attempt].clock)).as_secs_f64();
         let kept = |key: Option<(usize, u8)>| {
             key.is_some_and(|(who, ticks)| who == attempt && f64::from(ticks) >= left)
         };
@@ -195,9 +194,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 
     fn carried(&self, nodes: &[Node<K, L>; N], grants: impl Fn(&[Mail; K]) -> bool) -> bool {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(&node.mail)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Won)
+        is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
     /// Sees who has been robbed no longer, and forgets what can make no difference any more.
@@ -206,7 +203,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
             let asking = state.attempts[attempt];
             let robbed = asking.robbed.filter(|told| !self.lasts(state, attempt, *told));
             state.attempts[attempt].robbed = robbed;
-            let late = Self::moment(asking.clock) >= self.deadline(0);
+            let late = moment(asking.clock) >= self.deadline(0);
             // A lease that has run out is never revived. Whoever crashed sends releases, too, which need not
             // arrive.
             let lapsed = asking.lease().is_some() && !Self::asserts(&asking);
@@ -235,8 +232,5 @@ fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K,
 fn end<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };
-    for node in &mut state.nodes {
-        let release = Request::Unarrived;
-        node.mail[attempt] = Mail { vote: Request::Spent, renewal: Request::Spent, release };
-    }
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt] = Mail::OVER);
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use quorlock_protocol::Moment;
 use stateright::Representative;
 
+use crate::common::Mail;
+
 /// Everything, at one moment: `N` nodes, `K` attempts and `L` locks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct State<const N: usize, const K: usize, const L: usize> {
@@ -23,31 +25,6 @@ pub(crate) struct Node<const K: usize, const L: usize> {
     pub(crate) keys: [Option<(usize, u8)>; L],
     /// The requests of each attempt to this node.
     pub(crate) mail: [Mail; K],
-}
-
-/// What has become of an attempt's requests to a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct Mail {
-    /// For a vote.
-    pub(crate) vote: Request,
-    /// To renew the lease.
-    pub(crate) renewal: Request,
-    /// To end it.
-    pub(crate) release: Request,
-}
-
-/// A request to a node, and the answer to it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) enum Request {
-    /// Not sent.
-    #[default]
-    Unsent,
-    /// On its way, or lost for ever.
-    Unarrived,
-    /// Granted, and counted.
-    Counted,
-    /// Of no further use.
-    Spent,
 }
 
 /// An attempt at some of the locks.

@@ -1,10 +1,11 @@
 //! What can happen next, and what comes of it.
 
-use quorlock_protocol::Mode;
-use quorlock_protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::{Mode, Term};
 
-use super::state::{Attempt, Holder, Lease, Mail, Node, Phase, Request, State};
+use super::state::{Attempt, Holder, Lease, Node, Phase, State};
 use super::{Scheme, Shared, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Mail, Request, is_won};
 
 /// What can happen next.
 impl<const N: usize, const K: usize> Shared<N, K> {
@@ -95,7 +96,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
     /// What the attempt may act as. The same question as in the library, to the same [`Term`].
     pub(super) fn asserts(attempt: &Attempt) -> Option<Mode> {
         let lease = attempt.lease()?;
-        Term::until(lease.until).remaining(Self::moment(attempt.clock)).map(|_| lease.mode)
+        is_valid(lease.until, moment(attempt.clock)).then_some(lease.mode)
     }
 
     fn begin(&self, state: &mut State<N, K>, attempt: usize) {
@@ -130,12 +131,12 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         }
         there.mail[attempt].vote = Request::Counted;
         let asking = &state.attempts[attempt];
-        let carried = self.tally(&state.nodes, |mail| mail[attempt].vote == Request::Counted);
-        if !matches!(asking.phase, Phase::Voting) || carried != Some(Verdict::Won) {
+        let carried = self.carried(&state.nodes, |mail| mail[attempt].vote == Request::Counted);
+        if !matches!(asking.phase, Phase::Voting) || !carried {
             return;
         }
         let (until, mode) = (self.deadline(0), self.role(attempt));
-        if Self::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             return end(state, attempt);
         }
         state.attempts[attempt].phase = Phase::Holding(Lease { until, mode, renewals: 0, renewing: None });
@@ -191,17 +192,16 @@ impl<const N: usize, const K: usize> Shared<N, K> {
             }
         };
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
-        let carried = self.tally(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
-        let enough = carried == Some(Verdict::Won) || (counts && self.scheme == Scheme::MinorityDowngrade);
+        let carried = self.carried(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
+        let enough = carried || (counts && self.scheme == Scheme::MinorityDowngrade);
         let asking = &mut state.attempts[attempt];
-        let now = Self::moment(asking.clock);
+        let now = moment(asking.clock);
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewing.filter(|_| enough) else { return };
-        let term = Term::until(lease.until);
-        if !term.renew(self.deadline(sent), now) {
+        let Some(until) = renewed(&Term::until(lease.until), self.deadline(sent), now) else {
             return end(state, attempt);
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewing = None;
         lease.mode = Mode::Shared;
     }
@@ -224,17 +224,15 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         }
     }
 
-    fn tally(&self, nodes: &[Node<K>; N], grants: impl Fn(&[Mail; K]) -> bool) -> Option<Verdict> {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(&node.mail)).for_each(|_| tally.grant());
-        tally.verdict()
+    fn carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&[Mail; K]) -> bool) -> bool {
+        is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
     /// Forgets what can make no difference any more.
     fn tidy(&self, state: &mut State<N, K>) {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
-            let late = Self::moment(asking.clock) >= self.deadline(0);
+            let late = moment(asking.clock) >= self.deadline(0);
             // A lease that has run out is never revived. Whoever crashed sends releases, too, which need not
             // arrive.
             let lapsed = asking.lease().is_some() && Self::asserts(&asking).is_none();
@@ -268,8 +266,5 @@ impl<const N: usize, const K: usize> Shared<N, K> {
 fn end<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };
-    for node in &mut state.nodes {
-        let release = Request::Unarrived;
-        node.mail[attempt] = Mail { vote: Request::Spent, renewal: Request::Spent, release };
-    }
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt] = Mail::OVER);
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use quorlock_protocol::Mode;
-use quorlock_protocol::Moment;
+use quorlock_protocol::{Mode, Moment};
 use stateright::Representative;
+
+use crate::common::Mail;
 
 /// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,31 +38,6 @@ pub(crate) enum Holder {
     Alone(usize),
     /// The marker.
     Readers,
-}
-
-/// What has become of an attempt's requests to a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct Mail {
-    /// For a vote.
-    pub(crate) vote: Request,
-    /// To renew a share, or to make one of what was held alone.
-    pub(crate) renewal: Request,
-    /// To end it.
-    pub(crate) release: Request,
-}
-
-/// A request to a node, and the answer to it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) enum Request {
-    /// Not sent.
-    #[default]
-    Unsent,
-    /// On its way, or lost for ever.
-    Unarrived,
-    /// Granted, and counted.
-    Counted,
-    /// Of no further use.
-    Spent,
 }
 
 /// An attempt at the lock.
