@@ -1,4 +1,4 @@
-//! Clocks that count ticks, and what the rules of `quorlock_protocol` say of them.
+//! Clocks that count ticks, and the rules of `quorlock_protocol` applied to them.
 
 use std::time::Duration;
 
