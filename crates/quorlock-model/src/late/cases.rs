@@ -1,10 +1,10 @@
-//! What is to be found out about requests that come late.
+//! The cases of late requests.
 
 use super::{Late, Scheme, Server};
 use crate::case::{Case, holds, nightly, violated};
 use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("what_is_given_back_stays_free_whatever_comes_late", |_| {

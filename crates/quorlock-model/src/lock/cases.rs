@@ -1,4 +1,4 @@
-//! What is to be found out about the lock.
+//! The cases of the lock.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::case::{Case, holds, nightly, violated};
 use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     [sound(), clocks(), jumps(), restarts(), starts(), broken(), literal(), walks(), wider()].concat()
 }
 
-/// The rules of the library, while clocks agree and no node forgets.
+/// The rules of the library, while clocks agree and no node loses data.
 fn sound() -> Vec<Case> {
     vec![
         holds("no_two_hold_the_lock_at_once", |_| {
@@ -66,7 +66,7 @@ fn clocks() -> Vec<Case> {
     ]
 }
 
-/// Clocks of nodes jump, and keys expire before their time.
+/// Clocks of nodes jump, and keys expire early.
 fn jumps() -> Vec<Case> {
     vec![
         holds("a_clock_that_jumps_is_outvoted_where_more_than_a_quorum_has_the_key", |_| {
@@ -82,7 +82,7 @@ fn jumps() -> Vec<Case> {
     ]
 }
 
-/// Calendar clocks are put forward, and processes look older than they are.
+/// Calendar clocks step forwards, and processes look older than they are.
 fn starts() -> Vec<Case> {
     vec![
         holds("a_process_is_no_older_than_its_first_client_has_noted", |_| {
@@ -103,7 +103,7 @@ fn starts() -> Vec<Case> {
     ]
 }
 
-/// Nodes restart and have forgotten everything.
+/// Nodes restart without their data.
 fn restarts() -> Vec<Case> {
     vec![
         holds("a_node_may_forget_while_leases_are_renewed", |_| {
@@ -137,7 +137,7 @@ fn restarts() -> Vec<Case> {
     ]
 }
 
-/// One rule less.
+/// One rule broken.
 fn broken() -> Vec<Case> {
     vec![
         violated("one_vote_less_than_a_quorum_is_not_enough", |_| {
@@ -181,7 +181,7 @@ fn broken() -> Vec<Case> {
     ]
 }
 
-/// Without the shortcuts.
+/// Without the reductions.
 fn literal() -> Vec<Case> {
     vec![
         holds("the_shortcuts_of_the_model_of_the_lock_hide_nothing", |_| {
@@ -199,7 +199,7 @@ fn literal() -> Vec<Case> {
     ]
 }
 
-/// Five nodes and four attempts, at random.
+/// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
         holds("five_nodes_and_four_attempts_never_hold_the_lock_at_once_at_random", |seed| {
@@ -214,7 +214,7 @@ fn walks() -> Vec<Case> {
     ]
 }
 
-/// The same with wider bounds.
+/// Wider bounds.
 fn wider() -> Vec<Case> {
     vec![
         nightly("nightly_three_attempts_and_clocks_that_jump", |_| {
@@ -265,12 +265,12 @@ fn wider() -> Vec<Case> {
     ]
 }
 
-/// A calendar clock is put forward before any client has met the process.
+/// A calendar clock steps forwards before any client has met the process.
 fn unmet() -> World {
     World { meeting: Meeting::WhenAsked, ..World::put_forward() }
 }
 
-/// So many roundings cost a key a millisecond each.
+/// This many roundings cost a key a millisecond each.
 fn rounding(roundings: u8) -> World {
     let tick = Duration::from_millis(1);
     World { tick, ttl: 4, quarantine: 4, nodes_ahead: roundings, renewals: 1, ..World::calm() }
